@@ -1,0 +1,20 @@
+"""What a strategy of ours offers to those who measure it. Strategies without it are counted by the Measure callback."""
+
+from typing import Literal, Protocol, runtime_checkable
+
+from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """Run-wide figures, readable at any time from worker 0 while the others go on."""
+
+    def counts(self) -> Counts: ...
+
+    def worker_times(self) -> list[WorkerTimes]: ...
+
+    def staleness(self) -> StalenessHistogram | None: ...
+
+    def add_time(self, part: Literal["compute", "data"], seconds: float) -> None: ...
+
+    def add_samples(self, samples: int) -> None: ...

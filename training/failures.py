@@ -1,0 +1,122 @@
+"""Why runs fail: the classes, the exceptions that name them, and what a person can do about each.
+
+Torch is recognised by the names of its exceptions, so that the browser side can use this module without loading it.
+"""
+
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from training.spec.errors import ConfigError
+
+
+class FailureClass(StrEnum):
+    OUT_OF_MEMORY = "out of memory"
+    DIVERGED = "diverged"
+    DATA = "data"
+    CONFIGURATION = "configuration"
+    WORKER_LOST = "worker lost"
+    SERVER_LOST = "server lost"
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    UNKNOWN = "unknown"
+
+
+ADVICE: dict[FailureClass, str] = {
+    FailureClass.OUT_OF_MEMORY: "Use a smaller batch_size or model, or fewer workers on one device.",
+    FailureClass.DIVERGED: "Lower the learning rate, add warm-up or gradient clipping, or use fewer asynchronous workers.",
+    FailureClass.DATA: "Check the data set's files and arguments; the log has the full traceback.",
+    FailureClass.CONFIGURATION: "Correct the config and run it again.",
+    FailureClass.WORKER_LOST: "Look for the cause (memory, a signal) in the log, then run again or resume from the last checkpoint.",
+    FailureClass.SERVER_LOST: "Run again, or resume from the last checkpoint.",
+    FailureClass.KILLED: "Something outside Scalebook ended the process, often for want of memory. Run again or resume.",
+    FailureClass.TIMED_OUT: "No progress was made for too long. Look at the log for what it waited for, or raise the deadline.",
+    FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed run, explained: `cause` is one line that names the process where that is known."""
+
+    failure_class: FailureClass
+    cause: str
+    advice: str
+    worker: int | None = None
+
+
+class Diverged(RuntimeError):
+    """The loss became NaN or infinite."""
+
+    def __init__(self, metric: str, value: float, updates: int) -> None:
+        super().__init__(f"{metric} became {value} after {updates} updates")
+        self.metric, self.value, self.updates = metric, value, updates
+
+    def __reduce__(self) -> tuple[type["Diverged"], tuple[str, float, int]]:
+        return type(self), (self.metric, self.value, self.updates)
+
+
+class WorkerLost(RuntimeError):
+    """A worker's process died; `cause` names its pid and the signal or exit code."""
+
+    def __init__(self, worker: int, cause: str) -> None:
+        super().__init__(f"worker {worker} died: {cause}")
+        self.worker, self.cause = worker, cause
+
+    def __reduce__(self) -> tuple[type["WorkerLost"], tuple[int, str]]:
+        return type(self), (self.worker, self.cause)
+
+
+class TimedOut(RuntimeError):
+    """A wait inside a run met its deadline; the message says who waited for what."""
+
+
+MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory")
+DATA_MODULES = ("/training/data/", "/torch/utils/data/")
+
+
+def classify(error: BaseException) -> Failure:
+    """Explain an exception that ended a run, looking through its chain of causes."""
+    chain = list(_chain(error))
+    for one in chain:
+        failure_class = _class_of(one)
+        if failure_class is not FailureClass.UNKNOWN:
+            worker = one.worker if isinstance(one, WorkerLost) else None
+            return Failure(failure_class, _one_line(one), ADVICE[failure_class], worker)
+    return Failure(FailureClass.UNKNOWN, _one_line(error), ADVICE[FailureClass.UNKNOWN])
+
+
+def _class_of(error: BaseException) -> FailureClass:
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return FailureClass.OUT_OF_MEMORY
+    if any(words in text for words in MEMORY_WORDS):
+        return FailureClass.OUT_OF_MEMORY
+    if isinstance(error, Diverged):
+        return FailureClass.DIVERGED
+    if isinstance(error, WorkerLost):
+        return FailureClass.WORKER_LOST
+    if isinstance(error, TimedOut | TimeoutError):
+        return FailureClass.TIMED_OUT
+    if isinstance(error, ConfigError):
+        return FailureClass.CONFIGURATION
+    if type(error).__name__ == "MisconfigurationException":
+        return FailureClass.CONFIGURATION
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and any(part in Path(frames[-1].filename).as_posix() for part in DATA_MODULES):
+        return FailureClass.DATA
+    return FailureClass.UNKNOWN
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _one_line(error: BaseException) -> str:
+    first = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {first}"

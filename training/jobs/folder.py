@@ -1,0 +1,171 @@
+"""A job's folder: what was asked, what is going on, how it ended.
+
+Who writes what: the submitter `config.yaml` and `job.json`, once; the supervisor (or an inline run) `process.json`; the
+job's own process `log.txt`, `progress.json` and `result.json`; whoever wants it ended, the empty file `stop`. For a
+process that died without a word the supervisor writes `result.json`. All JSON is replaced atomically. The state is derived.
+"""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from training.jobs.process import ProcessId, alive
+
+State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
+ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What was asked (`job.json`). `id` is the MLflow run id. `notebook` is a file name within the workspace."""
+
+    id: str
+    created: float
+    """Unix time, s."""
+    mlflow_experiment: str
+    tracking_uri: str
+    seed: int
+    workers: int
+    threads: int = 1
+    accelerator: Literal["cpu", "gpu"] = "cpu"
+    notebook: str | None = None
+    cell: str | None = None
+    config_hash: str = ""
+    priority: int = 0
+    """Higher goes first; equal ones in the order of `created`."""
+    strategy: str = "single"
+    resumed_from: str | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """`process.json`: the job's main process, and what it was given."""
+
+    process: ProcessId
+    started: float
+    cores: list[int] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
+    """UUIDs."""
+    inline: bool = False
+    """True when `scalebook fit` runs it in the foreground, outside the supervisor's queue."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`progress.json`, every second. `fraction` and `left_s` are None where the budget has no end."""
+
+    time: float
+    phase: Literal["starting", "training", "validating", "ending"]
+    updates: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    epoch: int = 0
+    fraction: float | None = None
+    left_s: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """`result.json`. The last four are for failures; `worker` where one worker is to blame."""
+
+    status: Literal["finished", "failed", "stopped"]
+    ended: float
+    failure: str | None = None
+    cause: str = ""
+    advice: str = ""
+    worker: int | None = None
+
+
+Record = TypeVar("Record", JobRequest, Started, Progress, Result)
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """Access to one job's files. Reading is safe at any time: a file is there whole or not at all."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "stop"
+
+    def request(self) -> JobRequest:
+        found = self._read("job.json", JobRequest)
+        assert found is not None, f"{self.path} has no job.json"
+        return found
+
+    def started(self) -> Started | None:
+        raw = self._raw("process.json")
+        return None if raw is None else Started(**{**raw, "process": ProcessId(**raw["process"])})
+
+    def progress(self) -> Progress | None:
+        return self._read("progress.json", Progress)
+
+    def result(self) -> Result | None:
+        return self._read("result.json", Result)
+
+    def write(self, record: JobRequest | Started | Progress | Result) -> None:
+        """Write the file that belongs to the record's type."""
+        write_json(self.path / FILES[type(record)], asdict(record))
+
+    def state(self) -> State:
+        """Derived from the files and the process table; a dead process without a result counts as failed."""
+        if result := self.result():
+            return result.status
+        started = self.started()
+        if started is None:
+            return "stopped" if self.stop_file.exists() else "waiting"
+        if not alive(started.process):
+            return result.status if (result := self.result()) else "failed"
+        return "stopping" if self.stop_file.exists() else "running"
+
+    def tail(self, lines: int = 200) -> str:
+        """The last lines of the log, read from its end (at most 256 KiB)."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 2**18))
+            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+
+    def _raw(self, name: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _read(self, name: str, kind: type[Record]) -> Record | None:
+        raw = self._raw(name)
+        return None if raw is None else kind(**raw)
+
+
+FILES: dict[type, str] = {
+    JobRequest: "job.json",
+    Started: "process.json",
+    Progress: "progress.json",
+    Result: "result.json",
+}
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace `path` in one step, so that a reader sees the old or the new content and never a part."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,1 @@
+"""What is recorded of a run: the names, the logger that writes them, and reading them back."""

@@ -1,0 +1,94 @@
+"""Every metric, tag and artifact that Scalebook writes to MLflow, named once.
+
+A metric's MLflow step is always the number of updates. With each point `samples` and `seconds` are logged at the same
+step, so a curve can be drawn against any of the three. Metrics a model logs by itself keep the name the model gives.
+"""
+
+from typing import Final
+
+# Curves of every run
+TRAIN_LOSS: Final = "train/loss"
+VAL_LOSS: Final = "val/loss"
+VAL_ACCURACY: Final = "val/accuracy"  # share of the validation images classified right, 0 to 1
+TRAIN_BITS_PER_DIM: Final = "train/bits_per_dim"
+VAL_BITS_PER_DIM: Final = "val/bits_per_dim"  # negative log-likelihood in bits per pixel and channel
+
+# The three x-axes
+UPDATES: Final = "updates"  # applications of a gradient to the parameters, over all workers
+SAMPLES: Final = "samples"  # training samples whose gradient was computed, over all workers
+SECONDS: Final = "seconds"  # since the first training batch began, validation included
+AXES: Final = (UPDATES, SAMPLES, SECONDS)
+
+# Throughput and where the time of the workers went (shares of their wall time, 0 to 1)
+UPDATES_PER_SECOND: Final = "perf/updates_per_second"
+SAMPLES_PER_SECOND: Final = "perf/samples_per_second"
+COMPUTE_SHARE: Final = "perf/compute_share"
+WAIT_SHARE: Final = (
+    "perf/wait_share"  # asynchronous: for the shard's lock; under DDP it is part of communicate
+)
+COMMUNICATE_SHARE: Final = "perf/communicate_share"
+DATA_SHARE: Final = "perf/data_share"
+SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
+PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # resident set of worker 0, or allocated on its GPU
+BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradient and parameter bytes moved for one update
+
+# Asynchronous runs
+STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to
+STALENESS_P50: Final = "ps/staleness_p50"
+STALENESS_P95: Final = "ps/staleness_p95"
+STALENESS_MAX: Final = "ps/staleness_max"
+DROPPED_PUSHES: Final = "ps/dropped_pushes"
+
+
+def best(metric: str) -> str:
+    """The run's best value of `metric`, over all validations."""
+    return f"best/{metric}"
+
+
+def final(metric: str) -> str:
+    """The run's last value of `metric`."""
+    return f"final/{metric}"
+
+
+def per_worker(metric: str, worker: int) -> str:
+    """`metric` of one worker."""
+    return f"worker_{worker}/{metric}"
+
+
+# Tags
+TAG_CELL: Final = "scalebook.cell"
+TAG_NOTEBOOK: Final = "scalebook.notebook"
+TAG_CONFIG_HASH: Final = "scalebook.config_hash"
+TAG_SEED: Final = "scalebook.seed"
+TAG_STATUS: Final = "scalebook.status"  # finished, failed, stopped: MLflow has no word for the last
+TAG_FAILURE: Final = "scalebook.failure"  # the failure class
+TAG_CAUSE: Final = "scalebook.cause"  # one line: which process, why
+TAG_ADVICE: Final = "scalebook.advice"  # what to do about it
+TAG_STRATEGY: Final = "scalebook.strategy"  # one of STRATEGY_LABELS' values
+TAG_RULE: Final = "scalebook.rule"
+TAG_WORKERS: Final = "scalebook.workers"
+TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"
+TAG_BATCH_GLOBAL: Final = "scalebook.batch_global"
+TAG_LR_ASKED: Final = "scalebook.learning_rate"
+TAG_LR_SCALED: Final = "scalebook.learning_rate_scaled"
+TAG_MODEL: Final = "scalebook.model"
+TAG_DATA: Final = "scalebook.data"
+TAG_COMMIT: Final = "mlflow.source.git.commit"
+TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
+TAG_HOST: Final = "scalebook.host"
+TAG_DEVICES: Final = "scalebook.devices"
+
+# Artifacts
+CONFIG_ARTIFACT: Final = "config.yaml"
+STALENESS_JSON: Final = (
+    "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
+)
+STALENESS_PICTURE: Final = "staleness.png"
+SAMPLES_PICTURE: Final = "samples.png"
+LOG_ARTIFACT: Final = "log.txt"
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether the smaller value of `metric` wins: losses and bits, but not accuracies."""
+    last = metric.rsplit("/", 1)[-1]
+    return not any(word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "score"))

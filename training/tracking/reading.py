@@ -1,0 +1,143 @@
+"""Reading runs back from MLflow: torch-free, for the browser, the command line and comparisons.
+
+`RunReader(tracking_uri)` owns one MlflowClient. Reads are pages and histories, never whole stores: `runs` returns at most
+`limit` runs. Safe to use from several threads. MLflow itself is imported on first use (1.8 s), not with this module.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from training.tracking import names
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One MLflow run. `metrics` are last values; `started` and `ended` unix s, `ended` None while it runs."""
+
+    id: str
+    name: str
+    experiment_id: str
+    status: str
+    """MLflow's own: SCHEDULED, RUNNING, FINISHED, FAILED, KILLED."""
+    started: float
+    ended: float | None
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> str | None:
+        return self.tags.get(names.TAG_CELL)
+
+    @property
+    def notebook(self) -> str | None:
+        return self.tags.get(names.TAG_NOTEBOOK)
+
+    @property
+    def outcome(self) -> str:
+        """Our word for how it stands: waiting, running, finished, failed or stopped."""
+        told = self.tags.get(names.TAG_STATUS)
+        words = {"SCHEDULED": "waiting", "RUNNING": "running", "FINISHED": "finished", "KILLED": "stopped"}
+        return told or words.get(self.status, "failed")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`."""
+
+    run_id: str
+    metric: str
+    updates: list[float]
+    samples: list[float]
+    seconds: list[float]
+    values: list[float]
+
+    def axis(self, name: str) -> list[float]:
+        """The x-values `updates`, `samples` or `seconds`."""
+        assert name in names.AXES, name
+        found: list[float] = getattr(self, name)
+        return found
+
+
+class RunReader:
+    """Queries over one MLflow store."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.tracking_uri = tracking_uri
+
+    @cached_property
+    def client(self) -> "MlflowClient":
+        from mlflow import MlflowClient
+
+        return MlflowClient(self.tracking_uri)
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run; raises KeyError where the store has none of that id."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return _record(self.client.get_run(run_id))
+        except MlflowException as error:
+            raise KeyError(run_id) from error
+
+    def runs(
+        self,
+        *,
+        notebook: str | None = None,
+        cell: str | None = None,
+        where: str = "",
+        limit: int = 100,
+        order_by: Sequence[str] = ("attributes.start_time DESC",),
+    ) -> list[RunRecord]:
+        """The newest `limit` runs, of one notebook or cell if named; `where` is a further MLflow filter."""
+        clauses = [where] if where else []
+        if notebook is not None:
+            clauses.append(f"tags.`{names.TAG_NOTEBOOK}` = {_quoted(notebook)}")
+        if cell is not None:
+            clauses.append(f"tags.`{names.TAG_CELL}` = {_quoted(cell)}")
+        experiments = [one.experiment_id for one in self.client.search_experiments(max_results=1000)]
+        found = self.client.search_runs(
+            experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by)
+        )
+        return [_record(run) for run in found]
+
+    def curve(self, run_id: str, metric: str) -> Curve:
+        """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
+        values = {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
+        samples = {point.step: point.value for point in self.client.get_metric_history(run_id, names.SAMPLES)}
+        seconds = {point.step: point.value for point in self.client.get_metric_history(run_id, names.SECONDS)}
+        steps = sorted(set(values) & set(samples) & set(seconds))
+        return Curve(
+            run_id,
+            metric,
+            updates=[float(step) for step in steps],
+            samples=[samples[step] for step in steps],
+            seconds=[seconds[step] for step in steps],
+            values=[values[step] for step in steps],
+        )
+
+
+def _quoted(text: str) -> str:
+    if "'" in text and '"' in text:
+        raise ValueError(f"{text!r} holds both kinds of quotes, which a search cannot express; rename it")
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def _record(run: Any) -> RunRecord:
+    info, data = run.info, run.data
+    return RunRecord(
+        id=info.run_id,
+        name=info.run_name or "",
+        experiment_id=info.experiment_id,
+        status=info.status,
+        started=(info.start_time or 0) / 1000,
+        ended=info.end_time / 1000 if info.end_time else None,
+        tags=dict(data.tags),
+        params=dict(data.params),
+        metrics=dict(data.metrics),
+    )

@@ -1,0 +1,95 @@
+"""The folder a person works in: notebooks, and one hidden folder with everything that running them leaves behind."""
+
+import os
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from training.spec.errors import ConfigError
+
+HIDDEN = ".scalebook"
+SETTINGS = "scalebook.toml"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `scalebook.toml` may say."""
+
+    modules: tuple[str, ...] = ()
+    """Importable modules with the user's own LightningModules and LightningDataModules."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Paths of one workspace. Creating the object touches no disk; `create` makes the hidden folder."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> "Workspace":
+        """The workspace around `start` (default: the current folder).
+
+        `SCALEBOOK_WORKSPACE` wins; then the nearest folder upwards that has `.scalebook/` or `scalebook.toml`; then
+        `notebooks/` below `start`, if there is one; then `start` itself.
+        """
+        if told := os.environ.get("SCALEBOOK_WORKSPACE"):
+            return cls(Path(told).resolve())
+        start = (start or Path.cwd()).resolve()
+        for folder in (start, *start.parents):
+            if (folder / HIDDEN).is_dir() or (folder / SETTINGS).is_file():
+                return cls(folder)
+        return cls(start / "notebooks" if (start / "notebooks").is_dir() else start)
+
+    def create(self) -> "Workspace":
+        """Make the hidden folder and its parts where they are missing."""
+        for folder in (self.jobs, self.cache, self.artifacts):
+            folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    @property
+    def hidden(self) -> Path:
+        return self.root / HIDDEN
+
+    @property
+    def jobs(self) -> Path:
+        return self.hidden / "jobs"
+
+    @property
+    def cache(self) -> Path:
+        return self.hidden / "cache"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.hidden / "artifacts"
+
+    @property
+    def database(self) -> Path:
+        return self.hidden / "mlflow.db"
+
+    def tracking_uri(self) -> str:
+        """Where runs are recorded: `MLFLOW_TRACKING_URI` when set, else the workspace's own SQLite file."""
+        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.database}"
+
+    def notebooks(self) -> list[Path]:
+        """The notebooks, by name; files that begin with a dot or lie in folders are none."""
+        return sorted(path for path in self.root.glob("*.md") if not path.name.startswith("."))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What `scalebook.toml` says, or the defaults where there is none."""
+        path = self.root / SETTINGS
+        if not path.is_file():
+            return Settings()
+        try:
+            told = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(SETTINGS, f"is not TOML ({error})", "Correct the file.") from error
+        if unknown := set(told) - {"modules"}:
+            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", "Known settings: modules.")
+        modules = told.get("modules", [])
+        if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
+            raise ConfigError(
+                f"{SETTINGS}: modules", "must be a list of names", 'Write modules = ["my_package.models"].'
+            )
+        return Settings(tuple(modules))
