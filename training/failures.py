@@ -25,13 +25,13 @@ class FailureClass(StrEnum):
 
 ADVICE: dict[FailureClass, str] = {
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch_size or model, or fewer workers on one device.",
-    FailureClass.DIVERGED: "Lower the learning rate, add warm-up or gradient clipping, or use fewer asynchronous workers.",
+    FailureClass.DIVERGED: "Lower the learning rate, clip the gradient, or use fewer asynchronous workers.",
     FailureClass.DATA: "Check the data set's files and arguments; the log has the full traceback.",
     FailureClass.CONFIGURATION: "Correct the config and run it again.",
-    FailureClass.WORKER_LOST: "Look for the cause (memory, a signal) in the log, then run again or resume from the last checkpoint.",
+    FailureClass.WORKER_LOST: "Look for the cause in the log, then run again or resume from the last checkpoint.",
     FailureClass.SERVER_LOST: "Run again, or resume from the last checkpoint.",
-    FailureClass.KILLED: "Something outside Scalebook ended the process, often for want of memory. Run again or resume.",
-    FailureClass.TIMED_OUT: "No progress was made for too long. Look at the log for what it waited for, or raise the deadline.",
+    FailureClass.KILLED: "Something else ended the process, often for want of memory: run again or resume.",
+    FailureClass.TIMED_OUT: "Look in the log for what it waited for, or raise the deadline.",
     FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
 }
 
