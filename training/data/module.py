@@ -1,0 +1,144 @@
+"""What the image data sets have in common: the split, the loaders, the arguments."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_warn
+from torch.utils.data import DataLoader
+from typing_extensions import override
+
+from training.data.batches import Batch, ImageBatches, loader
+from training.data.download import RemoteFile, cache_folder, fetch, missing
+from training.data.errors import DataError
+from training.data.images import ImageSpec, LabelledImages
+from training.data.split import stratified_split
+
+Part = Literal["train", "test"]
+EVALUATION_BATCH = 256  # images; validation needs no gradients, and its result does not depend on the batch
+
+
+class ImageDataModule(LightningDataModule, ABC):
+    """Images in memory. A subclass names their geometry in `spec` and reads its files in `read`.
+
+    Files are read in `setup`, by every worker for itself. Loaders are plain DataLoaders, so Lightning gives each worker
+    its own share of the samples under every distributed strategy.
+    """
+
+    spec: ClassVar[ImageSpec]
+
+    def __init__(
+        self, batch_size: int, limit: int | None, val_fraction: float, split_seed: int, normalize: bool
+    ) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        self.limit = limit
+        self.val_fraction = val_fraction
+        self.split_seed = split_seed
+        self.normalize = normalize
+        self._parts: dict[str, ImageBatches] = {}
+
+    @property
+    def images(self) -> ImageSpec:
+        """The geometry of a batch's images; known before any file is read."""
+        return replace(self.spec, normalized=self.normalize)
+
+    @abstractmethod
+    def read(self, part: Part) -> LabelledImages:
+        """The images of one of the original parts, from files that are there already. Raises DataError."""
+
+    @override
+    def setup(self, stage: str) -> None:
+        if "train" not in self._parts:
+            whole = self.read("train")
+            train_rows, val_rows = stratified_split(whole.labels, self.val_fraction, self.split_seed)
+            train = _rows(whole, train_rows[: self._limit(len(train_rows))])
+            mean, scale = _moments(train.pixels) if self.normalize else self._to_unit_interval()
+            self._parts["train"] = ImageBatches(train, mean, scale)
+            self._parts["val"] = ImageBatches(_rows(whole, val_rows), mean, scale)
+
+    @override
+    def train_dataloader(self) -> DataLoader[Batch]:
+        return loader(self._parts["train"], self.batch_size, shuffle=True)
+
+    @override
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return self._evaluation("val")
+
+    @override
+    def predict_dataloader(self) -> DataLoader[Batch]:
+        """The validation images."""
+        return self._evaluation("val")
+
+    def _evaluation(self, part: str) -> DataLoader[Batch]:
+        return loader(self._parts[part], max(self.batch_size, EVALUATION_BATCH), shuffle=False)
+
+    def _to_unit_interval(self) -> tuple[torch.Tensor, torch.Tensor]:
+        channels = self.spec.channels
+        return torch.zeros(channels), torch.full((channels,), float(self.spec.levels - 1))
+
+    def _limit(self, available: int) -> int:
+        if self.limit is not None and self.limit > available:
+            rank_zero_warn(f"data.init_args.limit is {self.limit}, but there are {available} training samples.")
+        return available if self.limit is None else min(self.limit, available)
+
+
+class DownloadedImages(ImageDataModule):
+    """Images whose files a subclass lists in `files`, with a test part of their own."""
+
+    files: ClassVar[tuple[RemoteFile, ...]]
+    folder_name: ClassVar[str]
+
+    def __init__(
+        self,
+        data_dir: str | None,
+        batch_size: int,
+        limit: int | None,
+        val_fraction: float,
+        split_seed: int,
+        normalize: bool,
+    ) -> None:
+        super().__init__(batch_size, limit, val_fraction, split_seed, normalize)
+        self.folder = Path(data_dir).expanduser() if data_dir else cache_folder() / self.folder_name
+
+    @override
+    def prepare_data(self) -> None:
+        """Download what is missing; called in one process of each machine."""
+        fetch(self.files, self.folder)
+
+    @override
+    def setup(self, stage: str) -> None:
+        absent = [file for file in self.files if not (self.folder / file.name).is_file()]
+        if absent:
+            raise missing(absent, self.folder, f"{type(self).__name__} is not complete")
+        super().setup(stage)
+        if stage == "test" and "test" not in self._parts:
+            train = self._parts["train"]
+            mean = torch.zeros(self.spec.channels) if train.mean is None else train.mean
+            self._parts["test"] = ImageBatches(self.read("test"), mean, train.scale)
+
+    @override
+    def test_dataloader(self) -> DataLoader[Batch]:
+        return self._evaluation("test")
+
+
+def _rows(data: LabelledImages, rows: torch.Tensor) -> LabelledImages:
+    return LabelledImages(data.pixels[rows], data.labels[rows])
+
+
+def _moments(pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and standard deviation of each channel, in levels; from counts, without a copy of all pixels as floats."""
+    by_channel = pixels.transpose(0, 1).flatten(1)
+    counts = torch.stack([torch.bincount(channel, minlength=256) for channel in by_channel]).double()
+    shares = counts / counts.sum(1, keepdim=True)
+    level = torch.arange(256, dtype=torch.float64)
+    mean = shares @ level
+    deviation = (shares @ level.square() - mean.square()).clamp_min(0).sqrt()
+    if bool((deviation == 0).any()):
+        raise DataError(
+            "All training pixels are equal, so they cannot be normalised. Set data.init_args.normalize to false."
+        )
+    return mean.float(), deviation.float()

@@ -1,0 +1,9 @@
+"""Models as LightningModules: `ConvClassifier`, `MLPClassifier`, `PixelCNN`, and what a model of one's own can build on."""
+
+from training.models.classifier import Classifier
+from training.models.conv_classifier import ConvClassifier
+from training.models.image_model import ImageModel
+from training.models.mlp_classifier import MLPClassifier
+from training.models.pixel_cnn import PixelCNN
+
+__all__ = ["Classifier", "ConvClassifier", "ImageModel", "MLPClassifier", "PixelCNN"]

@@ -1,0 +1,53 @@
+"""A small convolutional classifier."""
+
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
+from torch import nn
+from typing_extensions import override
+
+from training.data.images import ImageSpec
+from training.models.classifier import Classifier
+from training.spec.errors import ConfigError
+
+
+class ConvClassifier(Classifier):
+    """Convolutional classifier: blocks of 3 x 3 convolution, ReLU and 2 x 2 maximum, then one linear layer.
+
+    Without batch normalisation, whose running statistics would differ between asynchronous workers.
+
+    Args:
+        width: Feature maps of the first block; each further block has twice as many.
+        blocks: Number of blocks; each halves height and width.
+        dropout: Share of the features dropped before the linear layer while training.
+        images: Geometry of the images. Default: taken from the data set.
+    """
+
+    def __init__(
+        self,
+        width: PositiveInt = 16,
+        blocks: PositiveInt = 2,
+        dropout: ClosedUnitInterval = 0.0,
+        images: ImageSpec | None = None,
+    ) -> None:
+        super().__init__(images)
+        self.save_hyperparameters(ignore=["images"])
+        self.width, self.blocks, self.dropout = width, blocks, dropout
+        self.configure_model()
+
+    @override
+    def build(self, images: ImageSpec) -> None:
+        height, width = images.height >> self.blocks, images.width >> self.blocks
+        if min(height, width) < 1:
+            most = min(images.height, images.width).bit_length() - 1
+            raise ConfigError(
+                "model.init_args.blocks",
+                f"{self.blocks} blocks leave nothing of images of {images.height} x {images.width} pixels",
+                f"Use at most {most}.",
+            )
+        layers: list[nn.Module] = []
+        features = images.channels
+        for block in range(self.blocks):
+            made = self.width << block
+            layers += [nn.Conv2d(features, made, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            features = made
+        layers += [nn.Flatten(), nn.Dropout(self.dropout), nn.Linear(features * height * width, images.classes)]
+        self.net = nn.Sequential(*layers)
