@@ -1,0 +1,60 @@
+"""`scalebook COMMAND`: to the module that does the work, each imported only when it is asked for."""
+
+import importlib
+import os
+import sys
+from typing import Final
+
+from training.spec.errors import ConfigError
+
+USAGE: Final = """usage: scalebook COMMAND ...
+
+  ui [FOLDER]                            the notebook in the browser, MLflow and the job queue
+  fit -c X.yaml [--key value ...]        run one experiment here; recorded like a run of the browser's
+  validate|test|predict -c X.yaml        evaluate a checkpoint (--ckpt_path FILE, or --run ID)
+  notebook run|check FILE.md             run a notebook's experiments headless, or only check its cells
+  jobs list|log|stop|resume|delete       the queue of this workspace
+  describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
+
+`scalebook COMMAND --help` says more. The workspace is found from the current folder upwards;
+SCALEBOOK_WORKSPACE overrides."""
+
+COMMANDS: Final = {
+    "fit": "training.cli",
+    "validate": "training.cli",
+    "test": "training.cli",
+    "predict": "training.cli",
+    "describe": "training.describe",
+    "jobs": "training.jobs.command",
+    "notebook": "training.notebook.command",
+}
+WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code: 0 done, 1 failed, 2 a mistake in the command or the config, said in one line on standard error."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if argv else 2
+    command, rest = argv[0], argv[1:]
+    if command == "ui":
+        os.execv(sys.executable, [sys.executable, "-m", "app.serve", *rest])
+    try:
+        if command not in COMMANDS:
+            from training.spec.classes import suggestion
+
+            raise ConfigError(command, "is no command", suggestion(command, [*COMMANDS, "ui"]))
+        module = importlib.import_module(COMMANDS[command])
+        code: int = module.main(argv if command in WITH_SUBCOMMAND else rest)
+    except ConfigError as error:
+        print(f"scalebook: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("scalebook: interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

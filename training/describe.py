@@ -1,0 +1,211 @@
+"""`scalebook describe`: models, data sets, strategies, optimizers and the trainer as JSON, made by introspection."""
+
+import argparse
+import inspect
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import ReduceLROnPlateau
+
+import training.data
+import training.models
+from training.introspect import Source, describe_class, fields_of
+from training.modules import import_modules
+from training.spec.catalogue import content_hash
+from training.spec.classes import suggestion
+from training.spec.description import GROUPS, ClassInfo, Description, Field
+from training.spec.errors import ConfigError
+from training.tracking.names import VAL_LOSS
+from training.workspace import Workspace
+
+DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.001}}
+
+OPTIMIZERS: Final = (
+    "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
+)  # fmt: skip
+"""Those that step once per gradient on dense parameters of any shape (not LBFGS, SparseAdam, Muon, Rprop)."""
+
+SCHEDULERS: Final = (
+    "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",
+    "PolynomialLR", "ConstantLR",
+)  # fmt: skip
+"""Those whose arguments YAML can hold and that make sense stepped once an epoch, as LightningCLI does."""
+
+BASIC_OPTIMIZER_FIELDS: Final = frozenset({"lr", "momentum", "weight_decay", "betas", "nesterov", "alpha"})
+STRATEGY_PLUMBING: Final = frozenset(
+    {"accelerator", "parallel_devices", "cluster_environment", "checkpoint_io", "precision_plugin", "kwargs"}
+)
+BASIC_TRAINER_FIELDS: Final = frozenset(
+    {"max_epochs", "max_steps", "max_time", "devices", "gradient_clip_val", "accumulate_grad_batches", "precision"}
+)
+LEAST: Final[dict[str, float]] = {
+    "accumulate_grad_batches": 1, "gradient_clip_val": 0, "max_epochs": -1, "max_steps": -1, "log_every_n_steps": 1,
+    "limit_train_batches": 0, "limit_val_batches": 0, "num_nodes": 1, "check_val_every_n_epoch": 1, "devices": 1,
+    "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
+}  # fmt: skip
+"""Smallest value of arguments whose types say less."""
+
+FRACTION_OR_COUNT: Final = frozenset(
+    {"limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
+     "val_check_interval"}
+)  # fmt: skip
+PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+TRAINER_HELP: Final = {
+    "devices": "Workers of this run: processes on a CPU, GPUs on a GPU.",
+    "max_epochs": "Stop after so many passes over the data by all workers together; -1 is no limit.",
+    "max_steps": "Stop after so many updates of the parameters; -1 is no limit.",
+    "max_time": "Stop after this time, written days:hours:minutes:seconds, such as 00:00:10:00.",
+    "accumulate_grad_batches": "Batches of a worker whose gradients are added up before one update.",
+    "gradient_clip_val": "Shrink gradients whose norm is above this; empty is no clipping.",
+    "precision": "Numbers to compute with; mixed keeps the parameters in 32 bits.",
+}
+OBJECTS_OF_TRAINER: Final = frozenset({"callbacks", "logger", "plugins", "strategy", "profiler", "accelerator"})
+
+
+def describe(workspace: Workspace) -> Description:
+    """All that a config in this workspace may name. Imports the user's modules; a failing one becomes a problem."""
+    modules, problems = import_modules(workspace)
+    own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
+    models, more = _classes([(training.models, "scalebook"), *own], LightningModule)
+    data, yet_more = _classes([(training.data, "scalebook"), *own], LightningDataModule)
+    return Description(
+        models=models,
+        data=data,
+        strategies=_strategies(),
+        optimizers=[
+            _library_class(
+                getattr(torch.optim, name),
+                f"torch.optim.{name}",
+                frozenset({"params"}),
+                BASIC_OPTIMIZER_FIELDS,
+            )
+            for name in OPTIMIZERS
+        ],
+        lr_schedulers=_schedulers(),
+        trainer=_trainer(),
+        default_optimizer=DEFAULT_OPTIMIZER,
+        content=content_hash(workspace),
+        problems=problems + more + yet_more,
+    )
+
+
+def _classes(modules: Iterable[tuple[ModuleType, Source]], base: type) -> tuple[list[ClassInfo], list[str]]:
+    """The concrete subclasses of `base` that the modules define, by the path under which they offer them."""
+    found: dict[type, ClassInfo] = {}
+    problems: list[str] = []
+    for module, source in modules:
+        for name, kind in sorted(vars(module).items()):
+            wanted = inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
+            if not wanted or name.startswith("_") or kind in found or not kind.__module__.startswith(module.__name__):
+                continue
+            path = f"{module.__name__}.{name}"
+            try:
+                found[kind] = describe_class(kind, path, source, **_model_facts(kind))
+            except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
+                problems.append(f"{path}: {type(error).__name__}: {' '.join(str(error).split())}")
+    return list(found.values()), problems
+
+
+def _model_facts(kind: type) -> dict[str, Any]:
+    if not issubclass(kind, LightningModule):
+        return {}
+    told = getattr(kind, "metrics", None)
+    known = isinstance(told, tuple | list) and all(isinstance(one, str) for one in told)
+    own = kind.configure_optimizers is not LightningModule.configure_optimizers
+    return {"own_optimizer": own, "metrics": list(told) if known and told else [VAL_LOSS]}
+
+
+def _strategies() -> list[ClassInfo]:
+    single = ClassInfo(
+        "lightning.pytorch.strategies.SingleDeviceStrategy",
+        "single",
+        "One process computes every gradient; the yardstick for the others.",
+        source="library",
+        config_value="auto",
+    )
+    ddp = ClassInfo(
+        "lightning.pytorch.strategies.DDPStrategy",
+        "ddp",
+        "Synchronous: every worker's gradient is averaged into each update, and all wait for the slowest.",
+        source="library",
+        config_value="ddp",
+    )
+    try:
+        from training.strategies import AsyncPS
+    except ImportError:
+        return [single, ddp]
+    return [single, ddp, describe_class(AsyncPS, "training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING)]
+
+
+def _schedulers() -> list[ClassInfo]:
+    module = torch.optim.lr_scheduler
+    classes = [(getattr(module, name), f"torch.optim.lr_scheduler.{name}") for name in SCHEDULERS]
+    classes.append((ReduceLROnPlateau, "lightning.pytorch.cli.ReduceLROnPlateau"))
+    return [_library_class(kind, path, frozenset({"optimizer", "last_epoch"}), None) for kind, path in classes]
+
+
+def _library_class(kind: type, path: str, skip: frozenset[str], basic: frozenset[str] | None) -> ClassInfo:
+    info = describe_class(kind, path, "library", skip=skip, basic=basic)
+    return replace(info, fields=[_bounded(field) for field in info.fields])
+
+
+def _trainer() -> list[Field]:
+    """Every key of Lightning's Trainer but `strategy`; those that take objects are free YAML."""
+    simple = fields_of(Trainer, skip=OBJECTS_OF_TRAINER, basic=BASIC_TRAINER_FIELDS)
+    accelerator = Field(
+        "accelerator",
+        "enum",
+        "Where to compute; auto takes a GPU where one is free.",
+        default="auto",
+        choices=["auto", "cpu", "gpu"],
+    )
+    objects = [
+        Field(name, "json", help_, nullable=True, advanced=True)
+        for name, help_ in (
+            ("callbacks", "Further Lightning callbacks, each {class_path, init_args}."),
+            ("logger", "Further Lightning loggers; MLflow is always there."),
+            ("plugins", "Lightning plugins."),
+            ("profiler", "A Lightning profiler: simple or advanced."),
+        )
+    ]
+    return [accelerator, *(_bounded(one) for one in simple), *objects]
+
+
+def _bounded(field: Field) -> Field:
+    """With bounds that Lightning or torch check only later, and with help of our own where it matters most."""
+    help_ = TRAINER_HELP.get(field.name, field.help)
+    found = replace(field, minimum=LEAST.get(field.name, field.minimum), help=help_)
+    if field.name in FRACTION_OR_COUNT:
+        return replace(found, type="json")  # 1.0 is all batches, 1 is one batch: the form must not mix them up
+    if field.name == "devices":
+        return replace(found, type="int", default=1)
+    if field.name == "precision":
+        return replace(found, choices=list(PRECISIONS), default=PRECISIONS[0])
+    if field.name == "gradient_clip_algorithm":
+        return replace(found, type="enum", choices=["norm", "value"])
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Print the description, or one class of it, as JSON; a class by its path or its short name."""
+    parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
+    parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
+    parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
+    args = parser.parse_args(argv)
+    workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
+    found = describe(workspace)
+    if args.class_path is None:
+        print(found.to_json())
+        return 0
+    for group in GROUPS:
+        if info := found.find(group, args.class_path):
+            print(json.dumps(asdict(info), indent=1))
+            return 0
+    known = [one.name for group in GROUPS for one in getattr(found, group)]
+    raise ConfigError(args.class_path, "is no known class", suggestion(args.class_path, known))

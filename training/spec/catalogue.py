@@ -1,0 +1,68 @@
+"""The description of a workspace, made by a process that may import torch, and kept until something changes."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import training
+from training.jobs.folder import write_json
+from training.modules import source_files
+from training.spec.description import Description
+from training.spec.errors import ConfigError
+from training.workspace import SETTINGS, Workspace
+
+DEADLINE_S: Final = 120.0
+"""For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
+
+DESCRIBED: Final = ("models", "data", "strategies", "spec/description.py", "describe.py", "introspect.py")
+"""Our own sources on which the description depends, below `training/`."""
+
+
+def describe(workspace: Workspace) -> Description:
+    """The description of `workspace`: from its cache (about 5 ms), else by `python -m training describe` (about 6 s).
+
+    Raises ConfigError where the user's modules make that process fail as a whole or run past its deadline.
+    """
+    content = content_hash(workspace)
+    kept = workspace.cache / f"describe-{content}.json"
+    if kept.is_file():
+        return Description.from_json(kept.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "training", "describe", "--workspace", str(workspace.root)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            SETTINGS, f"names modules whose import took more than {DEADLINE_S:g} s", "Do no work at their top level."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip() or "no message").splitlines()[-1]
+        raise ConfigError(
+            "describe", f"failed: {last}", "Run `scalebook describe` to see the whole message."
+        ) from error
+    found = Description.from_json(done.stdout)
+    workspace.create()
+    for old in workspace.cache.glob("describe-*.json"):
+        old.unlink(missing_ok=True)
+    write_json(kept, json.loads(done.stdout))
+    return found
+
+
+def content_hash(workspace: Workspace) -> str:
+    """Of all that the description depends on: versions, settings, and the sources' sizes and times."""
+    digest = hashlib.sha256(f"{training.__version__} {sys.version}".encode())
+    settings = workspace.root / SETTINGS
+    digest.update(settings.read_bytes() if settings.is_file() else b"")
+    for path in [*_own_sources(), *source_files(workspace)]:
+        facts = path.stat()
+        digest.update(f"{path} {facts.st_mtime_ns} {facts.st_size}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _own_sources() -> list[Path]:
+    root = Path(training.__file__).parent
+    return sorted(
+        path for name in DESCRIBED for path in ([root / name, *(root / name).rglob("*.py")]) if path.is_file()
+    )
