@@ -1,0 +1,107 @@
+"""Where each tensor lies in the flat memory of its shard."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import torch
+from torch import Tensor
+
+ALIGNMENT: Final = 64  # bytes: one cache line, and enough for every vector instruction
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor inside a flat buffer: `offset` in bytes, a multiple of ALIGNMENT; `stride` in elements."""
+
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, without padding."""
+        return self.dtype.itemsize * _numel(self.shape)
+
+    def view(self, buffer: Tensor) -> Tensor:
+        """The tensor itself, sharing the memory of `buffer` (uint8 [n])."""
+        typed = buffer[self.offset : self.offset + self.nbytes].view(self.dtype)
+        return typed.as_strided(self.shape, self.stride)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The fields of one shard, in order, and the bytes they take, padding included."""
+
+    fields: tuple[Field, ...]
+    nbytes: int
+
+    def views(self, buffer: Tensor) -> list[Tensor]:
+        """One view per field into `buffer` (uint8 [nbytes or more])."""
+        return [field.view(buffer) for field in self.fields]
+
+
+def lay_out(named: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
+    """Put tensors one behind the other from byte `start`, each aligned; a dense tensor keeps its memory format."""
+    fields, at = [], _aligned(start)
+    for name, tensor in named:
+        stride = tensor.stride() if _dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
+        field = Field(name, tuple(tensor.shape), tuple(stride), tensor.dtype, at)
+        fields.append(field)
+        at = _aligned(at + field.nbytes)
+    return Layout(tuple(fields), at)
+
+
+def cut(named: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str, Tensor]]]:
+    """Cut a list of tensors, in order, into `shards` runs so that the largest run is as small as borders allow.
+
+    ValueError when there are fewer tensors than shards.
+    """
+    if not 1 <= shards <= len(named):
+        raise ValueError(f"shards: {shards} shards for {len(named)} parameters. Use between 1 and {len(named)}.")
+    sizes = [max(tensor.numel() * tensor.element_size(), 1) for _, tensor in named]
+    low, high = max(sizes), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if len(list(_runs(sizes, middle, shards))) <= shards:
+            high = middle
+        else:
+            low = middle + 1
+    borders = [*_runs(sizes, low, shards), len(sizes)]
+    return [list(named[a:b]) for a, b in pairwise(borders)]
+
+
+def _runs(sizes: list[int], capacity: int, shards: int) -> Iterator[int]:
+    """The first index of each run when runs are filled up to `capacity` bytes, but leave one tensor for each shard."""
+    filled, run = capacity, 0
+    for index, size in enumerate(sizes):
+        left_after = len(sizes) - index
+        if filled + size > capacity or left_after <= shards - run:
+            yield index
+            filled, run = 0, run + 1
+        filled += size
+
+
+def _dense(tensor: Tensor) -> bool:
+    """True when the elements fill their memory without gaps or overlaps, in whatever order of dimensions."""
+    dims = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+    expected = 1
+    for stride, size in dims:
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

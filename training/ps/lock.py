@@ -1,0 +1,122 @@
+"""A lock between processes whose owner may be killed while it holds it.
+
+On Linux it is a robust, process-shared pthread mutex (POSIX.1-2008, pthread_mutexattr_setrobust) inside shared
+memory: 0.7 us when free, and the kernel tells the next process that the owner died. Elsewhere it is an fcntl lock on
+an unlinked file, polled, with the owner's pid beside it: a pid that was never cleared is an owner that died.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import sys
+import tempfile
+import time
+from typing import Final, Protocol
+
+LOCK_BYTES: Final = 64
+"""Shared memory for one lock: pthread_mutex_t has 40 bytes on x86-64, 48 on aarch64; one cache line."""
+
+
+class LockTimeout(TimeoutError):
+    """The lock stayed with another process until the deadline."""
+
+
+class Lock(Protocol):
+    """Made before the fork by one process, used by all its children. Not re-entrant, not for threads of one process."""
+
+    def acquire(self, deadline_s: float) -> bool:
+        """Wait for the lock, `LockTimeout` after `deadline_s` seconds; True when its last owner died holding it.
+
+        True comes once per death, with the lock held: what it protects may be half written.
+        """
+
+    def release(self) -> None:
+        """Let the next process in; only by the process that acquired."""
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class RobustMutex:
+    """The pthread mutex; `memory` is shared, writable, at least LOCK_BYTES, zeroed, and outlives this object."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=False)
+        self._trylock = self._libc.pthread_mutex_trylock
+        self._unlock = self._libc.pthread_mutex_unlock
+        self._storage = (ctypes.c_char * LOCK_BYTES).from_buffer(memory)
+        self._mutex = ctypes.c_void_p(ctypes.addressof(self._storage))
+        attributes = ctypes.create_string_buffer(LOCK_BYTES)
+        process_shared, robust = 1, 1
+        _check(self._libc.pthread_mutexattr_init(attributes))
+        _check(self._libc.pthread_mutexattr_setpshared(attributes, process_shared))
+        _check(self._libc.pthread_mutexattr_setrobust(attributes, robust))
+        _check(self._libc.pthread_mutex_init(self._mutex, attributes))
+
+    def acquire(self, deadline_s: float) -> bool:
+        code = self._trylock(self._mutex)
+        if code == errno.EBUSY:
+            code = self._wait(deadline_s)
+        if code == 0:
+            return False
+        if code == errno.EOWNERDEAD:
+            _check(self._libc.pthread_mutex_consistent(self._mutex))
+            return True
+        if code == errno.ETIMEDOUT:
+            raise LockTimeout(f"no lock after {deadline_s:g} s: another process holds it")
+        raise OSError(code, os.strerror(code))
+
+    def _wait(self, deadline_s: float) -> int:
+        if hasattr(self._libc, "pthread_mutex_clocklock"):  # glibc >= 2.30: not moved by a change of the wall clock
+            until = _timespec(time.monotonic() + deadline_s)
+            return int(self._libc.pthread_mutex_clocklock(self._mutex, time.CLOCK_MONOTONIC, ctypes.byref(until)))
+        until = _timespec(time.time() + deadline_s)
+        return int(self._libc.pthread_mutex_timedlock(self._mutex, ctypes.byref(until)))
+
+    def release(self) -> None:
+        _check(self._unlock(self._mutex))
+
+
+class FileLock:
+    """The fcntl lock, for systems without robust mutexes; `memory` holds the owner's pid (int64)."""
+
+    POLL_S: Final = 0.0002
+
+    def __init__(self, memory: memoryview) -> None:
+        self._owner = memory[:8].cast("q")
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the lock; has no name to leak
+
+    def acquire(self, deadline_s: float) -> bool:
+        until = time.monotonic() + deadline_s
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except (BlockingIOError, PermissionError):
+                if time.monotonic() > until:
+                    raise LockTimeout(f"no lock after {deadline_s:g} s: another process holds it") from None
+                time.sleep(self.POLL_S)
+        died = self._owner[0] != 0
+        self._owner[0] = os.getpid()
+        return died
+
+    def release(self) -> None:
+        self._owner[0] = 0
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+
+def make_lock(memory: memoryview) -> Lock:
+    """The best lock of this system in `memory` (shared, writable, zeroed, LOCK_BYTES)."""
+    return RobustMutex(memory) if sys.platform == "linux" else FileLock(memory)
+
+
+def _timespec(at: float) -> _Timespec:
+    seconds = int(at)
+    return _Timespec(seconds, int((at - seconds) * 1e9))
+
+
+def _check(code: int) -> None:
+    if code != 0:
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,59 @@
+"""What the parameter server measures, as plain values."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Counts(NamedTuple):
+    """Of the whole run: gradients applied, and samples that all workers together have computed on."""
+
+    updates: int
+    samples: int
+
+
+class WorkerTimes(NamedTuple):
+    """One worker's seconds so far, by what it did, and what it achieved with them.
+
+    `wait` is for the lock; `communicate` is applying the update and copying the new parameters; `compute` and
+    `data` are reported by whoever runs the training loop (`add_time`).
+    """
+
+    compute: float
+    wait: float
+    communicate: float
+    data: float
+    updates: int
+    samples: int
+
+
+class StalenessHistogram:
+    """How often each staleness occurred, by worker: int64 counts [workers, bins]; the last bin is "or more"."""
+
+    def __init__(self, counts: Tensor) -> None:
+        self.counts = counts
+
+    @property
+    def total(self) -> int:
+        """Updates counted."""
+        return int(self.counts.sum())
+
+    def mean(self) -> float:
+        """Mean staleness over all workers; NaN before the first update."""
+        if not self.total:
+            return math.nan
+        of_bin = self.counts.sum(0)
+        return float((of_bin * torch.arange(of_bin.numel())).sum()) / self.total
+
+    def quantile(self, q: float) -> int:
+        """The smallest staleness that at least the share `q` of all updates do not exceed; 0 before the first."""
+        cumulative = self.counts.sum(0).cumsum(0)
+        reached = (cumulative >= math.ceil(q * self.total)).nonzero()
+        return int(reached[0, 0])
+
+    def max(self) -> int:
+        """The largest staleness seen (the last bin counts as its own number); 0 before the first update."""
+        seen = self.counts.sum(0).nonzero()
+        return int(seen[-1, 0]) if seen.numel() else 0

@@ -1,0 +1,115 @@
+"""The user's optimizer, made again on other tensors, and what it keeps between steps."""
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+DRY_STEPS: Final = 3  # some optimizers make their state in the first step, some change its type in the second
+NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int64, float: torch.float64}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an optimizer keeps for a parameter: a tensor, or a Python number when `number` names its type."""
+
+    parameter: int
+    name: str
+    example: Tensor
+    number: type | None
+
+
+def parameters_of(optimizer: Optimizer) -> list[Parameter]:
+    """Its parameters, in the order of its groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter]) -> Optimizer:
+    """The same optimizer, its arguments and state included, on other parameters in the order of `parameters_of`.
+
+    Not by its constructor, whose arguments need not be its defaults (AdamW), but by copying the object with the old
+    parameters exchanged for the new ones. A scheduler's wrapper around `step` is left behind.
+    """
+    old = parameters_of(optimizer)
+    memo: dict[int, Any] = {id(a): b for a, b in zip(old, parameters, strict=True)}
+    made: Optimizer = object.__new__(type(optimizer))
+    for name, value in vars(optimizer).items():
+        if name != "step":
+            is_hooks = name.startswith("_optimizer_")  # functions that may hold a whole model: shared, not copied
+            vars(made)[name] = value if is_hooks else copy.deepcopy(value, memo)
+    return made
+
+
+def discover(optimizer: Optimizer) -> list[Kept]:
+    """What the optimizer will keep for its parameters, found by a few steps on copies; random numbers are left alone.
+
+    ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
+    to evaluate the loss again, keeps state that belongs to no parameter, or state that changes its shape.
+    """
+    _refuse_closures(optimizer)
+    copies = [Parameter(parameter.detach().to("cpu", copy=True)) for parameter in parameters_of(optimizer)]
+    trial = rebuild(optimizer, copies)
+    settings = _settings(trial)
+    with torch.random.fork_rng(devices=[]):
+        for parameter in copies:
+            parameter.grad = torch.ones_like(parameter)
+        try:
+            trial.step()
+            first = _kept(trial, copies)
+            for _ in range(DRY_STEPS - 1):
+                trial.step()
+        except (RuntimeError, TypeError, AssertionError) as error:
+            raise _refused(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
+    if _settings(trial) != settings:
+        raise _refused(optimizer, "it keeps state in its param groups")
+    last = _kept(trial, copies)
+    shapes = {(kept.parameter, kept.name): kept.example.shape for kept in last}
+    for kept in first:
+        if shapes.get((kept.parameter, kept.name)) != kept.example.shape:
+            raise _refused(optimizer, f"the shape of its state {kept.name!r} changes")
+    return last
+
+
+def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[Kept]:
+    strangers = [key for key in optimizer.state if not any(key is parameter for parameter in parameters)]
+    if strangers:
+        raise _refused(optimizer, "it keeps state that belongs to no parameter")
+    found = []
+    for index, parameter in enumerate(parameters):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                found.append(Kept(index, name, value, None))
+            elif type(value) in NUMBERS:
+                found.append(Kept(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
+            elif value is not None:
+                raise _refused(optimizer, f"its state {name!r} is a {type(value).__name__}")
+    return found
+
+
+def _refuse_closures(optimizer: Optimizer) -> None:
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise _refused(optimizer, "it evaluates the loss several times a step")
+
+
+def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    return [
+        {key: _frozen(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups
+    ]
+
+
+def _frozen(value: object) -> object:
+    return value.tolist() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+
+def _refused(optimizer: Optimizer, reason: str) -> ValueError:
+    return ValueError(
+        f"optimizer: {type(optimizer).__name__} does not work with a parameter server: {reason}. "
+        "Use another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+    )

@@ -1,0 +1,108 @@
+"""Starts the workers of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
+
+import io
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+from lightning.pytorch.strategies.parallel import ParallelStrategy
+from lightning.pytorch.trainer.call import _interrupt
+from lightning.pytorch.trainer.states import TrainerFn, TrainerState
+from typing_extensions import override
+
+from training.strategies.processes import run_workers
+
+
+class Forked(Protocol):
+    """What a strategy does around the fork."""
+
+    def before_fork(self, trainer: Trainer) -> int:
+        """In the monitor: make what the workers will share; returns how many to fork."""
+
+    def after_fork(self, worker: int, trainer: Trainer) -> None:
+        """In the worker: take the rank."""
+
+    def after_workers(self) -> None:
+        """In the monitor, when all workers have ended, however they did."""
+
+
+class ForkLauncher(_MultiProcessingLauncher):
+    """Runs a Trainer's function in forked workers; this process only watches them.
+
+    An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
+    finalised), and is raised here again; `WorkerLost` when a worker dies. Afterwards the Trainer here has worker
+    0's weights, metrics, state and best checkpoint path.
+    """
+
+    def __init__(self, strategy: ParallelStrategy, forked: Forked) -> None:
+        super().__init__(strategy, start_method="fork")
+        self._forked = forked
+
+    @override
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
+        assert trainer is not None, "started without a Trainer"
+        _check_bad_cuda_fork()
+        if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
+            raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
+
+        def body(worker: int) -> "_Results | None":
+            self._forked.after_fork(worker, trainer)
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                _interrupt(trainer, error)
+                trainer._teardown()
+                raise
+            return _collect(trainer, result) if worker == 0 else None
+
+        count = self._forked.before_fork(trainer)
+        try:
+            results = run_workers(count, body)[0]
+        except BaseException:
+            # They have seen the exception in their worker; here they have seen no training.
+            trainer.callbacks = []  # type: ignore[attr-defined]  # made by Lightning's callback connector
+            raise
+        finally:
+            self._forked.after_workers()
+        assert isinstance(results, _Results)
+        self._already_fit |= trainer.state.fn == TrainerFn.FITTING
+        return _bring_back(trainer, results)
+
+
+class _Results:
+    """What worker 0 sends back; tensors as bytes, since the worker's memory ends with it."""
+
+    def __init__(self, best_model_path: str | None, state: TrainerState, returned: Any, tensors: bytes) -> None:
+        self.best_model_path, self.state, self.returned, self.tensors = best_model_path, state, returned, tensors
+
+
+def _collect(trainer: Trainer, returned: Any) -> _Results:
+    best = getattr(trainer.checkpoint_callback, "best_model_path", None)
+    weights = trainer.lightning_module.state_dict() if trainer.state.fn == TrainerFn.FITTING else None
+    buffer = io.BytesIO()
+    torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, buffer)
+    return _Results(best, trainer.state, returned, buffer.getvalue())
+
+
+def _bring_back(trainer: Trainer, results: _Results) -> Any:
+    tensors = torch.load(io.BytesIO(results.tensors), map_location="cpu", weights_only=True)
+    if tensors["weights"] is not None:  # not strict: the worker's configure_model may have added layers
+        trainer.lightning_module.load_state_dict(tensors["weights"], strict=False)
+    trainer.callback_metrics.update(tensors["metrics"])
+    if results.best_model_path is not None and trainer.checkpoint_callback is not None:
+        trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
+    trainer.state = results.state
+    return results.returned
+
+
+def take_rank(worker: int) -> None:
+    """Tell everything in this process that asks Lightning or the environment which worker it is."""
+    from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero
+    from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
+
+    os.environ["LOCAL_RANK"] = str(worker)
+    fabric_rank_zero.rank = utilities_rank_zero.rank = worker  # type: ignore[attr-defined]  # Lightning's own way

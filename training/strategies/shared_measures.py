@@ -1,0 +1,42 @@
+"""What a run in shared memory has measured so far (training.callbacks.measured.Measured)."""
+
+from typing import Final, Literal
+
+from training.ps import Counts, SharedRun, StalenessHistogram, WorkerTimes
+from training.ps.region import COMPUTE, DATA, ROW, SAMPLES, VERSION
+
+PARTS: Final = {"compute": COMPUTE, "data": DATA}
+
+
+class SharedMeasures:
+    """Mixed into a strategy: `_run` while there is one, `_worker` the number of the worker that asks.
+
+    Every worker sees everybody's figures, and adds to its own row alone.
+    """
+
+    _run: SharedRun | None
+    _worker: int
+
+    def counts(self) -> Counts:
+        """Updates and samples of all workers together."""
+        if self._run is None:
+            return Counts(0, 0)
+        return Counts(self._run.control.head[VERSION], sum(self._run.control.column(SAMPLES)))
+
+    def worker_times(self) -> list[WorkerTimes]:
+        """Each worker's seconds."""
+        return [] if self._run is None else self._run.control.worker_times()
+
+    def staleness(self) -> StalenessHistogram | None:
+        """The staleness of every update."""
+        return None if self._run is None else self._run.control.staleness()
+
+    def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
+        """Add to this worker's own time."""
+        if self._run is not None:
+            self._run.control.seconds[self._worker * ROW + PARTS[part]] += seconds
+
+    def add_samples(self, samples: int) -> None:
+        """Add to the samples that this worker has computed on."""
+        if self._run is not None:
+            self._run.control.words[self._worker * ROW + SAMPLES] += samples
