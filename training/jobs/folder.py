@@ -1,14 +1,16 @@
 """A job's folder: what was asked, what is going on, how it ended.
 
-Who writes what: the submitter `config.yaml` and `job.json`, once; the supervisor (or an inline run) `process.json`; the
-job's own process `log.txt`, `progress.json` and `result.json`; whoever wants it ended, the empty file `stop`. For a
-process that died without a word the supervisor writes `result.json`. All JSON is replaced atomically. The state is derived.
+Who writes what: the submitter `config.yaml` and `job.json`, once; the job's own process `process.json` (whoever creates
+it first owns the job), `log.txt`, `progress.json` and `result.json`; whoever wants it ended, the empty file `stop`. For
+a process that died without a word the supervisor writes `result.json`, and the empty file `unrecorded`, which stays
+until MLflow has been told. All JSON is replaced atomically, a folder appears whole, and the state is derived.
 """
 
 import json
 import os
 import time
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -38,6 +40,13 @@ class JobRequest:
     """Higher goes first; equal ones in the order of `created`."""
     strategy: str = "single"
     resumed_from: str | None = None
+    name: str = ""
+    """What people call it; the MLflow run has the same name."""
+
+    @property
+    def title(self) -> str:
+        """The name, or the beginning of the id where it has none."""
+        return self.name or self.id[:8]
 
 
 @dataclass(frozen=True)
@@ -105,10 +114,13 @@ class JobFolder:
     def stop_file(self) -> Path:
         return self.path / "stop"
 
+    @property
+    def unrecorded(self) -> Path:
+        return self.path / "unrecorded"
+
     def request(self) -> JobRequest:
-        found = self._read("job.json", JobRequest)
-        assert found is not None, f"{self.path} has no job.json"
-        return found
+        """What was asked. It never changes, so it is read once; FileNotFoundError when the folder is gone."""
+        return _request(str(self.path))
 
     def started(self) -> Started | None:
         raw = self._raw("process.json")
@@ -123,6 +135,18 @@ class JobFolder:
     def write(self, record: JobRequest | Started | Progress | Result) -> None:
         """Write the file that belongs to the record's type."""
         write_json(self.path / FILES[type(record)], asdict(record))
+
+    def claim(self, started: Started) -> bool:
+        """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job."""
+        beside = self.path / f".process.{os.getpid()}"
+        beside.write_text(json.dumps(asdict(started), indent=1), encoding="utf-8")
+        try:
+            os.link(beside, self.path / "process.json")
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink()
+        return True
 
     def state(self) -> State:
         """Derived from the files and the process table; a dead process without a result counts as failed."""
@@ -162,6 +186,11 @@ FILES: dict[type, str] = {
     Progress: "progress.json",
     Result: "result.json",
 }
+
+
+@lru_cache(maxsize=8192)
+def _request(path: str) -> JobRequest:
+    return JobRequest(**json.loads((Path(path) / "job.json").read_text(encoding="utf-8")))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -1,0 +1,91 @@
+"""What this machine offers to jobs: the cores this process may use, and its GPUs, found without torch or CUDA."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU. `uuid` is what `CUDA_VISIBLE_DEVICES` takes; indices change with its settings, UUIDs do not."""
+
+    uuid: str
+    name: str
+    memory_mb: int
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All that can be leased. `cores` are the kernel's numbers of them."""
+
+    cores: list[int]
+    gpus: list[Gpu] = field(default_factory=list)
+
+
+def inventory() -> Inventory:
+    """The cores in this process's affinity mask (no more than a container's quota), and the GPUs it may see."""
+    cores = sorted(os.sched_getaffinity(0))
+    return Inventory(cores[: cpu_quota(CPU_QUOTA) or None], _gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
+
+
+def cpu_quota(path: Path) -> int | None:
+    """How many whole cores the control group may use (`QUOTA PERIOD` in us, or `max PERIOD`); None for all."""
+    try:
+        quota, period = path.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else max(1, math.ceil(int(quota) / int(period)))
+
+
+def visible(gpus: list[Gpu], told: str | None) -> list[Gpu]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` lets through: indices or beginnings of UUIDs, up to an unknown one."""
+    if told is None:
+        return gpus
+    found: list[Gpu] = []
+    for word in filter(None, (part.strip() for part in told.split(","))):
+        if word.isdigit():
+            matching = gpus[int(word) : int(word) + 1]
+        else:
+            matching = [gpu for gpu in gpus if gpu.uuid.startswith(word)]
+        if len(matching) != 1:
+            break
+        found += matching
+    return found
+
+
+def _gpus(told: str | None) -> list[Gpu]:
+    with _nvml() as nvml:
+        if nvml is None:
+            return []
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return visible([_gpu(nvml, handle) for handle in handles], told)
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle).total // 2**20
+    return Gpu(str(nvml.nvmlDeviceGetUUID(handle)), str(nvml.nvmlDeviceGetName(handle)), int(memory))
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """The management library, started; None where its Python package, the driver or the GPUs are missing."""
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()

@@ -1,0 +1,196 @@
+"""Putting jobs into the queue, finding them, asking for their end. Importing this loads neither torch nor MLflow."""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from training.jobs.devices import inventory
+from training.jobs.folder import ENDED, JobFolder, JobRequest, Started
+from training.jobs.process import ProcessId, alive
+from training.jobs.supervisor import ensure
+from training.spec import yaml
+from training.spec.catalogue import describe
+from training.spec.classes import named
+from training.spec.complete import complete
+from training.spec.description import Description
+from training.spec.errors import ConfigError
+from training.spec.identity import config_hash
+from training.spec.validate import require
+from training.spec.workload import Workload, workload
+from training.tracking import names
+from training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from training.workspace import Workspace
+
+COMMAND_LINE: Final = "command line"
+"""The MLflow experiment of runs that belong to no notebook."""
+
+
+def submit(
+    workspace: Workspace,
+    config: Mapping[str, Any],
+    *,
+    seeds: Sequence[int],
+    description: Description,
+    notebook: str | None = None,
+    cell: str | None = None,
+    priority: int = 0,
+    start: bool = True,
+    inline: bool = False,
+    resumed_from: JobFolder | None = None,
+) -> list[JobFolder]:
+    """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
+
+    With `inline` the caller runs the jobs itself, in this process, and no supervisor will. Raises ConfigError before
+    anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
+    without `.md`.
+    """
+    require(config, description)
+    load, done = workload(config, description), complete(config, description)
+    request = JobRequest(
+        id="",
+        created=0.0,
+        mlflow_experiment=Path(notebook).stem if notebook else COMMAND_LINE,
+        tracking_uri=workspace.tracking_uri(),
+        seed=0,
+        workers=load.workers,
+        threads=load.threads,
+        accelerator=_accelerator(load),
+        notebook=notebook,
+        cell=cell,
+        config_hash=resumed_from.request().config_hash if resumed_from else config_hash(config),
+        priority=priority,
+        strategy=load.strategy,
+        resumed_from=resumed_from.id if resumed_from else None,
+        name=cell or _short_name(done, load),
+    )
+    client = open_store(workspace)
+    experiment = experiment_id(client, workspace, request.mlflow_experiment)
+    tags = {**surroundings(workspace.root), **_tags(request, load, done)}
+    made: list[JobFolder] = []
+    for seed in seeds:
+        name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
+        run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
+        one = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
+        made.append(_write(workspace, one, yaml.dump(seeded), inline))
+    if start and not inline:
+        ensure(workspace)
+    return made
+
+
+def all_jobs(workspace: Workspace) -> list[JobFolder]:
+    """Every job of the workspace, the newest first."""
+    if not workspace.jobs.is_dir():
+        return []
+    found = []
+    for entry in os.scandir(workspace.jobs):
+        if not entry.name.startswith("."):
+            job = JobFolder(workspace.jobs / entry.name)
+            try:
+                found.append((job.request().created, job.id, job))
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+    return [job for _, _, job in sorted(found, key=lambda one: one[:2], reverse=True)]
+
+
+def find(workspace: Workspace, id_prefix: str) -> JobFolder:
+    """The one job whose id begins so; ConfigError where there is none, or more than one."""
+    names_found = sorted(path.name for path in workspace.jobs.glob("[!.]*") if path.name.startswith(id_prefix))
+    if len(names_found) == 1:
+        return JobFolder(workspace.jobs / names_found[0])
+    if names_found:
+        which = ", ".join(name[:12] for name in names_found[:3])
+        raise ConfigError(id_prefix, f"is the beginning of {len(names_found)} jobs ({which})", "Write more of it.")
+    raise ConfigError(id_prefix, f"is no job of {workspace.root}", "`scalebook jobs list` shows them all.")
+
+
+def stop(job: JobFolder) -> None:
+    """Ask for its end: at its next update, before its start, or, when it does not react, by force. Ended ones stay."""
+    if job.state() in ENDED:
+        return
+    job.stop_file.touch()
+    ensure(Workspace(job.path.parent.parent.parent))
+
+
+def resume(workspace: Workspace, job: JobFolder, description: Description | None = None) -> JobFolder:
+    """A new job that goes on from the newest checkpoint of an ended one; ConfigError where that cannot be."""
+    if job.state() not in ENDED:
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
+    checkpoints = sorted(job.path.rglob("*.ckpt"), key=lambda path: path.stat().st_mtime)
+    if not checkpoints:
+        raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
+    request = job.request()
+    config = {**yaml.load(job.config.read_text(encoding="utf-8")), "ckpt_path": str(checkpoints[-1])}
+    return submit(
+        workspace,
+        config,
+        seeds=[request.seed],
+        description=description or describe(workspace),
+        notebook=request.notebook,
+        cell=request.cell,
+        priority=request.priority,
+        resumed_from=job,
+    )[0]
+
+
+def delete(workspace: Workspace, job: JobFolder) -> None:
+    """Remove an ended job's folder, and its MLflow run (which MLflow keeps among its deleted ones)."""
+    from mlflow.exceptions import MlflowException
+
+    started = job.started()
+    if job.state() not in ENDED or (started is not None and alive(started.process)):
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Stop it first.")
+    try:
+        open_store(workspace).delete_run(job.id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    shutil.rmtree(job.path)
+
+
+def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool) -> JobFolder:
+    """The folder is filled under another name, so that it appears whole."""
+    beside = JobFolder(workspace.jobs / f".{request.id}")
+    beside.path.mkdir()
+    beside.config.write_text(config, encoding="utf-8")
+    beside.write(request)
+    if inline:
+        cores = sorted(os.sched_getaffinity(0))[: request.workers * request.threads]
+        beside.write(Started(ProcessId.of(), time.time(), cores, inline=True))
+    return JobFolder(beside.path.rename(workspace.jobs / request.id))
+
+
+def _accelerator(load: Workload) -> Literal["cpu", "gpu"]:
+    """What `auto` means on this machine; ConfigError for a GPU that is not there."""
+    if load.accelerator not in ("auto", "gpu", "cuda"):
+        return "cpu"
+    if inventory().gpus:
+        return "gpu"
+    if load.accelerator != "auto":
+        raise ConfigError("trainer.accelerator", "asks for a GPU and this machine has none", "Write auto or cpu.")
+    return "cpu"
+
+
+def _short_name(config: Mapping[str, Any], load: Workload) -> str:
+    return f"{str(named(config.get('model')).name).rpartition('.')[2]} {load.strategy} x {load.workers}"
+
+
+def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dict[str, str]:
+    """What is known of all runs before they start; what does not apply is left out."""
+    known: dict[str, Any] = {
+        names.TAG_NOTEBOOK: request.notebook,
+        names.TAG_CELL: request.cell,
+        names.TAG_CONFIG_HASH: request.config_hash,
+        names.TAG_STRATEGY: load.strategy,
+        names.TAG_RULE: load.rule,
+        names.TAG_WORKERS: load.workers,
+        names.TAG_BATCH_PER_WORKER: load.batch_per_worker,
+        names.TAG_BATCH_GLOBAL: load.batch_global,
+        names.TAG_LR_ASKED: load.learning_rate,
+        names.TAG_MODEL: named(config.get("model")).name,
+        names.TAG_DATA: named(config.get("data")).name,
+    }
+    return {key: str(value) for key, value in known.items() if value is not None}

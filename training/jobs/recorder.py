@@ -1,0 +1,56 @@
+"""Telling MLflow of jobs that could not: a helper process at a time, again until it succeeds."""
+
+import os
+import sys
+import time
+from signal import SIGKILL
+
+from training.jobs.folder import JobFolder
+from training.jobs.process import ProcessId, send
+
+DEADLINE_S = 120.0
+LONGEST_RETRY_S = 60.0
+
+
+class Recorder:
+    """Give it jobs that carry the mark `unrecorded` and call `turn`; it forgets those whose mark is gone."""
+
+    def __init__(self, retry_s: float) -> None:
+        self.retry_s = retry_s
+        self.pending: dict[str, JobFolder] = {}
+        self.failures = 0
+        self._helper: ProcessId | None = None
+        self._since = 0.0
+        """Start of the helper, or earliest time of the next; time.monotonic(), s."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is worth waiting for: something is pending that has not failed again and again."""
+        return self._helper is not None or (bool(self.pending) and self.failures < 3)
+
+    def turn(self, ended: dict[int, int]) -> None:
+        """`ended` are the children that this process has waited for since the last turn."""
+        now = time.monotonic()
+        if self._helper is not None:
+            if self._helper.pid in ended:
+                self._take_stock(now)
+            elif now - self._since > DEADLINE_S:
+                send(self._helper, SIGKILL)
+        elif self.pending and now >= self._since:
+            folders = [str(job.path) for job in self.pending.values()][:200]
+            words = [sys.executable, "-m", "training.jobs.closing", *folders]
+            self._helper = ProcessId.of(os.posix_spawn(sys.executable, words, os.environ))
+            self._since = now
+
+    def close(self) -> None:
+        """End the helper, if one runs; the marks stay for the next supervisor."""
+        if self._helper is not None:
+            send(self._helper, SIGKILL)
+
+    def _take_stock(self, now: float) -> None:
+        self._helper = None
+        before = len(self.pending)
+        self.pending = {name: job for name, job in self.pending.items() if job.unrecorded.exists()}
+        self.failures = 0 if len(self.pending) < before else self.failures + 1
+        wait = min(self.retry_s * 2**self.failures, LONGEST_RETRY_S) if self.failures else 0.0
+        self._since = now + wait

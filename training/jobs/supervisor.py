@@ -1,0 +1,111 @@
+"""The supervisor: one small process per workspace that starts jobs in order, watches them, and closes what dies.
+
+It outlives the browser and the Streamlit server, imports neither torch nor MLflow, and holds no state that it could not
+find again in the job folders: killed, it is replaced by the next `ensure`, which adopts what runs.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import training
+from training.jobs.devices import inventory
+from training.jobs.folder import JobFolder
+from training.jobs.lock import SupervisorLock, held, status
+from training.jobs.process import ProcessId, adopt_orphans
+from training.jobs.turns import Turns
+from training.jobs.warming import PRELOAD, RUNNER
+from training.jobs.watch import Limits
+from training.workspace import Workspace
+
+START_DEADLINE_S = 15.0
+
+
+def running(workspace: Workspace) -> ProcessId | None:
+    """The supervisor of the workspace, if one lives."""
+    found = status(workspace)
+    return None if found is None else found.process
+
+
+def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
+    """The supervisor of the workspace; starts one, detached from this process and its session, where none is.
+
+    `options` go to its command line. Raises RuntimeError with the end of its log when it does not come up.
+    """
+    workspace.create()
+    if held(workspace) and (found := running(workspace)):
+        return found
+    log = workspace.hidden / "supervisor.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "training.jobs.supervisor", str(workspace.root.resolve()), *options],
+            cwd=Path(training.__file__).parent.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    # whoever started it must wait for it when it ends, or it would stay a zombie
+    threading.Thread(target=process.wait, name="wait-for-supervisor", daemon=True).start()
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline:
+        if (found := running(workspace)) and held(workspace):
+            return found
+        if process.returncode not in (None, 0):
+            break
+        time.sleep(0.01)
+    last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
+    raise RuntimeError(f"the supervisor of {workspace.root} did not start; the end of {log}:\n{last}")
+
+
+def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:
+    """Be the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. 1 when another one is."""
+    lock = SupervisorLock(workspace)
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+    adopt_orphans()
+    os.chdir(Path(training.__file__).parent.parent)  # where the warm process finds this package
+    while True:
+        if not lock.acquire():
+            return 1
+        turns = Turns(lock, limits, inventory(), runner, preload)
+        try:
+            while not leaving.is_set() and not turns.idle():
+                turns.turn()
+        finally:
+            turns.close()
+            lock.release()
+        # a job that came after the last look found the lock still held, and relies on this
+        if leaving.is_set() or not _any_waiting(workspace):
+            return 0
+
+
+def _any_waiting(workspace: Workspace) -> bool:
+    return any(JobFolder(path).state() == "waiting" for path in workspace.jobs.glob("[!.]*"))
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m training.jobs.supervisor")
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
+    parser.add_argument("--preload", default=",".join(PRELOAD), help="what the warm process imports, commas between")
+    for limit in fields(Limits):
+        parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
+    told: Any = parser.parse_args(argv)
+    limits = Limits(**{limit.name: getattr(told, limit.name) for limit in fields(Limits)})
+    workspace = Workspace(told.workspace.resolve())
+    supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

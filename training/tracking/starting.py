@@ -1,0 +1,147 @@
+"""The beginning of a run's record: the store, the experiment, and a run that waits (SCHEDULED) with all that is known.
+
+MLflow is imported inside the functions (1.8 s, once per process).
+"""
+
+import fcntl
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.tracking import names
+from training.workspace import Workspace
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+LOCK_DEADLINE_S = 120.0
+LONGEST_PARAM = 6000
+"""Characters that MLflow keeps of a parameter's value."""
+PARAMS_A_CALL = 100
+PACKAGES = ("scalebook", "torch", "lightning", "mlflow", "optuna", "numpy")
+
+
+def open_store(workspace: Workspace) -> "MlflowClient":
+    """A client of the workspace's store, one per process and address.
+
+    The embedded store is made at first use, in WAL mode (readers and the writer do not wait for each other), with its
+    tables (2.5 s): once, whoever else comes meanwhile waits. TimeoutError after 120 s.
+    """
+    return _client(workspace.tracking_uri(), workspace)
+
+
+@lru_cache(maxsize=64)
+def _client(uri: str, workspace: Workspace) -> "MlflowClient":
+    workspace.create()
+    with _locked(workspace):
+        from mlflow import MlflowClient
+
+        for chatty in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        if is_embedded(workspace) and not workspace.database.exists():
+            with closing(sqlite3.connect(workspace.database)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
+    return client
+
+
+def is_embedded(workspace: Workspace) -> bool:
+    """Whether runs are recorded in the workspace's own SQLite file."""
+    return workspace.tracking_uri() == f"sqlite:///{workspace.database}"
+
+
+def experiment_id(client: "MlflowClient", workspace: Workspace, name: str) -> str:
+    """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made."""
+    if (found := client.get_experiment_by_name(name)) is None:
+        with _locked(workspace):
+            if (found := client.get_experiment_by_name(name)) is None:
+                location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
+                return str(client.create_experiment(name, artifact_location=location))
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)
+
+
+def create_run(
+    client: "MlflowClient", experiment: str, name: str, tags: Mapping[str, str], config: Mapping[str, Any]
+) -> str:
+    """A run that waits: state SCHEDULED, `tags`, and the config flattened into parameters. Returns its id."""
+    from mlflow.entities import Param
+
+    run_id: str = client.create_run(experiment, tags=dict(tags), run_name=name).info.run_id
+    client.update_run(run_id, status="SCHEDULED")
+    params = [Param(key, value[:LONGEST_PARAM]) for key, value in flat(config).items()]
+    for first in range(0, len(params), PARAMS_A_CALL):
+        client.log_batch(run_id, params=params[first : first + PARAMS_A_CALL])
+    return run_id
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested mappings as dotted keys; lists as JSON; `model.init_args.width` becomes `model.width`."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        name = prefix.rstrip(".") if key == "init_args" and prefix else f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}.")
+        else:
+            found[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return found
+
+
+def surroundings(root: Path) -> dict[str, str]:
+    """Tags that say where a run comes from: host, versions of packages, and the git commit of the folder `root`."""
+    found = {names.TAG_HOST: platform.node(), names.TAG_VERSIONS: json.dumps(_versions())}
+    if commit := _commit(root):
+        found[names.TAG_COMMIT] = commit
+    return found
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit(root: Path) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", str(root), "rev-parse", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@contextmanager
+def _locked(workspace: Workspace) -> Iterator[None]:
+    """Alone among all processes that prepare this workspace's store."""
+    handle = os.open(workspace.hidden / "mlflow.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = time.monotonic() + LOCK_DEADLINE_S
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{workspace.hidden}/mlflow.lock is held by another process") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
