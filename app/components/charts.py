@@ -1,0 +1,198 @@
+"""Every chart: one template, one palette, figures from plain numbers. Nothing here reads or draws a page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import plotly.graph_objects as go
+
+PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
+"""Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
+PARTS = {"compute": "#12868c", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
+AXIS_TITLES = {"updates": "updates", "samples": "samples", "seconds": "seconds"}
+FONT = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page heavy
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: `x` and `y` of equal length; `low` and `high` draw a band around it. Equal names share a legend entry."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    faint: bool = False
+    """A single seed behind its mean."""
+    low: Sequence[float] = field(default_factory=tuple)
+    high: Sequence[float] = field(default_factory=tuple)
+
+
+@cache
+def template(dark: bool) -> go.layout.Template:
+    """The look of all charts; transparent, so that they lie on whatever they are put on."""
+    ink, dim, line = ("#e4e8e8", "#98a4a4", "#2b3338") if dark else ("#1c2327", "#66716f", "#e6e8e5")
+    axis = {
+        "gridcolor": line,
+        "linecolor": line,
+        "zeroline": False,
+        "showline": True,
+        "ticks": "",
+        "tickfont": {"color": dim, "size": 11.5},
+        "title": {"font": {"color": dim, "size": 12}, "standoff": 8},
+        "automargin": True,
+    }
+    layout = go.Layout(
+        font={"family": FONT, "size": 12.5, "color": ink},
+        title={"font": {"size": 13.5, "weight": 600}, "x": 0, "xanchor": "left", "xref": "container", "pad": {"l": 4}},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        colorway=PALETTE,
+        xaxis=axis,
+        yaxis=axis,
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        hovermode="x unified",
+        hoverlabel={
+            "bgcolor": "#1d2327" if dark else "#ffffff",
+            "bordercolor": line,
+            "font": {"color": ink, "family": FONT},
+        },
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left", "font": {"color": ink}},
+        bargap=0.28,
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": dim, "activecolor": PALETTE[0]},
+    )
+    return go.layout.Template(layout=layout)
+
+
+def _figure(dark: bool, height: int, title: str = "") -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(template=template(dark), height=height, title_text=title)
+    return figure
+
+
+def thin(x: Sequence[float], y: Sequence[float], points: int = POINTS) -> tuple[list[float], list[float]]:
+    """At most about `points` of a curve: of each stretch its lowest and its highest, so that no spike is lost."""
+    if len(x) <= points:
+        return list(x), list(y)
+    stretch = -(-len(x) * 2 // points)  # ceil; two points are kept of each stretch
+    kept: list[int] = []
+    for start in range(0, len(x), stretch):
+        part = range(start, min(start + stretch, len(x)))
+        kept.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
+    if kept[-1] != len(x) - 1:
+        kept.append(len(x) - 1)
+    return [x[i] for i in kept], [y[i] for i in kept]
+
+
+def lines(
+    series: Sequence[Series],
+    *,
+    x_title: str,
+    y_title: str = "",
+    title: str = "",
+    log_y: bool = False,
+    target: float | None = None,
+    dark: bool = False,
+    height: int = 320,
+) -> go.Figure:
+    """Curves over one axis. A curve of one point is drawn as a marker, so that a run's first value is seen at once."""
+    figure = _figure(dark, height, title)
+    named: set[str] = set()
+    for one in series:
+        if one.low and one.high:
+            figure.add_trace(_band(one))
+        x, y = thin(one.x, one.y)
+        figure.add_trace(
+            go.Scatter(
+                x=x,
+                y=y,
+                name=one.name,
+                legendgroup=one.name,
+                showlegend=not one.faint and one.name not in named and len({s.name for s in series}) > 1,
+                mode="lines" if len(x) > 12 else "lines+markers",
+                line={"color": one.colour, "width": 1.0 if one.faint else 2.0},
+                marker={"size": 5},
+                opacity=0.38 if one.faint else 1.0,
+                hoverinfo="skip" if one.faint else None,
+                hovertemplate="%{y:.5g}" if not one.faint else None,
+            )
+        )
+        if not one.faint:
+            named.add(one.name)
+    if target is not None:
+        figure.add_hline(
+            y=target, line={"dash": "dot", "width": 1.2, "color": "#8a9493"}, annotation_text=f"target {target:g}"
+        )
+    figure.update_xaxes(title_text=x_title, rangemode="tozero")
+    figure.update_yaxes(title_text=y_title, type="log" if log_y else "linear")
+    return figure
+
+
+def _band(one: Series) -> go.Scatter:
+    return go.Scatter(
+        x=[*one.x, *reversed(one.x)],
+        y=[*one.high, *reversed(one.low)],
+        fill="toself",
+        fillcolor=_alpha(one.colour, 0.14),
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=one.name,
+    )
+
+
+def _alpha(colour: str, alpha: float) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def time_split(rows: Sequence[tuple[str, dict[str, float]]], *, dark: bool = False) -> go.Figure:
+    """One bar a row: the shares (0 to 1) of compute, wait, communicate and data; what is missing to 1 stays empty."""
+    figure = _figure(dark, 96 + 34 * len(rows))
+    names = [name for name, _ in rows]
+    for part, colour in PARTS.items():
+        values = [shares.get(part, 0.0) for _, shares in rows]
+        figure.add_trace(
+            go.Bar(
+                y=names,
+                x=values,
+                name=part,
+                orientation="h",
+                marker={"color": colour, "line": {"width": 0}},
+                text=[f"{value:.0%}" if value >= 0.07 else "" for value in values],
+                textposition="inside",
+                insidetextanchor="middle",
+                textfont={"color": "#ffffff", "size": 11.5},
+                hovertemplate="%{x:.1%}",
+            )
+        )
+    figure.update_layout(barmode="stack", hovermode="y unified")
+    figure.update_xaxes(range=[0, 1], tickformat=".0%", showgrid=False)
+    figure.update_yaxes(autorange="reversed", showline=False)
+    return figure
+
+
+def staleness(counts: Sequence[Sequence[int]], *, dark: bool = False, height: int = 260) -> go.Figure:
+    """How old the gradients were: `counts[worker][i]` pushes of staleness i, the last bin "or more"."""
+    figure = _figure(dark, height)
+    used = max((i + 1 for row in counts for i, count in enumerate(row) if count), default=1)
+    total = sum(sum(row) for row in counts) or 1
+    bins = max((len(row) for row in counts), default=0)
+    labels = [f"{i}+" if i == bins - 1 else str(i) for i in range(used)]
+    for worker, row in enumerate(counts):
+        figure.add_trace(
+            go.Bar(
+                x=labels,
+                y=[count / total for count in row[:used]],
+                customdata=list(row[:used]),
+                name=f"worker {worker}",
+                marker={"color": PALETTE[worker % len(PALETTE)], "line": {"width": 0}},
+                hovertemplate="%{y:.1%}  (%{customdata:,} pushes)",
+            )
+        )
+    figure.update_layout(barmode="stack", showlegend=len(counts) > 1)
+    figure.update_xaxes(
+        title_text="staleness (updates by others between pull and push)", type="category", showgrid=False
+    )
+    figure.update_yaxes(tickformat=".0%", title_text="share of pushes")
+    return figure

@@ -1,0 +1,70 @@
+"""Small pieces of HTML; every text that comes from outside is escaped here and nowhere else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import streamlit as st
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table. `html` is already safe; use `text`, `number` or `link` to make one."""
+
+    html: str
+    style: str = ""
+    """Any of: num, best, dim, wrap."""
+
+
+def text(content: str, style: str = "") -> Cell:
+    return Cell(escape(content), style)
+
+
+def number(content: str, *, best: bool = False) -> Cell:
+    """A figure, right-aligned; a dash where there is none."""
+    return Cell(escape(content) if content else "–", "num best" if best else ("num" if content else "num dim"))
+
+
+def link(content: str, url: str, colour: str | None = None) -> Cell:
+    return Cell(f'{swatch(colour) if colour else ""}<a href="{escape(url)}">{escape(content)}</a>')
+
+
+def swatch(colour: str) -> str:
+    return f'<span class="sb-swatch" style="background:{escape(colour)}"></span>'
+
+
+def chip(word: str, label: str | None = None) -> str:
+    """A state: waiting, running, stopping, finished, failed, stopped, new or stale."""
+    return f'<span class="sb-chip sb-{escape(word)}">{escape(label or word)}</span>'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence[int] = ()) -> str:
+    """A table of figures; `numeric` are the columns whose head is right-aligned too."""
+    heads = "".join(
+        f'<th class="num">{escape(one)}</th>' if i in numeric else f"<th>{escape(one)}</th>"
+        for i, one in enumerate(head)
+    )
+    body = "".join(
+        "<tr>" + "".join(f'<td class="{cell.style}">{cell.html}</td>' for cell in row) + "</tr>" for row in rows
+    )
+    return (
+        f'<div class="sb-scroll"><table class="sb"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def draw(content: str) -> None:
+    st.html(content)
+
+
+def empty(title: str, advice: str) -> None:
+    """What a view says when it has nothing to show: what it will show, and what to do for that."""
+    st.html(f'<div class="sb-empty"><b>{escape(title)}</b>{escape(advice)}</div>')
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> None:
+    """Figures with their names above them, in one row."""
+    st.html(
+        '<div class="sb-facts">'
+        + "".join(f"<div><span>{escape(k)}</span><b>{escape(v)}</b></div>" for k, v in pairs)
+        + "</div>"
+    )

@@ -1,0 +1,42 @@
+"""How far a run is, in a bar and a few words."""
+
+import streamlit as st
+
+from app.services.runs import RunView
+from app.services.words import duration, figure
+
+
+def draw(view: RunView) -> None:
+    """The bar of a run that has not ended; of a waiting one, the reason. Nothing for an ended one."""
+    if view.ended:
+        return
+    if view.state == "waiting":
+        st.progress(0.0, text=view.reason or "Waits for the supervisor to start it.")
+        return
+    st.progress(fraction(view), text=words(view))
+
+
+def fraction(view: RunView) -> float:
+    """0 to 1; 0 where the budget has no end or the run has not begun."""
+    told = view.progress.fraction if view.progress else None
+    return min(max(told or 0.0, 0.0), 1.0)
+
+
+def words(view: RunView) -> str:
+    """`training, 42 %, 12 s left · epoch 3 · 1,240 updates · 65 updates/s`."""
+    progress = view.progress
+    if view.state == "stopping":
+        return "stopping: it ends after the next update, or is ended in a few seconds"
+    if progress is None:
+        return "starting"
+    parts: list[str] = [progress.phase]
+    if progress.fraction is not None:
+        parts[0] += f", {progress.fraction:.0%}"
+    if progress.left_s is not None:
+        parts[0] += f", {duration(progress.left_s)} left"
+    if progress.updates:
+        parts.append(f"epoch {progress.epoch + 1}")
+        parts.append(f"{progress.updates:,} updates")
+    if progress.seconds > 0 and progress.updates:
+        parts.append(f"{figure(progress.updates / progress.seconds, 3)} updates/s")
+    return " · ".join(parts)

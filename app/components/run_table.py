@@ -1,0 +1,87 @@
+"""Runs in rows: what they are, how they stand, what came out. A tick selects, a click on a name opens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.components import progress, style
+from app.services.runs import RunView, main_metric
+from app.services.words import ago
+from training.tracking import names
+
+COLOURS = {  # of a state's chip, on the light and on the dark ground
+    "waiting": ("#f3e3b8", "#5a4716"),
+    "running": ("#bfe3e5", "#155258"),
+    "stopping": ("#bfe3e5", "#155258"),
+    "finished": ("#cbe7d5", "#1f5135"),
+    "failed": ("#f6cfc9", "#6d2b24"),
+    "stopped": ("#dfe2e0", "#3d4644"),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`ticked` run ids in the table's order; `opened` the run whose name was clicked."""
+
+    ticked: list[str] = field(default_factory=list)
+    opened: str | None = None
+
+
+def draw(views: Sequence[RunView], key: str) -> Choice:
+    """The table; its key must change with the set of rows, because a selection is kept by position."""
+    table = pd.DataFrame([_row(one) for one in views])
+    event: Any = st.dataframe(
+        table,
+        key=key,
+        hide_index=True,
+        height=38 + 35 * len(views),
+        on_select="rerun",
+        selection_mode=["multi-row", "single-cell"],
+        column_config=_columns(),
+        alt="runs, newest first",
+    )
+    ticked = [views[i].id for i in event.selection.rows if i < len(views)]
+    cells = event.selection.cells
+    opened = views[cells[0][0]].id if cells and cells[0][0] < len(views) else None
+    return Choice(ticked, opened)
+
+
+def _row(view: RunView) -> dict[str, Any]:
+    metrics = view.record.metrics
+    metric = main_metric(metrics)
+    return {
+        "name": view.title,
+        "state": [view.state],
+        "strategy": view.strategy,
+        "metric": (metric or "").removeprefix("val/"),
+        "best": metrics.get(names.best(metric)) if metric else None,
+        "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
+        "staleness": metrics.get(names.STALENESS_MEAN),
+        "rate": metrics.get(names.UPDATES_PER_SECOND),
+        "progress": 1.0 if view.state == "finished" else progress.fraction(view),
+        "seconds": view.seconds,
+        "when": ago(view.record.started) if view.state != "waiting" else "",
+        "remark": view.reason or (f"{view.failure}: {view.cause}" if view.state == "failed" else ""),
+    }
+
+
+def _columns() -> dict[str, Any]:
+    column = st.column_config
+    words, colours = list(COLOURS), [pair[style.dark()] for pair in COLOURS.values()]
+    return {
+        "name": column.TextColumn("Run", width="medium", help="Click to open."),
+        "state": column.MultiselectColumn("State", options=words, color=colours, width="small"),
+        "strategy": column.TextColumn("Strategy", width="small"),
+        "metric": column.TextColumn("Metric", width="small"),
+        "best": column.NumberColumn("Best", format="%.4f", width="small"),
+        "final": column.NumberColumn("Final", format="%.4f", width="small"),
+        "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
+        "rate": column.NumberColumn("Updates/s", format="%.0f", width="small"),
+        "progress": column.ProgressColumn("Progress", min_value=0.0, max_value=1.0, format="percent", width="small"),
+        "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),
+        "when": column.TextColumn("Started", width="small"),
+        "remark": column.TextColumn("Why", width="large", help="Why it waits, or why it failed."),
+    }

@@ -1,0 +1,24 @@
+"""The frame around every page: title, menu, style. Started by `scalebook ui`."""
+
+import streamlit as st
+
+from app import state
+from app.components import style
+from app.navigation import NOTEBOOK, PLACES
+
+st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
+style.draw()
+pages = [
+    st.Page(
+        place.script,
+        title=place.title,
+        icon=place.icon,
+        url_path=place.path or None,
+        default=place is NOTEBOOK,
+        visibility="hidden" if place.hidden else "visible",
+    )
+    for place in PLACES
+]
+page = st.navigation(pages, position="top")
+state.visit(page.url_path)
+page.run()

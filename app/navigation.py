@@ -1,0 +1,33 @@
+"""The pages: their files, paths, titles. Every view worth sending to a colleague is a path and its parameters."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+PAGES = Path(__file__).resolve().parents[1] / "pages"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One page. `path` is "" for the first one; a hidden page is reached by a button and not from the menu."""
+
+    file: str
+    path: str
+    title: str
+    icon: str
+    hidden: bool = False
+
+    @property
+    def script(self) -> str:
+        return str(PAGES / self.file)
+
+    def url(self, **parameters: str) -> str:
+        """The address within the app, with parameters (`/runs?run=ID`)."""
+        return f"/{self.path}" + (f"?{urlencode(parameters, safe=',')}" if parameters else "")
+
+
+NOTEBOOK = Place("notebook.py", "", "Notebook", ":material/menu_book:")
+COMPOSE = Place("compose.py", "compose", "Compose", ":material/edit_note:", hidden=True)
+RUNS = Place("runs.py", "runs", "Runs", ":material/view_list:")
+COMPARE = Place("compare.py", "compare", "Compare", ":material/stacked_line_chart:")
+PLACES = (NOTEBOOK, COMPOSE, RUNS, COMPARE)

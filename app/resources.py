@@ -1,0 +1,107 @@
+"""The only module with `st.cache_*`: builds the services once and shares them between all visitors of this server."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from app.services import artifacts
+from app.serving.addresses import Addresses
+from training.jobs.waiting import waiting_reasons as queue_reasons
+from training.spec import catalogue
+from training.spec.description import Description
+from training.tracking.reading import Curve, RunReader, RunRecord
+from training.workspace import Workspace
+
+DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
+CURVES_KEPT = 4000  # of ended runs; about 20 kB each
+
+
+def workspace() -> Workspace:
+    """The folder this server was started for; made anew each time, so that its settings are read anew."""
+    return Workspace.find()
+
+
+def reader() -> RunReader:
+    """The store of runs, one client for all."""
+    return _reader(workspace().tracking_uri())
+
+
+@st.cache_resource(show_spinner=False)
+def _reader(tracking_uri: str) -> RunReader:
+    return RunReader(tracking_uri)
+
+
+def description() -> Description:
+    """Models, data sets, strategies and optimizers. Raises ConfigError where the user's modules break it."""
+    return _description(str(workspace().root))
+
+
+@st.cache_resource(ttl=DESCRIPTION_TTL_S, show_spinner="Looking at models, data sets and strategies …")
+def _description(root: str) -> Description:
+    return catalogue.describe(workspace())
+
+
+@st.cache_resource(ttl=1.0, show_spinner=False)
+def _waiting_reasons(root: str) -> dict[str, str]:
+    return queue_reasons(Workspace(Path(root)))
+
+
+def waiting_reasons() -> Mapping[str, str]:
+    """Why each waiting job waits. Looks at every job, so it is asked once a second for all who draw."""
+    return _waiting_reasons(str(workspace().root))
+
+
+def mlflow_address() -> str | None:
+    """Where MLflow's own pages are, None where no server runs."""
+    found = Addresses.read(workspace())
+    return found.mlflow if found else None
+
+
+def curves(records: Sequence[RunRecord], metric: str) -> list[Curve]:
+    """`metric` of each run that has it. Histories of ended runs are read once and kept."""
+    uri = workspace().tracking_uri()
+    return [
+        reader().curve(one.id, metric) if one.ended is None else _ended_curve(uri, one.id, metric)
+        for one in records
+        if metric in one.metrics
+    ]
+
+
+@st.cache_resource(max_entries=CURVES_KEPT, show_spinner=False)
+def _ended_curve(tracking_uri: str, run_id: str, metric: str) -> Curve:
+    return _reader(tracking_uri).curve(run_id, metric)
+
+
+def staleness(record: RunRecord) -> list[list[int]] | None:
+    """Counts of staleness [worker][bin], None where the run is not asynchronous or has not got there yet."""
+    if record.ended is None:
+        return artifacts.staleness(reader(), record.id)
+    return _ended_staleness(workspace().tracking_uri(), record.id)
+
+
+@st.cache_resource(max_entries=1000, show_spinner=False)
+def _ended_staleness(tracking_uri: str, run_id: str) -> list[list[int]] | None:
+    return artifacts.staleness(_reader(tracking_uri), run_id)
+
+
+def samples_picture(record: RunRecord) -> bytes | None:
+    """What a generative model drew, as PNG."""
+    if record.ended is None:
+        return artifacts.samples_picture(reader(), record.id)
+    return _ended_picture(workspace().tracking_uri(), record.id)
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _ended_picture(tracking_uri: str, run_id: str) -> bytes | None:
+    return artifacts.samples_picture(_reader(tracking_uri), run_id)
+
+
+@st.cache_resource(max_entries=500, show_spinner=False)
+def _config_text(tracking_uri: str, run_id: str) -> str:
+    return artifacts.config_text(_reader(tracking_uri), run_id)
+
+
+def config_text(record: RunRecord) -> str:
+    """The config that ran, as recorded."""
+    return _config_text(workspace().tracking_uri(), record.id)

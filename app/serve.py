@@ -1,0 +1,196 @@
+"""`scalebook ui [FOLDER]`: the pages, MLflow and the supervisor of one workspace, started, watched and ended together.
+
+Runs belong to the supervisor, not to this process: they go on when it ends.
+"""
+
+import argparse
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from app.serving.addresses import Addresses, only_one
+from app.serving.child import Child, ServerDied, end_leftover
+from app.serving.mlflow_server import mlflow_server, remote_address
+from app.serving.page_server import page_server
+from training.jobs import owners, supervisor
+from training.spec import catalogue
+from training.workspace import Workspace
+
+log = logging.getLogger(__name__)
+RESTARTS = 3  # a server that dies more often than this within RESTART_WINDOW_S stays dead
+RESTART_WINDOW_S = 120.0
+MAKE_STORE = """
+import sys, pathlib
+from training.tracking.starting import open_store
+from training.workspace import Workspace
+open_store(Workspace(pathlib.Path(sys.argv[1])))
+"""  # in a process of its own: MLflow takes 200 MB that this one does not need
+STORE_DEADLINE_S = 120.0  # a fresh MLflow database takes 3-5 s of migrations
+
+
+class Ended(Exception):
+    """SIGTERM or Ctrl+C."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 after Ctrl+C and when the workspace is served already; 1 when a server cannot be started."""
+    options = _options(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
+    if not workspace.root.is_dir():
+        log.error("scalebook: error: %s is no folder. Make it, or name another one.", workspace.root)
+        return 2
+    workspace.create()
+    with only_one(workspace) as mine:
+        if not mine:
+            return _already_served(workspace)
+        for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(name, _end)
+        try:
+            _clear_up(workspace)
+            with owners.hold(workspace):
+                return _serve(workspace, options.port, options.mlflow_port)
+        except Ended:
+            return 0
+        except ServerDied as error:
+            log.error("scalebook: error: %s", error)
+            return 1
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scalebook ui", description="Open a folder of notebooks in the browser.")
+    parser.add_argument("folder", nargs="?", type=Path, help="the workspace (default: the one around this folder)")
+    parser.add_argument("--port", type=int, default=8501, help="of the app; the next free one when it is taken")
+    parser.add_argument("--mlflow-port", type=int, default=5000, help="of MLflow; the next free one when it is taken")
+    return parser.parse_args(argv)
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    raise Ended
+
+
+def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
+    """Say where, instead of starting a second one. Its owner may be starting just now: wait for its addresses."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        if found := Addresses.read(workspace):
+            log.info("Scalebook serves this folder already:")
+            _print(found, workspace)
+            return 0
+        time.sleep(0.2)
+    log.error("scalebook: error: another `scalebook ui` holds %s but has not started. End it first.", workspace.root)
+    return 1
+
+
+def _clear_up(workspace: Workspace) -> None:
+    """End the servers of an owner that was killed before it could."""
+    if left := Addresses.read(workspace):
+        for process in left.children:
+            end_leftover(process)
+        Addresses.forget(workspace)
+
+
+def _serve(workspace: Workspace, port: int, mlflow_port: int) -> int:
+    pages, mlflow = page_server(workspace, port), mlflow_server(workspace, mlflow_port)
+    children = [child for child in (mlflow, pages) if child is not None]
+    try:
+        log.info("Starting Scalebook on %s ...", workspace.root)
+        _warm_catalogue(workspace)
+        if mlflow is not None and not workspace.database.exists():
+            _make_store(workspace)
+        for child in children:
+            child.start(taken=frozenset(one.port for one in children))
+        supervisor.ensure(workspace)
+        for child in children:
+            child.wait_until_up()
+        addresses = _publish(workspace, pages, mlflow)
+        _print(addresses, workspace)
+        log.info("Ctrl+C ends the app; runs in progress go on.")
+        _watch(workspace, pages, mlflow)
+    finally:
+        for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(signal_name, signal.SIG_IGN)  # a second Ctrl+C must not leave a server behind
+        for child in reversed(children):
+            child.end()
+        Addresses.forget(workspace)
+        log.info("\nEnded. %s", _going_on(workspace))
+    return 0
+
+
+def _warm_catalogue(workspace: Workspace) -> None:
+    """Describe models and strategies while the servers start: the first form then opens without a wait of seconds."""
+
+    def describe() -> None:
+        try:
+            catalogue.describe(workspace)
+        except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+            log.warning("Models and strategies could not be described yet: %s", error)
+
+    threading.Thread(target=describe, daemon=True, name="describe").start()
+
+
+def _make_store(workspace: Workspace) -> None:
+    """Create MLflow's tables before several processes would try to at once."""
+    made = subprocess.run(
+        [sys.executable, "-c", MAKE_STORE, str(workspace.root)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=STORE_DEADLINE_S,
+        start_new_session=True,
+    )
+    if made.returncode != 0:
+        raise ServerDied(f"MLflow's database could not be made in {workspace.database}:\n{made.stderr[-2000:]}")
+
+
+def _publish(workspace: Workspace, pages: Child, mlflow: Child | None) -> Addresses:
+    ids = [child.id for child in (pages, mlflow) if child is not None]
+    addresses = Addresses(
+        pages.address, mlflow.address if mlflow else remote_address(), [one for one in ids if one is not None]
+    )
+    addresses.write(workspace)
+    return addresses
+
+
+def _print(addresses: Addresses, workspace: Workspace) -> None:
+    log.info("  Scalebook  %s", addresses.app)
+    log.info("  MLflow     %s", addresses.mlflow or f"no server ({workspace.tracking_uri()})")
+    log.info("  Notebooks  %s", workspace.root)
+
+
+def _watch(workspace: Workspace, pages: Child, mlflow: Child | None) -> None:
+    """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
+    while True:
+        time.sleep(0.5)
+        for child in (pages, mlflow):
+            if child is None or child.running:
+                continue
+            recent = [start for start in child.starts if time.monotonic() - start < RESTART_WINDOW_S]
+            if len(recent) > RESTARTS:
+                raise ServerDied(f"{child.name} ended {len(recent)} times. Its log: {child.log}")
+            log.warning("%s ended unexpectedly and is started again. Its log: %s", child.name, child.log)
+            child.end()  # what is left of its session
+            child.start(child.port)
+            child.wait_until_up()
+            _publish(workspace, pages, mlflow)
+            log.info("%s is back: %s", child.name, child.address)
+
+
+def _going_on(workspace: Workspace) -> str:
+    from training.jobs.queue import all_jobs
+
+    running = sum(job.state() in ("running", "waiting", "stopping") for job in all_jobs(workspace))
+    if not running:
+        return "No run is in progress."
+    runs = "1 run goes" if running == 1 else f"{running} runs go"
+    return f"{runs} on; see them with `scalebook jobs list`, or start `scalebook ui` again."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

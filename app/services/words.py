@@ -1,0 +1,69 @@
+"""Figures and times as a person reads them."""
+
+import math
+import time
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`; "" for None."""
+    if seconds is None:
+        return ""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits with trailing zeros, thousands apart: `0.03100`, `2.103`, `12,400`; "" for None."""
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size >= digits - 1:
+        return f"{value:,.0f}"
+    if size < -4:
+        return f"{value:.{max(digits - 2, 0)}e}"
+    return f"{value:.{digits - 1 - size}f}"
+
+
+def plain(value: object) -> str:
+    """A config's value, short: floats without noise, None as `–`, collections as YAML would write them in a line."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(plain(one) for one in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {plain(one)}" for key, one in value.items()) + "}"
+    return str(value)
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long since a unix time: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, then the date."""
+    past = (time.time() if now is None else now) - moment
+    if past < 60:
+        return "just now"
+    if past < 3600:
+        return f"{past // 60:.0f} min ago"
+    if past < 86400:
+        return f"{past // 3600:.0f} h ago"
+    if past < 7 * 86400:
+        days = int(past // 86400)
+        return "yesterday" if days == 1 else f"{days} days ago"
+    return time.strftime("%d %b %Y", time.localtime(moment))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,1 @@
+"""What `scalebook ui` starts, watches and ends: the page server and MLflow's."""

@@ -1,0 +1,106 @@
+"""One server that `scalebook ui` owns: a process in a session of its own, with a log, a health address and an end."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.serving.ports import answers, free_port
+from training.jobs.process import ProcessId, alive
+
+
+class ServerDied(RuntimeError):
+    """A server ended, or did not answer in time; the message names it and its log."""
+
+
+@dataclass
+class Child:
+    """A server process. `command` makes its command line for a port; `health` is a path that answers 200 once it is up.
+
+    The process leads its own session, so that Ctrl+C in the terminal reaches only its owner, who then calls `end`.
+    """
+
+    name: str
+    command: Callable[[int], Sequence[str]]
+    health: str
+    preferred_port: int
+    log: Path
+    env: Mapping[str, str]
+    cwd: Path
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    starts: list[float] = field(default_factory=list)
+    """Monotonic times of the starts, s."""
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def id(self) -> ProcessId | None:
+        return ProcessId.of(self.process.pid) if self.process is not None and self.running else None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, port: int | None = None, taken: frozenset[int] = frozenset()) -> None:
+        """Start on `port`, or on the first free one from the preferred one upwards. Returns at once."""
+        assert not self.running, f"{self.name} runs already"
+        self.port = port or free_port(self.preferred_port, taken)
+        self.starts.append(time.monotonic())
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(self.command(self.port)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.env),
+                cwd=self.cwd,
+                start_new_session=True,
+            )
+
+    def wait_until_up(self, deadline_s: float = 60.0, tries: int = 3) -> None:
+        """Return once it answers. When it dies before that, its port may have been taken meanwhile: try the next one.
+
+        Raises ServerDied after `tries` deaths or after the deadline.
+        """
+        deadline = time.monotonic() + deadline_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                tries -= 1
+                if tries <= 0:
+                    raise ServerDied(f"{self.name} ended while it started. Its log: {self.log}")
+                self.start(taken=frozenset({self.port}))
+            # Answering alone proves nothing: a foreign server may sit on the port while ours is about to give up.
+            if answers(self.port, self.health) and self.running:
+                return
+            time.sleep(0.1)
+        raise ServerDied(f"{self.name} did not answer within {deadline_s:.0f} s. Its log: {self.log}")
+
+    def end(self, grace_s: float = 5.0) -> None:
+        """Ask it to end, then kill what is left of its session. Harmless when it has ended already."""
+        if self.process is None:
+            return
+        if self.running:
+            self.process.terminate()
+            with suppress(subprocess.TimeoutExpired):  # then it is killed with its group below
+                self.process.wait(grace_s)
+        kill_group(self.process.pid)
+        self.process.wait(5.0)
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL every process of the session that `leader` leads; nothing happens when there is none."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def end_leftover(process: ProcessId) -> None:
+    """End a server whose owner was killed, so that it neither holds a port nor serves old code."""
+    if alive(process):
+        kill_group(process.pid)

@@ -1,0 +1,90 @@
+"""An experiment of a notebook, live while any of its runs is."""
+
+from functools import partial
+
+import streamlit as st
+from training.notebook.store import Stored
+
+from app import resources, state
+from app.components import experiment_cell
+from app.navigation import COMPOSE
+from app.services import experiments, notebooks
+from app.services.experiments import SeedView
+from app.services.summary import summary
+from app.views import note
+from app.views.writing import write
+from training.notebook import edit
+from training.notebook.cells import ExperimentCell
+from training.spec.errors import ConfigError
+from training.spec.validate import validate
+
+LIVE = ("running", "waiting", "stopping")
+EVERY_S = 1.0
+
+
+def show(stored: Stored, index: int, cell: ExperimentCell) -> None:
+    """The card; drawn every second while a run waits or runs, and once more, with the page, when the last has ended."""
+    found = _seeds(stored, cell)
+    live = experiments.state(found) in LIVE
+    with st.container(border=True, key=f"cell-experiment-{cell.name}"):
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
+
+
+def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
+    workspace = resources.workspace()
+    return experiments.seeds(workspace, resources.reader(), stored.path.name, cell, resources.waiting_reasons)
+
+
+def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView] | None, was_live: bool) -> None:
+    if found is None:
+        found = _seeds(stored, cell)
+    if was_live and experiments.state(found) not in LIVE:
+        st.rerun()  # the page stops looking every second, and comparisons take the result in
+    description = resources.description()
+    problems = [one for one in validate(cell.config, description) if one.severity == "error"]
+    line = summary(cell.config, description)
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems)
+    if intent == "run":
+        _run(stored, cell)
+    elif intent == "stop":
+        state.say(f"Asked {experiments.stop(found)} to stop.", ":material/stop:")
+    elif intent == "edit":
+        st.switch_page(COMPOSE.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
+    elif intent == "delete":
+        _confirm_delete(stored, index, cell.name)
+        return
+    elif intent is not None:
+        _change(intent, stored, index, cell)
+    if intent is not None:
+        st.rerun()
+
+
+def _run(stored: Stored, cell: ExperimentCell) -> None:
+    try:
+        jobs = experiments.run(
+            resources.workspace(), resources.description(), stored.path.name, cell.name, cell.config, cell.repeats
+        )
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+    else:
+        state.say(f"Submitted {len(jobs)} of {cell.name}.", ":material/play_arrow:")
+
+
+def _change(intent: str, stored: Stored, index: int, cell: ExperimentCell) -> None:
+    if intent == "duplicate":
+        write(stored, lambda notebook: notebooks.duplicate(notebook, cell.name)[0], "Duplicated.")
+    elif intent in ("up", "down"):
+        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
+    elif intent == "note":
+        note.add(stored, index + 1)
+
+
+@st.dialog("Delete this experiment?")
+def _confirm_delete(stored: Stored, index: int, name: str) -> None:
+    st.markdown(f"**{name}** is removed from the notebook. Its runs stay in MLflow and on the Runs page.")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel"):
+            st.rerun()
+        if st.button("Delete", type="primary"):
+            write(stored, lambda notebook: edit.remove(notebook, index), "Deleted.")
+            st.rerun()

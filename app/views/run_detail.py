@@ -1,0 +1,97 @@
+"""One run, drawn every second while it lives."""
+
+import streamlit as st
+
+from app import resources
+from app.components import axis_choice, page_head, run_detail
+from app.navigation import COMPOSE, RUNS
+from app.services import drafts, links, runs
+from app.services.experiments import copy_of
+from app.services.runs import RunView
+from training.jobs import queue
+from training.spec.errors import ConfigError
+from training.tracking import names
+
+EVERY_S = 1.0
+CHARTS = 6  # more do not help while it runs; all are in MLflow
+
+
+def show(run_id: str) -> None:
+    """The whole view; says so where there is no such run."""
+    try:
+        view = _load(run_id)
+    except KeyError:
+        page_head.title("No such run", f"There is none with the id {run_id} in {resources.workspace().tracking_uri()}.")
+        return
+    _head(view)
+    _siblings(view)
+    axis, log_y = axis_choice.draw()
+    st.fragment(_live, run_every=None if view.ended else EVERY_S)(run_id, axis, log_y, not view.ended)
+
+
+def _load(run_id: str) -> RunView:
+    workspace = resources.workspace()
+    return runs.view(workspace, resources.reader().run(run_id), resources.waiting_reasons)
+
+
+def _head(view: RunView) -> None:
+    st.page_link(RUNS.script, label="All runs", icon=":material/arrow_back:")
+    left, right = st.columns([3, 2], vertical_alignment="center")
+    with left:
+        run_detail.head(view)
+    address = resources.mlflow_address()
+    with right:
+        intent = run_detail.buttons(view, links.run(address, view.record.experiment_id, view.id) if address else None)
+    if intent == "stop" and view.job:
+        queue.stop(view.job)
+        st.rerun()
+    elif intent == "resume" and view.job:
+        try:
+            st.switch_page(
+                RUNS.script,
+                query_params={"run": queue.resume(resources.workspace(), view.job, resources.description()).id},
+            )
+        except ConfigError as error:
+            st.error(str(error))
+    elif intent == "duplicate":
+        draft = copy_of(resources.workspace(), view)
+        drafts.save(resources.workspace(), draft)
+        st.switch_page(COMPOSE.script, query_params={"notebook": draft.notebook})
+
+
+def _siblings(view: RunView) -> None:
+    """The same experiment with other seeds."""
+    found = runs.siblings(resources.reader(), view.record)
+    if len(found) > 1:
+        workspace = resources.workspace()
+        with st.container(horizontal=True, vertical_alignment="center"):
+            for one in found:
+                seed = one.tags.get(names.TAG_SEED, "?")
+                word = runs.view(workspace, one).state
+                st.page_link(
+                    RUNS.script, label=f"seed {seed} ({word})", query_params={"run": one.id}, disabled=one.id == view.id
+                )
+
+
+def _live(run_id: str, axis: str, log_y: bool, was_live: bool) -> None:
+    view = _load(run_id)
+    if was_live and view.ended:
+        st.rerun()
+    run_detail.standing(view)
+    record = view.record
+    run_detail.figures(record)
+    wanted = runs.curve_metrics(record)[:CHARTS]
+    found = [curve for metric in wanted for curve in resources.curves([record], metric) if curve.values]
+    if found:
+        run_detail.curves(found, axis, log_y)
+    elif not view.ended:
+        st.caption("The first point of the curves comes with the first validation or after a few updates.")
+    left, right = st.columns(2, gap="large")
+    with left:
+        run_detail.time_split(record)
+        run_detail.samples(resources.samples_picture(record))
+    with right:
+        run_detail.staleness(resources.staleness(record))
+    job = view.job
+    config = job.config.read_text(encoding="utf-8") if job and job.config.exists() else resources.config_text(record)
+    run_detail.files(config, job.tail() if job else "", record)

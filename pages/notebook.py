@@ -1,0 +1,43 @@
+"""The notebook: its cells in order, as a document."""
+
+import streamlit as st
+
+from app import resources, state
+from app.components import html, page_head
+from app.navigation import COMPOSE
+from app.services import notebooks
+from app.views import cells, new_notebook, note, pulse, writing
+from training.notebook import store
+
+workspace = resources.workspace()
+choices = notebooks.choices(workspace)
+wanted = st.query_params.get("notebook")
+chosen = notebooks.pick(workspace, wanted)
+
+head = page_head.notebook(choices, chosen)
+if head.intent == "new notebook":
+    new_notebook.dialog()
+elif head.intent == "new experiment" and chosen:
+    st.switch_page(COMPOSE.script, query_params={"notebook": chosen.name})
+elif head.picked and head.picked != (chosen.name if chosen else None):
+    st.query_params["notebook"] = head.picked
+    st.rerun()
+
+if chosen is None and wanted:
+    html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
+elif chosen is None:
+    html.empty("No notebook yet", f"Press New notebook, or put a Markdown file into {workspace.root}.")
+else:
+    stored = store.read(chosen.path)
+    with st.container(key="document", gap="medium"):
+        for index, cell in enumerate(stored.notebook.cells):
+            cells.show(stored, index, cell)
+        if not stored.notebook.experiments():
+            html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
+        if st.button("Add a note", icon=":material/add:", type="tertiary"):
+            note.add(stored, len(stored.notebook.cells))
+
+writing.show_conflict()
+if toast := state.said():
+    st.toast(toast[0], icon=toast[1])
+pulse.watch(chosen.path if chosen else None)
