@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+import weakref
 from typing import Final, Protocol
 
 LOCK_BYTES: Final = 64
@@ -86,13 +87,15 @@ class FileLock:
 
     def __init__(self, memory: memoryview) -> None:
         self._owner = memory[:8].cast("q")
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the lock; has no name to leak
+        with tempfile.TemporaryFile() as file:  # has no name that could be left behind
+            self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
 
     def acquire(self, deadline_s: float) -> bool:
         until = time.monotonic() + deadline_s
         while True:
             try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except (BlockingIOError, PermissionError):
                 if time.monotonic() > until:
@@ -104,7 +107,7 @@ class FileLock:
 
     def release(self) -> None:
         self._owner[0] = 0
-        fcntl.lockf(self._file, fcntl.LOCK_UN)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
 
 def make_lock(memory: memoryview) -> Lock:

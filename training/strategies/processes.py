@@ -37,6 +37,7 @@ class Worker(NamedTuple):
     number: int
     process: BaseProcess
     messages: Connection
+    death: int  # a file descriptor that becomes readable when the process ends
 
 
 class WorkerTraceback(Exception):  # the cause of an error, not an error
@@ -68,7 +69,7 @@ def run_workers(count: int, body: Callable[[int], Any]) -> list[Any]:
             workers.extend(_fork(index, body) for index in range(count))
             results = _watch(workers, stopping)
             for worker in workers:  # time to close files; a result was sent before
-                worker.process.join(GRACE_S)
+                wait([worker.death], GRACE_S)
             return results
         finally:
             _end(workers, strangers)
@@ -82,20 +83,23 @@ def _fork(index: int, body: Callable[[int], Any]) -> Worker:
     )
     process.start()
     sending.close()
-    return Worker(index, process, receiving)
+    # Not process.sentinel where there is a choice: what a worker has started keeps that open.
+    death = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") and process.pid else os.dup(process.sentinel)
+    return Worker(index, process, receiving, death)
 
 
 def _worker_main(index: int, body: Callable[[int], Any], messages: Connection, monitor: int, threads: int) -> None:
     """A worker's life. Ends by message, so that the monitor can tell an end from a death."""
     die_with(monitor)
+    os.register_at_fork(after_in_child=messages.close)  # the pipe ends with this process, whatever it starts
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(threads)
     try:
-        ended = _Ended(body(index), None, "")
+        message = pickle.dumps(_Ended(body(index), None, ""))  # not Connection.send: torch would share the tensors
     except BaseException as error:  # noqa: BLE001  # everything, SystemExit too, is reported and raised by the monitor
-        ended = _Ended(None, _portable(error), traceback.format_exc())
-    messages.send(ended)
+        message = pickle.dumps(_Ended(None, _portable(error), traceback.format_exc()))
+    messages.send_bytes(message)
     messages.close()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -117,8 +121,8 @@ def _watch(workers: list[Worker], stopping: threading.Event) -> list[Any]:
     results: dict[int, Any] = {}
     running = {worker.number: worker for worker in workers}
     while running:
-        ready = wait([w.messages for w in running.values()] + [w.process.sentinel for w in running.values()])
-        for worker in [w for w in running.values() if w.messages in ready or w.process.sentinel in ready]:
+        ready = wait([w.messages for w in running.values()] + [w.death for w in running.values()])
+        for worker in [w for w in running.values() if w.messages in ready or w.death in ready]:
             ended = _last_message(worker)
             if ended is None:
                 raise _lost(worker, stopping)
@@ -132,23 +136,24 @@ def _watch(workers: list[Worker], stopping: threading.Event) -> list[Any]:
 
 def _last_message(worker: Worker) -> _Ended | None:
     try:
-        ended: _Ended = worker.messages.recv()
-        return ended
+        message = worker.messages.recv_bytes()
     except (EOFError, ConnectionResetError):
         return None
+    ended: _Ended = pickle.loads(message)  # noqa: S301  # from our own fork, through a pipe that only it has
+    return ended
 
 
 def _prefer_a_death(running: dict[int, Worker], failed: Worker, stopping: threading.Event) -> None:
     """An exception in one worker is often the echo of another's death: give that 0.3 s to show."""
     others = [w for w in running.values() if w is not failed]
-    ready = wait([w.process.sentinel for w in others], timeout=0.3)
+    ready = wait([w.death for w in others], timeout=0.3)
     for other in others:
-        if other.process.sentinel in ready and not other.messages.poll():
+        if other.death in ready and _last_message(other) is None:
             raise _lost(other, stopping)
 
 
 def _lost(worker: Worker, stopping: threading.Event) -> BaseException:
-    worker.process.join(GRACE_S)
+    wait([worker.death], GRACE_S)
     code, pid = worker.process.exitcode, worker.process.pid
     if stopping.is_set() and code == -signal.SIGTERM:
         return SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun
@@ -164,11 +169,12 @@ def _end(workers: list[Worker], strangers: set[int]) -> None:
             worker.process.terminate()
     until = time.monotonic() + GRACE_S
     for worker in workers:
-        worker.process.join(max(0.0, until - time.monotonic()))
+        wait([worker.death], max(0.0, until - time.monotonic()))
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()
         worker.messages.close()
+        os.close(worker.death)
         worker.process.close()
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in strangers]
     for child in left:

@@ -1,0 +1,83 @@
+import mmap
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from training.ps.lock import LOCK_BYTES, FileLock, Lock, LockTimeout, RobustMutex
+
+LOCKS = [RobustMutex, FileLock]
+
+
+def shared() -> memoryview:
+    return memoryview(mmap.mmap(-1, 4096))
+
+
+def forked(body: Callable[[], object]) -> BaseProcess:
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("make", LOCKS)
+def test_increments_of_four_processes_all_count(make: Callable[[memoryview], Lock]) -> None:
+    memory = shared()
+    lock, counter = make(memory[:LOCK_BYTES]), memory[128:136].cast("q")
+
+    def count() -> None:
+        for _ in range(300):
+            lock.acquire(30.0)
+            value = counter[0]
+            time.sleep(0)
+            counter[0] = value + 1
+            lock.release()
+
+    processes = [forked(count) for _ in range(4)]
+    for process in processes:
+        process.join(30)
+    assert counter[0] == 1200
+
+
+@pytest.mark.parametrize("make", LOCKS)
+def test_an_owner_killed_inside_is_noticed_once(make: Callable[[memoryview], Lock]) -> None:
+    memory = shared()
+    lock, held = make(memory[:LOCK_BYTES]), memory[128:136].cast("q")
+
+    def hold() -> None:
+        lock.acquire(5.0)
+        held[0] = 1
+        time.sleep(60)
+
+    owner = forked(hold)
+    while not held[0]:
+        time.sleep(0.001)
+    assert owner.pid is not None
+    os.kill(owner.pid, signal.SIGKILL)
+    started = time.monotonic()
+    assert lock.acquire(30.0) is True
+    assert time.monotonic() - started < 5
+    lock.release()
+    assert lock.acquire(1.0) is False
+    lock.release()
+    owner.join(5)
+
+
+@pytest.mark.parametrize("make", LOCKS)
+def test_waiting_ends_at_the_deadline(make: Callable[[memoryview], Lock]) -> None:
+    lock = make(shared()[:LOCK_BYTES])
+    lock.acquire(1.0)
+
+    def wait() -> None:
+        try:
+            lock.acquire(0.1)
+        except LockTimeout:
+            os._exit(7)
+
+    other = forked(wait)
+    other.join(10)
+    assert other.exitcode == 7
+    lock.release()
