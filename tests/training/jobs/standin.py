@@ -1,0 +1,48 @@
+"""A runner without torch: what a job's process does here is told by its `config.yaml`, which is JSON."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from training.jobs.folder import JobFolder, Progress, Result
+
+
+def run(folder: Path) -> int:
+    """Keys: seconds, end (finish, crash, exit, silent), deaf (to stop), stubborn (to SIGTERM), child, frozen."""
+    job = JobFolder(folder)
+    told = json.loads(job.config.read_text(encoding="utf-8"))
+    if told.get("stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if told.get("child"):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print(f"child {child.pid}", flush=True)
+    if told.get("devices"):
+        print(f"affinity {sorted(os.sched_getaffinity(0))} gpus {os.environ['CUDA_VISIBLE_DEVICES']}", flush=True)
+        print(f"cwd {os.getcwd()} input {sys.stdin.read()!r} session {os.getsid(0) == os.getpid()}", flush=True)
+        print(f"open {sorted(int(name) for name in os.listdir('/proc/self/fd'))[:-1]}", flush=True)
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < told.get("seconds", 0.0):
+        if not told.get("frozen"):
+            fraction = passed / told["seconds"]
+            job.write(
+                Progress(time.time(), "training", int(passed * 100), 0, passed, 0, fraction, told["seconds"] - passed)
+            )
+        if job.stop_file.exists() and not told.get("deaf"):
+            job.write(Result("stopped", time.time(), cause="stopped on request"))
+            return 0
+        time.sleep(0.02)
+    return _end(job, told.get("end", "finish"))
+
+
+def _end(job: JobFolder, how: str) -> int:
+    if how == "crash":
+        raise RuntimeError("the stand-in was told to crash")
+    if how == "exit":
+        raise SystemExit(7)
+    if how == "finish":
+        job.write(Result("finished", time.time()))
+    return 0

@@ -1,0 +1,121 @@
+"""kill -9 of everything that can be killed: what was promised happens, nothing hangs, no process is left."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+from tests.training.jobs.conftest import Bench, until_state, wait_for
+from training.jobs.folder import Started
+from training.jobs.process import ProcessId, alive, send, session
+
+
+def test_a_killed_job_is_closed_with_its_cause(bench: Bench) -> None:
+    job = bench.job(seconds=60, child=True)
+    bench.supervise()
+    wait_for(lambda: "child" in job.tail(), "its child")
+    started = job.started()
+    assert started is not None
+    send(started.process, signal.SIGKILL)
+    wait_for(lambda: not alive(started.process), "its death")
+    assert job.state() == "failed"  # at once, before anybody has written a result
+    result = wait_for(job.result, "a result")
+    assert (result.status, result.failure) == ("failed", "killed")
+    assert result.cause == f"its main process (pid {started.process.pid}) was ended by SIGKILL"
+    assert result.advice
+    assert session(started.process) == []
+
+
+def test_jobs_survive_the_supervisor_and_are_adopted(bench: Bench) -> None:
+    running, waiting = bench.job(workers=64, seconds=2.0), bench.job(workers=64)
+    first = bench.supervise()
+    until_state(running, "running")
+    warm = bench.warm()
+    send(first, signal.SIGKILL)
+    wait_for(lambda: not alive(first) and not alive(warm), "supervisor and warm process to die")
+    assert running.state() == "running"
+    second = bench.supervise()
+    assert second != first
+    time.sleep(0.5)
+    assert waiting.state() == "waiting"  # the adopted job keeps its devices
+    assert until_state(running, "finished", "failed") == "finished"
+    assert until_state(waiting, "finished", "failed") == "finished"
+
+
+def test_a_job_killed_while_nobody_watched_is_closed(bench: Bench) -> None:
+    job = bench.job(seconds=60, child=True)
+    first = bench.supervise()
+    wait_for(lambda: "child" in job.tail(), "its child")
+    send(first, signal.SIGKILL)
+    wait_for(lambda: not alive(first), "the supervisor's death")
+    started = job.started()
+    assert started is not None
+    send(started.process, signal.SIGKILL)
+    wait_for(lambda: job.state() == "failed", "the state that follows from its death")
+    bench.supervise()
+    result = wait_for(job.result, "a result")
+    assert result.failure == "killed"
+    assert result.cause.endswith("died while nobody watched it")
+    assert session(started.process) == []
+
+
+def test_the_warm_process_is_replaced_and_its_jobs_go_on(bench: Bench) -> None:
+    job = bench.job(seconds=1.5)
+    bench.supervise()
+    until_state(job, "running")
+    warm = bench.warm()
+    send(warm, signal.SIGKILL)
+    wait_for(lambda: not alive(warm), "its death")
+    crashed = bench.job(end="exit")
+    result = wait_for(crashed.result, "a run from the next warm process")
+    assert "exit code 7" in result.cause
+    assert until_state(job, "finished", "failed") == "finished"
+
+
+def test_an_orphan_of_a_dead_warm_process_has_its_signal_known(bench: Bench) -> None:
+    job = bench.job(seconds=60)
+    bench.supervise()
+    until_state(job, "running")
+    warm, started = bench.warm(), job.started()
+    assert started is not None
+    send(warm, signal.SIGKILL)
+    wait_for(lambda: not alive(warm), "its death")
+    send(started.process, signal.SIGKILL)
+    assert wait_for(job.result, "a result").cause.endswith("was ended by SIGKILL")
+
+
+def test_a_process_with_the_same_pid_is_not_the_job(bench: Bench) -> None:
+    job = bench.job(seconds=60)
+    me = ProcessId.of()
+    job.write(Started(replace(me, create_time=me.create_time - 3600), time.time() - 3600, [0]))
+    assert job.state() == "failed"
+    bench.supervise()
+    assert wait_for(job.result, "a result").failure == "killed"
+    assert alive(me)  # this process carries the pid, and nobody has touched it
+
+
+def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> None:
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    job = bench.job()
+    job.write(Started(ProcessId.of(pid), time.time(), [], inline=True))
+    bench.supervise()
+    assert job.state() == "running"
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert wait_for(job.result, "a result").failure == "killed"
+
+
+def test_a_job_claimed_by_another_process_is_not_run_twice(bench: Bench) -> None:
+    job = bench.job(seconds=0.2)
+    mine = Started(ProcessId.of(), time.time(), [], inline=True)
+    assert job.claim(mine)
+    assert not job.claim(replace(mine, started=0.0))
+    assert job.started() == mine
+    bench.supervise()
+    time.sleep(0.5)
+    assert job.started() == mine
+    assert not job.log.exists()
+    assert job.state() == "running"
