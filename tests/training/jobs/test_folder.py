@@ -1,0 +1,52 @@
+import time
+from pathlib import Path
+
+from training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
+from training.jobs.process import ProcessId
+
+
+def folder(tmp_path: Path) -> JobFolder:
+    made = JobFolder(tmp_path / "0123456789abcdef")
+    made.path.mkdir()
+    made.write(JobRequest(made.id, 1.5, "e", "sqlite://", 3, 2, cell="a-cell", name="a-cell seed 3"))
+    return made
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    job = folder(tmp_path)
+    started = Started(ProcessId.of(), 2.0, [0, 1], ["GPU-a"])
+    progress = Progress(3.0, "training", 10, 640, 1.0, 1, 0.5, 4.0, {"val/loss": 0.25})
+    result = Result("failed", 4.0, "killed", "why", "what to do", 1)
+    for record in (started, progress, result):
+        job.write(record)
+    assert (job.started(), job.progress(), job.result()) == (started, progress, result)
+    assert job.request().cell == "a-cell"
+    assert job.request().title == "a-cell seed 3"
+    assert sorted(path.name for path in job.path.iterdir()) == [
+        "job.json",
+        "process.json",
+        "progress.json",
+        "result.json",
+    ]
+
+
+def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) -> None:
+    job = folder(tmp_path)
+    assert job.state() == "waiting"
+    job.stop_file.touch()
+    assert job.state() == "stopped"
+    job.write(Started(ProcessId.of(), time.time()))
+    assert job.state() == "stopping"
+    job.stop_file.unlink()
+    assert job.state() == "running"
+    job.write(Started(ProcessId(ProcessId.of().pid, 1.0), time.time()))
+    assert job.state() == "failed"
+    job.write(Result("finished", time.time()))
+    assert job.state() == "finished"
+
+
+def test_the_tail_is_the_end_of_a_long_log(tmp_path: Path) -> None:
+    job = folder(tmp_path)
+    assert job.tail() == ""
+    job.log.write_text("".join(f"line {number}\n" for number in range(100_000)), encoding="utf-8")
+    assert job.tail(2) == "line 99998\nline 99999"

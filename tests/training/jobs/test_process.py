@@ -1,0 +1,86 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from tests.training.jobs.conftest import wait_for
+from training.jobs.process import ProcessId, alive, descendants, die_with_parent, reap, send, session
+
+SLEEP = "import time; time.sleep(60)"
+FAMILY = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); time.sleep(60)"
+
+
+def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+    me = ProcessId.of()
+    assert alive(me)
+    assert not alive(ProcessId(me.pid, me.create_time - 100))
+    assert not send(ProcessId(me.pid, me.create_time - 100), signal.SIGKILL)
+
+
+def test_a_zombie_is_not_alive() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    found = ProcessId.of(process.pid)
+    wait_for(lambda: not alive(found), "its end")
+    assert os.path.exists(f"/proc/{process.pid}")
+    process.wait()
+    assert not alive(found)
+
+
+def test_a_session_is_known_by_its_leader_also_after_the_leaders_death() -> None:
+    process = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True)
+    leader = ProcessId.of(process.pid)
+    wait_for(lambda: len(session(leader)) == 2, "the child")
+    (child,) = descendants(leader)
+    assert send(leader, signal.SIGKILL)
+    process.wait()
+    assert descendants(leader) == []
+    assert session(leader) == [child]
+    assert session(ProcessId(leader.pid, leader.create_time - 10**9)) == []  # from before the machine's start
+    assert send(child, signal.SIGKILL)
+    wait_for(lambda: session(leader) == [], "the child's end")
+
+
+def test_reap_tells_codes_and_signals() -> None:
+    pids = []
+    for code in (0, 3, -signal.SIGKILL):
+        pid = os.fork()
+        if pid == 0:
+            if code < 0:
+                os.kill(os.getpid(), -code)
+            os._exit(code)
+        pids.append(pid)
+    found: dict[int, int] = {}
+    wait_for(lambda: found.update(reap()) or len(found) == 3, "three ends")
+    assert [found[pid] for pid in pids] == [0, 3, -9]
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    read, write = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        me = os.getpid()
+        child = os.fork()
+        if child == 0:
+            die_with_parent(me)
+            os.write(write, f"{os.getpid()}\n".encode())
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(60)
+        os._exit(0)
+    child_id = ProcessId.of(int(os.read(read, 20)))
+    assert alive(child_id)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    wait_for(lambda: not alive(child_id), "the child's end", deadline_s=5)
+
+
+def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with_parent(1 << 30)
+        except SystemExit:
+            os._exit(42)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42

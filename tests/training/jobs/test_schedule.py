@@ -1,0 +1,121 @@
+"""Order, leases and reasons, without a clock or a process."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.jobs.devices import Gpu, Inventory
+from training.jobs.folder import JobRequest
+from training.jobs.schedule import STARTS, Lease, duration, plan
+
+TWO = Inventory([0, 1])
+GPUS = Inventory(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
+
+
+def request(name: str, workers: int = 1, *, threads: int = 1, created: float = 0.0, priority: int = 0) -> JobRequest:
+    return JobRequest(name, created, "e", "", 1, workers, threads, priority=priority, name=name)
+
+
+def on_gpu(name: str, workers: int = 1) -> JobRequest:
+    return JobRequest(name, 0.0, "e", "", 1, workers, accelerator="gpu", name=name)
+
+
+def test_a_job_gets_workers_times_threads_distinct_cores_or_all() -> None:
+    made = plan([request("a", 2, threads=2)], [], Inventory([2, 3, 5, 7, 11]))
+    assert made.starts[0].cores == [2, 3, 5, 7]
+    assert plan([request("a", 40)], [], TWO).starts[0].cores == [0, 1]
+    assert made.reasons == {"a": STARTS}
+
+
+def test_jobs_side_by_side_hold_different_cores() -> None:
+    made = plan([request("b", created=2), request("a", created=1)], [], TWO)
+    assert [(start.request.id, start.cores) for start in made.starts] == [("a", [0]), ("b", [1])]
+
+
+def test_the_reason_names_what_is_lacking_who_has_it_and_for_how_long() -> None:
+    made = plan([request("a", 2)], [Lease("x", "pixelcnn", [1], left_s=40.0)], TWO)
+    assert made.starts == []
+    assert made.reasons == {"a": "waits for 2 cores; 1 of 2 free, run pixelcnn has the other, about 40 s left"}
+
+
+def test_the_time_left_is_that_of_the_run_whose_end_suffices() -> None:
+    running = [Lease("x", "x", [0, 1], left_s=600.0), Lease("y", "y", [2], left_s=30.0), Lease("z", "z", [3])]
+    made = plan([request("a", 3)], running, Inventory([0, 1, 2, 3]))
+    assert made.reasons["a"] == "waits for 3 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4, about 10 min left"
+    unknown = plan([request("a", 4)], running, Inventory([0, 1, 2, 3]))
+    assert unknown.reasons["a"] == "waits for 4 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4"
+
+
+def test_a_small_job_does_not_overtake_a_big_one_that_waits_for_the_same() -> None:
+    made = plan(
+        [request("big", 2), request("small", created=1), request("next", created=2)], [Lease("x", "x", [0])], TWO
+    )
+    assert made.starts == []
+    assert made.reasons["small"] == "behind 1 run"
+    assert made.reasons["next"] == "behind 2 runs"
+
+
+def test_a_job_passes_one_that_waits_for_something_else() -> None:
+    running = [Lease("x", "x", [0], ["GPU-a"]), Lease("y", "y", [1], ["GPU-b"])]
+    made = plan([on_gpu("gpu job"), request("cpu job", 4, created=1)], running, GPUS)
+    assert [(start.request.id, start.cores) for start in made.starts] == [("cpu job", [3, 4, 5, 6])]
+    assert made.reasons["gpu job"] == "waits for 1 GPU; 0 of 2 free, runs x (1), y (1) have the 2"
+
+
+def test_a_gpu_job_holds_as_many_gpus_as_workers_and_shares_when_there_are_fewer() -> None:
+    one = plan([on_gpu("a"), on_gpu("b")], [], GPUS).starts
+    assert [start.gpus for start in one] == [["GPU-a"], ["GPU-b"]]
+    four = plan([on_gpu("a", workers=4)], [], GPUS).starts[0]
+    assert (four.gpus, four.cores) == (["GPU-a", "GPU-b"], [0, 1, 2, 3])
+
+
+def test_a_gpu_job_without_gpus_waits_alone() -> None:
+    made = plan([on_gpu("a"), request("b", created=1)], [], TWO)
+    assert made.reasons == {"a": "waits for a GPU; this machine has none", "b": STARTS}
+
+
+def test_priority_goes_before_age() -> None:
+    made = plan([request("old", 2), request("urgent", 2, created=9, priority=1)], [], TWO)
+    assert [start.request.id for start in made.starts] == ["urgent"]
+    assert made.reasons["old"] == "waits for 2 cores; 0 of 2 free, run urgent has both"
+
+
+def test_durations_for_people() -> None:
+    assert [duration(seconds) for seconds in (0.2, 40.4, 89, 200, 3600 * 2.2)] == [
+        "1 s",
+        "40 s",
+        "89 s",
+        "3 min",
+        "2 h",
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(-1, 1), st.booleans()), max_size=12),
+    st.integers(1, 8),
+    st.integers(0, 3),
+)
+def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
+    asked: list[tuple[int, int, int, bool]], cores: int, gpus: int
+) -> None:
+    inventory = Inventory(list(range(cores)), [Gpu(f"GPU-{index}", "", 0) for index in range(gpus)])
+    waiting = [
+        JobRequest(str(i), i, "e", "", 1, w, t, accelerator="gpu" if gpu and gpus else "cpu", priority=p)
+        for i, (w, t, p, gpu) in enumerate(asked)
+    ]
+    running: list[Lease] = []
+    for _ in range(2 * len(asked)):
+        everything_free = not running
+        made = plan(waiting, running, inventory)
+        assert set(made.reasons) == {one.id for one in waiting}
+        head = sorted(waiting, key=lambda one: (-one.priority, one.created))[:1]
+        running += [Lease(start.request.id, "", start.cores, start.gpus) for start in made.starts]
+        held = [core for lease in running for core in lease.cores]
+        lent = [gpu for lease in running for gpu in lease.gpus]
+        assert len(held) == len(set(held))
+        assert len(lent) == len(set(lent))
+        started = {start.request.id for start in made.starts}
+        if everything_free:  # then the first of the queue must have started
+            assert {one.id for one in head} <= started
+        waiting = [one for one in waiting if one.id not in started]
+        running = running[1:]
+    assert waiting == []
