@@ -21,10 +21,11 @@ from training.spec.catalogue import content_hash
 from training.spec.classes import suggestion
 from training.spec.description import GROUPS, ClassInfo, Description, Field
 from training.spec.errors import ConfigError
+from training.strategies import AsyncPS
 from training.tracking.names import VAL_LOSS
 from training.workspace import Workspace
 
-DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.001}}
+DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
 
 OPTIMIZERS: Final = (
     "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
@@ -136,10 +137,6 @@ def _strategies() -> list[ClassInfo]:
         source="library",
         config_value="ddp",
     )
-    try:
-        from training.strategies import AsyncPS
-    except ImportError:
-        return [single, ddp]
     return [single, ddp, describe_class(AsyncPS, "training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING)]
 
 

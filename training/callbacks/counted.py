@@ -1,0 +1,71 @@
+"""Updates, samples and times of a run whose strategy does not count by itself: one process, and DDP."""
+
+from typing import Any, Literal
+
+from lightning.pytorch import Trainer
+from torch.nn.parallel import DistributedDataParallel
+
+from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+
+NANOSECOND = 1e-9
+
+
+class CountedHere:
+    """What `Measured` asks, answered from this worker alone: under DDP all workers do the same in step.
+
+    Updates are the Trainer's; samples are this worker's times the number of workers. What a step spends in exchanging
+    gradients after its own are ready is DDP's own measurement, which it takes on some steps and this class extends to
+    all; waiting for slower workers is part of it.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.workers = trainer.world_size
+        self.samples = 0
+        self.compute = 0.0
+        self.data = 0.0
+        self._exposed_per_step = 0.0
+        self._sampled_steps = 0
+        self._last_iteration = -1
+
+    def counts(self) -> Counts:
+        return Counts(self.trainer.global_step, self.samples * self.workers)
+
+    def worker_times(self) -> list[WorkerTimes]:
+        communicate = min(self._exposed_per_step * self.trainer.global_step, self.compute)
+        mine = WorkerTimes(
+            compute=self.compute - communicate,
+            wait=0.0,
+            communicate=communicate,
+            data=self.data,
+            updates=self.trainer.global_step,
+            samples=self.samples,
+        )
+        return [mine]
+
+    def staleness(self) -> StalenessHistogram | None:
+        return None
+
+    def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
+        if part == "compute":
+            self.compute += seconds
+            self._ask_ddp()
+        else:
+            self.data += seconds
+
+    def add_samples(self, samples: int) -> None:
+        self.samples += samples
+
+    def _ask_ddp(self) -> None:
+        """Take DDP's latest measurement, if there is a new one, into the mean of all."""
+        model = self.trainer.strategy.model
+        if not isinstance(model, DistributedDataParallel):
+            return
+        told: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        iteration = told.get("iteration", 0)
+        if iteration == self._last_iteration or "backward_comm_time" not in told:
+            return
+        self._last_iteration = iteration
+        exposed = told["backward_comm_time"] - told.get("backward_compute_comm_overlap_time", 0)
+        self._sampled_steps += 1
+        self._exposed_per_step += (max(0, exposed) * NANOSECOND - self._exposed_per_step) / self._sampled_steps

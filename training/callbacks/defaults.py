@@ -1,0 +1,31 @@
+"""The callbacks that every recorded run has."""
+
+from lightning.pytorch import Callback
+
+from training.callbacks.clock import DataClock
+from training.callbacks.divergence import DivergenceGuard
+from training.callbacks.heartbeat import Heartbeat
+from training.callbacks.last_checkpoint import LastCheckpoint
+from training.callbacks.measure import Measure
+from training.callbacks.pictures import Pictures
+from training.callbacks.stop_file import StopFile
+from training.callbacks.threads import Threads
+from training.jobs.folder import JobFolder
+
+
+def default_callbacks(
+    job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool
+) -> list[Callback]:
+    """In the order in which they act: measure first, so that the time of the others does not count as the step's."""
+    measure = Measure(clock)
+    found: list[Callback] = [
+        Threads(threads),
+        measure,
+        DivergenceGuard(measure),
+        Heartbeat(job, measure, lines=lines),
+        StopFile(job.stop_file),
+        Pictures(job.path),
+    ]
+    if checkpoints:
+        found.append(LastCheckpoint(job.path / "checkpoints"))
+    return found

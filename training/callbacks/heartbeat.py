@@ -1,0 +1,122 @@
+"""How far a run is, once a second, for whoever watches the job's folder or its log."""
+
+import time
+from time import monotonic
+from typing import Any, Final, Literal
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Timer
+from typing_extensions import override
+
+from training.callbacks.measure import Measure
+from training.jobs.folder import JobFolder, Progress
+from training.tracking import names
+
+EVERY_S: Final = 1.0
+FIRST_LINE_S: Final = 2.0
+LONGEST_LINE_S: Final = 60.0
+Phase = Literal["starting", "training", "validating", "ending"]
+SHOWN: Final = (names.TRAIN_LOSS, names.VAL_LOSS, names.VAL_ACCURACY, names.VAL_BITS_PER_DIM, names.UPDATES_PER_SECOND)
+
+
+class Heartbeat(Callback):
+    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely.
+
+    `lines` is off where a progress bar is shown.
+    """
+
+    def __init__(self, job: JobFolder, measure: Measure, *, lines: bool) -> None:
+        self.job, self.measure, self.lines = job, measure, lines
+        self._next = 0.0
+        self._next_line = 0.0
+        self._begun = monotonic()
+
+    @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._begun = monotonic()
+        self._next_line = self._begun + FIRST_LINE_S
+        self._beat(trainer, "starting")
+
+    @override
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        if monotonic() >= self._next:
+            self._beat(trainer, "training")
+
+    @override
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if monotonic() >= self._next:
+            self._beat(trainer, "validating")
+
+    @override
+    def on_validation_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        if monotonic() >= self._next:
+            self._beat(trainer, "validating")
+
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._beat(trainer, "ending")
+
+    @override
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._beat(trainer, "ending")
+        if trainer.is_global_zero:
+            self._say(self._progress(trainer, "ending"))
+
+    def _beat(self, trainer: Trainer, phase: Phase) -> None:
+        now = monotonic()
+        self._next = now + EVERY_S
+        if not trainer.is_global_zero:
+            return
+        progress = self._progress(trainer, phase)
+        self.job.write(progress)
+        if now >= self._next_line and phase != "ending":
+            self._next_line = now + min(LONGEST_LINE_S, max(FIRST_LINE_S, (now - self._begun) / 5))
+            self._say(progress)
+
+    def _progress(self, trainer: Trainer, phase: Phase) -> Progress:
+        counts, seconds = self.measure.counts(), self.measure.seconds()
+        done = fraction(trainer, counts.updates)
+        left = seconds * (1 - done) / done if done else None
+        return Progress(
+            time=time.time(),
+            phase=phase,
+            updates=counts.updates,
+            samples=counts.samples,
+            seconds=seconds,
+            epoch=trainer.current_epoch,
+            fraction=done,
+            left_s=left,
+            metrics=dict(self.measure.latest),
+        )
+
+    def _say(self, progress: Progress) -> None:
+        if self.lines:
+            print(line(progress), flush=True)
+
+
+def fraction(trainer: Trainer, updates: int) -> float | None:
+    """How much of the budget is used, 0 to 1: of updates, epochs or time, whichever is furthest; None without one."""
+    parts: list[float] = []
+    if trainer.max_steps > 0:
+        parts.append(updates / trainer.max_steps)
+    batches = trainer.num_training_batches
+    if trainer.max_epochs is not None and trainer.max_epochs > 0 and 0 < batches < float("inf"):
+        loop = trainer.fit_loop
+        epochs = loop.epoch_progress.current.completed
+        within = loop.epoch_loop.batch_progress.current.completed / batches if epochs == trainer.current_epoch else 0.0
+        parts.append((epochs + min(1.0, within)) / trainer.max_epochs)
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        if isinstance(callback, Timer) and (remaining := callback.time_remaining()) is not None:
+            elapsed = callback.time_elapsed()
+            parts.append(elapsed / max(1e-9, elapsed + max(0.0, remaining)))
+    return min(1.0, max(parts)) if parts else None
+
+
+def line(progress: Progress) -> str:
+    """One line for people: `42 %  epoch 3  1,440 updates  12.3 s  train/loss 0.123  ...`."""
+    words = [] if progress.fraction is None else [f"{progress.fraction:4.0%}"]
+    words += [f"epoch {progress.epoch}", f"{progress.updates:,} updates", f"{progress.seconds:.1f} s"]
+    words += [f"{name} {progress.metrics[name]:.4g}" for name in SHOWN if name in progress.metrics]
+    if progress.left_s is not None and progress.phase != "ending":
+        words.append(f"{progress.left_s:.0f} s left")
+    return "  ".join(words)

@@ -1,0 +1,231 @@
+"""LightningCLI with our defaults, and the commands fit, validate, test and predict around it."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any, Final
+
+import torch
+from jsonargparse import ArgumentError
+from jsonargparse.typing import PositiveInt
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.profilers import Profiler
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from typing_extensions import override
+
+import training.data
+import training.models
+import training.strategies
+from training.callbacks.clock import DataClock
+from training.callbacks.defaults import default_callbacks
+from training.callbacks.threads import Threads
+from training.jobs.folder import JobFolder
+from training.jobs.queue import find, submit
+from training.modules import import_modules
+from training.spec import catalogue, yaml
+from training.spec.arguments import merge, parse, read
+from training.spec.complete import complete
+from training.spec.description import GROUPS, Description
+from training.spec.errors import ConfigError
+from training.spec.translate import translated
+from training.spec.validate import validate
+from training.tracking.logger import RunLogger
+from training.workspace import Workspace
+
+QUIET: Final = (
+    ".*does not have many workers which may be a bottleneck.*",
+    ".*LeafSpec.*is deprecated.*",
+    ".*smaller than the logging interval.*",
+    ".*`isinstance\\(treespec, LeafSpec\\)`.*",
+)
+"""Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
+
+
+class TrainingCLI(LightningCLI):
+    """Runs one config, given as a dict: what a job, and every command, ends in.
+
+    With a `job` the run is recorded: our logger, callbacks and root folder come on top of whatever the config has.
+    Without one nothing is written. Raises ConfigError for what LightningCLI's parser refuses.
+    """
+
+    def __init__(self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True) -> None:
+        self.command, self.job = command, job
+        self.run = run
+        torch.set_num_threads(1)  # until the workers are forked; then Threads
+        training.strategies.register()
+        super().__init__(
+            LightningModule,
+            LightningDataModule,
+            save_config_callback=None,
+            seed_everything_default=1,
+            parser_kwargs={"exit_on_error": False},
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            args={"subcommand": command, command: dict(config)},
+            load_from_checkpoint_support=False,
+        )
+
+    @override
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
+
+    @override
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        with config_errors():
+            self.config = parser.parse_object(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Nothing: the config says what the model is, and a checkpoint to go on from does not change it."""
+
+    @override
+    def instantiate_classes(self) -> None:
+        if self.run:
+            super().instantiate_classes()
+
+    def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
+        """Give the model the config's optimizer, made when Lightning asks for it: its layers may come that late.
+
+        A model with `configure_optimizers` of its own keeps it.
+        """
+        optimizer_init = self._get(self.config_init, "optimizer")
+        scheduler_init = self._get(self.config_init, "lr_scheduler")
+        if not optimizer_init or is_overridden("configure_optimizers", self.model, LightningModule):
+            return
+
+        def configure_optimizers(module: LightningModule) -> Any:
+            optimizer = instantiate_class((module.parameters(),), optimizer_init)
+            scheduler = instantiate_class(optimizer, scheduler_init) if scheduler_init else None
+            return self.configure_optimizers(module, optimizer, scheduler)
+
+        self.model.configure_optimizers = MethodType(configure_optimizers, self.model)
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        if self.run:
+            super()._run_subcommand(subcommand)
+
+    @override
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        asked = self._get(self.config_init, "trainer", default={})
+        threads = self._get(self.config_init, "threads", default=1)
+        if self.job is None:
+            more: dict[str, Any] = {"logger": asked["logger"] or False, "enable_checkpointing": False}
+            callbacks: list[Any] = [Threads(threads)]
+        else:
+            more, callbacks = self._recorded(self.job, asked, threads)
+        if asked["enable_progress_bar"] is None:
+            more["enable_progress_bar"] = sys.stdout.isatty()
+        theirs = asked["callbacks"] or []
+        more["callbacks"] = [*(theirs if isinstance(theirs, list) else [theirs]), *callbacks]
+        return super().instantiate_trainer(**{**more, **kwargs})
+
+    def _recorded(self, job: JobFolder, asked: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], list[Any]]:
+        """Arguments for the Trainer of a run that is recorded, and its callbacks."""
+        request = job.request()
+        clock = DataClock(asked["profiler"] if isinstance(asked["profiler"], Profiler) else None)
+        ours = RunLogger(request.tracking_uri, job.id, job.path)
+        more: dict[str, Any] = {"logger": [ours, *_loggers(asked["logger"])], "default_root_dir": str(job.path)}
+        if not isinstance(asked["profiler"], str):
+            more["profiler"] = clock
+        callbacks = default_callbacks(
+            job,
+            clock,
+            threads=threads,
+            lines=not (asked["enable_progress_bar"] or sys.stdout.isatty()),
+            checkpoints=asked["enable_checkpointing"] is not False,
+        )
+        return more, callbacks
+
+
+def _loggers(asked: Any) -> list[Logger]:
+    if isinstance(asked, Logger):
+        return [asked]
+    return [one for one in asked if isinstance(one, Logger)] if isinstance(asked, list) else []
+
+
+@contextmanager
+def config_errors() -> Iterator[None]:
+    """What jsonargparse refuses becomes a ConfigError."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise translated(str(error)) from error
+
+
+OPTIONS: Final = {
+    "fit": {"--help": False, "-h": False, "--print_config": False},
+    "validate": {"--help": False, "-h": False, "--run": True},
+}
+HELP: Final = """usage: scalebook {command} -c FILE [-c FILE ...] [--KEY VALUE ...]
+
+Keys are those of a LightningCLI config, such as --trainer.max_epochs 3, --model PixelCNN, --model.features 32,
+--data.batch_size 64, --optimizer.lr 0.01. Later ones win. {more}
+Models: {models}. Data: {data}. Strategies: {strategies}.
+`scalebook describe NAME` tells what a class takes."""
+MORE: Final = {
+    "fit": "--print_config shows the whole config and runs nothing.",
+    "validate": "--run ID takes config and checkpoint of a recorded run, --ckpt_path FILE names another checkpoint.",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """`fit`, `validate`, `test` or `predict`, then files and overrides. ConfigError before anything is started."""
+    command = argv[0]
+    kind = "fit" if command == "fit" else "validate"
+    workspace = Workspace.find()
+    description = catalogue.describe(workspace)
+    found = parse(argv[1:], description, OPTIONS[kind])
+    if found.options.keys() & {"--help", "-h"} or len(argv) == 1:
+        listed = {group: ", ".join(one.name for one in getattr(description, group)) for group in GROUPS}
+        print(HELP.format(command=command, more=MORE[kind], **listed))
+        return 0 if len(argv) > 1 else 2
+    if (run_id := found.options.get("--run")) is not None:
+        found.config = _of_run(find(workspace, run_id), found.config, description)
+    for problem in validate(found.config, description):
+        if problem.severity == "error":
+            raise ConfigError(problem.key, problem.message, problem.remedy)
+        print(f"scalebook: warning: {problem}", file=sys.stderr)
+    config = complete(found.config, description)
+    if "--print_config" in found.options:
+        print(yaml.dump(config), end="")
+        return 0
+    import_modules(workspace)
+    return _fit(workspace, found.config, config, description) if command == "fit" else _evaluate(command, config)
+
+
+def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description) -> int:
+    """Here and now, recorded as a job like those of the browser."""
+    from training.runner import run_job
+
+    TrainingCLI("fit", config, None, run=False)
+    (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
+    return run_job(job.path)
+
+
+def _evaluate(command: str, config: dict[str, Any]) -> int:
+    """In one process, whatever the run had: several would count some samples twice. Lightning prints the metrics."""
+    if not config.get("ckpt_path"):
+        raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
+    config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1}
+    quieten()
+    TrainingCLI(command, config, None)
+    return 0
+
+
+def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description) -> dict[str, Any]:
+    """Config and newest checkpoint of a recorded run, under what the command line says."""
+    config = {**read(job.config), "ckpt_path": str(job.path / "checkpoints" / "last.ckpt")}
+    return merge(config, overrides, description)
+
+
+def quieten() -> None:
+    """Leave out what Lightning says for its own sake, and what no user can mend."""
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: "Tip:" not in record.getMessage()
+    )
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message)

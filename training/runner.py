@@ -1,0 +1,131 @@
+"""The body of a job's process: run the folder's config, and say in every case how it ended."""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from training.cli import TrainingCLI, quieten
+from training.failures import FailureClass, classify
+from training.jobs.closing import MLFLOW_STATUS
+from training.jobs.folder import JobFolder, Result
+from training.modules import import_modules
+from training.spec import yaml
+from training.tee import copied_to
+from training.tracking import names
+from training.tracking.writer import client_after_fork
+from training.workspace import Workspace
+
+EXIT_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
+TERMINATED: Final = 128 + signal.SIGTERM
+
+
+def run_job(folder: Path) -> int:
+    """Run the job in `folder`; 0 finished or stopped on request, 1 failed, 2 for a config that cannot be.
+
+    Runs in a process of its own, or in the foreground for `scalebook fit` (then what it prints is copied to the log).
+    Whatever happens, MLflow is told and `result.json` is written, in this order; output goes where it goes already.
+    Must be called in the main thread, in a process that has used neither torch's threads nor CUDA.
+    """
+    job = JobFolder(folder)
+    started = job.started()
+    inline = started is not None and started.inline
+    with copied_to(job.log) if inline else _as_it_is():
+        if inline:
+            print(f"scalebook: run {job.id}", flush=True)
+        result, code = _outcome(job)
+        _tell_mlflow(job, result)
+        job.write(result)
+        if result.status == "failed":
+            print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
+        else:
+            print(f"scalebook: {result.status}", flush=True)
+    return code
+
+
+def _outcome(job: JobFolder) -> tuple[Result, int]:
+    try:
+        with _sigterm_asks_to_stop(job):
+            _train(job)
+    except BaseException as error:  # noqa: BLE001 - the end of the job, whatever it is, is recorded
+        return _explained(job, error)
+    if job.stop_file.exists():
+        return Result("stopped", time.time(), cause="stopped on request"), 0
+    return Result("finished", time.time()), 0
+
+
+def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
+    interrupted = isinstance(error, KeyboardInterrupt | SIGTERMException) or (
+        isinstance(error, SystemExit) and error.code == TERMINATED
+    )
+    if interrupted or (job.stop_file.exists() and isinstance(error, SystemExit)):
+        return Result("stopped", time.time(), cause="stopped on request"), 0
+    traceback.print_exception(error)
+    failure = classify(error)
+    code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
+    result = Result("failed", time.time(), failure.failure_class.value, failure.cause, failure.advice, failure.worker)
+    return result, code
+
+
+def _train(job: JobFolder) -> None:
+    quieten()
+    workspace = Workspace(job.path.parent.parent.parent)
+    _, problems = import_modules(workspace)
+    for problem in problems:
+        print(f"scalebook: warning: {problem}", file=sys.stderr)
+    config = yaml.load(job.config.read_text(encoding="utf-8"))
+    os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
+    TrainingCLI("fit", config, job)
+
+
+def _tell_mlflow(job: JobFolder, result: Result) -> None:
+    """Artifacts, tags and status; where that fails the mark `unrecorded` leaves the rest to the supervisor."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        client = client_after_fork(job.request().tracking_uri)
+        for path in (job.config, job.log):
+            if path.exists():
+                client.log_artifact(job.id, str(path))
+        told = {
+            names.TAG_STATUS: result.status,
+            names.TAG_FAILURE: result.failure,
+            names.TAG_CAUSE: result.cause,
+            names.TAG_ADVICE: result.advice,
+        }
+        for name, value in told.items():
+            if value:
+                client.set_tag(job.id, name, value)
+        client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+    except Exception:  # noqa: BLE001 - any failure of the store must not hide how the run ended
+        traceback.print_exc()
+        job.unrecorded.touch()
+
+
+@contextmanager
+def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
+    """Before training begins; then the StopFile callback, in worker 0, takes over."""
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        job.stop_file.touch()
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield

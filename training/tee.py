@@ -1,0 +1,51 @@
+"""What a run in the foreground prints, copied into its log."""
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from typing_extensions import override
+
+
+class Tee(io.TextIOBase):
+    """Writes to a stream and, but for progress bars, to a log. Works in forked processes too (it appends)."""
+
+    def __init__(self, stream: IO[str], log: IO[str]) -> None:
+        self.stream, self.log = stream, log
+
+    @override
+    def write(self, text: str) -> int:
+        if "\r" not in text:
+            self.log.write(text)
+        return self.stream.write(text)
+
+    @override
+    def flush(self) -> None:
+        self.log.flush()
+        self.stream.flush()
+
+    @override
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    @override
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def copied_to(path: Path) -> Iterator[None]:
+    """Standard output and error of this process and its forks go to where they went, and to the end of `path`."""
+    out, err = sys.stdout, sys.stderr
+    with path.open("a", encoding="utf-8", buffering=1) as log:
+        sys.stdout, sys.stderr = Tee(out, log), Tee(err, log)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = out, err

@@ -1,0 +1,103 @@
+"""Lightning's logger for one MLflow run that exists already: buffered, in the background, against three axes."""
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lightning.fabric.loggers.logger import rank_zero_experiment
+from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from typing_extensions import override
+
+from training.tracking.names import SAMPLES, SECONDS, UPDATES
+from training.tracking.writer import MetricWriter, client_after_fork
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+class Axes(NamedTuple):
+    """Where a point belongs: updates and samples over all workers, seconds since the first training batch."""
+
+    updates: int
+    samples: int
+    seconds: float
+
+
+class RunLogger(Logger):
+    """Writes metrics of the run `run_id`; its parameters, tags and end belong to whoever made the run.
+
+    Only worker 0 writes, from a thread that starts with its first point, after any fork. The step of every point is the
+    number of updates that `axes` tells, and each new step also gets its updates, samples and seconds.
+    """
+
+    def __init__(self, tracking_uri: str, run_id: str, folder: Path) -> None:
+        super().__init__()
+        self.tracking_uri, self.run_id, self.folder = tracking_uri, run_id, folder
+        self.axes: Callable[[], Axes] | None = None
+        """Set by the Measure callback; without it the step is Lightning's."""
+        self._writer: MetricWriter | None = None
+        self._client: MlflowClient | None = None
+        self._last_step = -1
+
+    @property
+    @override
+    def name(self) -> str:
+        return "mlflow"
+
+    @property
+    @override
+    def version(self) -> str:
+        return self.run_id
+
+    @property
+    @override
+    def save_dir(self) -> str:
+        return str(self.folder)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> "MlflowClient":
+        """A client of this process's own, for artifacts and tags."""
+        if self._client is None:
+            self._client = client_after_fork(self.tracking_uri)
+        return self._client
+
+    @rank_zero_only
+    def start(self) -> None:
+        """Connect in the background, so that the first point finds a connection. Call it in the worker."""
+        self._the_writer().start()
+
+    @override
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        axes = self.axes() if self.axes is not None else None
+        step = axes.updates if axes is not None else step or 0
+        points = dict(metrics)
+        if axes is not None and step > self._last_step:
+            points |= {UPDATES: float(axes.updates), SAMPLES: float(axes.samples), SECONDS: axes.seconds}
+            self._last_step = step
+        self._the_writer().add(points, step)
+
+    @override
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the whole config was recorded when the run was made."""
+
+    @rank_zero_only
+    def log_artifact(self, path: Path) -> None:
+        """Upload a file to the top of the run's artifacts."""
+        self.experiment.log_artifact(self.run_id, str(path))
+
+    @override
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Write what is left. The run's status is set by whoever knows how the whole run ended."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _the_writer(self) -> MetricWriter:
+        if self._writer is None:
+            self._writer = MetricWriter(self.tracking_uri, self.run_id)
+        return self._writer
