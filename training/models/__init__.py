@@ -1,4 +1,4 @@
-"""Models as LightningModules: `ConvClassifier`, `MLPClassifier`, `PixelCNN`, and what a model of one's own can build on."""
+"""Models as LightningModules: `ConvClassifier`, `MLPClassifier`, `PixelCNN`, and the base classes of image models."""
 
 from training.models.classifier import Classifier
 from training.models.conv_classifier import ConvClassifier

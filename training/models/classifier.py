@@ -15,6 +15,8 @@ from training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 class Classifier(ImageModel, ABC):
     """A module whose `net` maps images [batch, channels, height, width] to logits [batch, classes]."""
 
+    metrics = (VAL_ACCURACY, VAL_LOSS)
+
     net: nn.Module
 
     @override

@@ -1,5 +1,7 @@
 """A small convolutional classifier."""
 
+import math
+
 from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 from typing_extensions import override
@@ -8,11 +10,13 @@ from training.data.images import ImageSpec
 from training.models.classifier import Classifier
 from training.spec.errors import ConfigError
 
+GROUPS = 8  # of feature maps normalised together, where their number divides
+
 
 class ConvClassifier(Classifier):
-    """Convolutional classifier: blocks of 3 x 3 convolution, ReLU and 2 x 2 maximum, then one linear layer.
+    """Convolutional classifier: blocks of convolution, group normalisation, ReLU and maximum, then one linear layer.
 
-    Without batch normalisation, whose running statistics would differ between asynchronous workers.
+    Batch normalisation is avoided, because its running statistics would differ between asynchronous workers.
 
     Args:
         width: Feature maps of the first block; each further block has twice as many.
@@ -47,7 +51,8 @@ class ConvClassifier(Classifier):
         features = images.channels
         for block in range(self.blocks):
             made = self.width << block
-            layers += [nn.Conv2d(features, made, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            normalization = nn.GroupNorm(math.gcd(made, GROUPS), made)
+            layers += [nn.Conv2d(features, made, 3, padding=1), normalization, nn.ReLU(), nn.MaxPool2d(2)]
             features = made
         layers += [nn.Flatten(), nn.Dropout(self.dropout), nn.Linear(features * height * width, images.classes)]
         self.net = nn.Sequential(*layers)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.pytorch import LightningModule
 from typing_extensions import override
@@ -21,6 +21,9 @@ class ImageModel(LightningModule, ABC):
     layers are made at once and the module works without a trainer. A model has no optimizer of its own: it stands in
     the config.
     """
+
+    metrics: ClassVar[tuple[str, ...]]
+    """What validation logs, the main one first."""
 
     def __init__(self, images: ImageSpec | None) -> None:
         super().__init__()
@@ -54,9 +57,19 @@ class ImageModel(LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.images is not None:
             checkpoint[CHECKPOINT_KEY] = asdict(self.images)
+        kept = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY] = {name: _plain(value) for name, value in kept.items()}
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if not self._built and CHECKPOINT_KEY in checkpoint:
             self.images = ImageSpec(**checkpoint[CHECKPOINT_KEY])
             self.build(self.images)
+
+
+def _plain(value: Any) -> Any:
+    """A PositiveInt and its like as the number it is: torch loads nothing else when it loads weights only."""
+    for number in (int, float):
+        if isinstance(value, number) and not isinstance(value, bool):
+            return number(value)
+    return value

@@ -31,11 +31,13 @@ class PixelCNN(ImageModel):
         images: Geometry of the images. Default: taken from the data set.
     """
 
+    metrics = (VAL_BITS_PER_DIM, VAL_LOSS)
+
     def __init__(
         self,
         features: PositiveInt = 16,
-        layers: PositiveInt = 5,
-        reach: PositiveInt = 1,
+        layers: PositiveInt = 3,
+        reach: PositiveInt = 2,
         images: ImageSpec | None = None,
     ) -> None:
         super().__init__(images)
@@ -133,11 +135,12 @@ class PixelCNN(ImageModel):
         scale = 2 / (spec.levels - 1)
         for row in range(spec.height):
             seen = drawn[:, :, max(0, row - self.layers * self.reach) : row + 1]  # what the last row depends on
-            above = [taken[:, :, -1:] for taken in self._above(seen * scale - 1)]
+            above = [taken[:, :, -1:] for taken in self._above(seen.to(self.dtype) * scale - 1)]
             for column in range(spec.width):
                 for channel in range(spec.channels):
-                    logits = self._across(drawn[:, :, row : row + 1] * scale - 1, above)[:, :, channel, 0, column]
-                    drawn[:, channel, row, column] = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+                    pixels = drawn[:, :, row : row + 1].to(self.dtype) * scale - 1
+                    odds = self._across(pixels, above)[:, :, channel, 0, column].float().softmax(1)
+                    drawn[:, channel, row, column] = torch.multinomial(odds, 1, generator=generator)[:, 0]
         return drawn
 
     def sample_images(self, count: int) -> torch.Tensor:

@@ -1,0 +1,8 @@
+from training.data import CIFAR10, MNIST, Digits, ImageSpec
+
+
+def test_each_data_set_tells_its_geometry_before_it_reads_a_file() -> None:
+    assert Digits().images == ImageSpec(channels=1, height=8, width=8, levels=17, classes=10)
+    assert MNIST().images == ImageSpec(channels=1, height=28, width=28, levels=256, classes=10)
+    assert CIFAR10().images == ImageSpec(channels=3, height=32, width=32, levels=256, classes=10)
+    assert Digits(normalize=True).images.normalized

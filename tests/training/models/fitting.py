@@ -1,0 +1,37 @@
+"""Fits a model the way the command does: a config of class paths, with the optimizer in it."""
+
+import os
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from training.cli import TrainingCLI
+
+
+def fit(
+    folder: Path,
+    model: dict[str, Any],
+    epochs: int = 1,
+    lr: float = 0.002,
+    data: dict[str, Any] | None = None,
+    trainer: dict[str, Any] | None = None,
+    ckpt_path: Path | None = None,
+) -> TrainingCLI:
+    """The CLI after its fit."""
+    config = {
+        "seed_everything": 1,
+        "trainer": {
+            "accelerator": "cpu",
+            "devices": 1,
+            "max_epochs": epochs,
+            "default_root_dir": str(folder),
+            "enable_model_summary": False,
+            **(trainer or {}),
+        },
+        "model": model,
+        "data": data or {"class_path": "training.data.Digits"},
+        "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
+        "ckpt_path": None if ckpt_path is None else str(ckpt_path),
+    }
+    with patch.dict(os.environ, {"JSONARGPARSE_DEPRECATION_WARNINGS": "off"}):  # Lightning 2.6 uses old names
+        return TrainingCLI("fit", config, None)
