@@ -16,7 +16,7 @@ POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page 
 
 @dataclass(frozen=True)
 class Series:
-    """One line: `x` and `y` of equal length; `low` and `high` draw a band around it. Equal names share a legend entry."""
+    """One line: `x` and `y` of equal length; `low` and `high` draw a band. Equal names share a legend entry."""
 
     name: str
     x: Sequence[float]
@@ -166,7 +166,7 @@ def time_split(rows: Sequence[tuple[str, dict[str, float]]], *, dark: bool = Fal
                 hovertemplate="%{x:.1%}",
             )
         )
-    figure.update_layout(barmode="stack", hovermode="y unified")
+    figure.update_layout(barmode="stack", hovermode="y unified", legend_traceorder="normal")
     figure.update_xaxes(range=[0, 1], tickformat=".0%", showgrid=False)
     figure.update_yaxes(autorange="reversed", showline=False)
     return figure
@@ -190,7 +190,7 @@ def staleness(counts: Sequence[Sequence[int]], *, dark: bool = False, height: in
                 hovertemplate="%{y:.1%}  (%{customdata:,} pushes)",
             )
         )
-    figure.update_layout(barmode="stack", showlegend=len(counts) > 1)
+    figure.update_layout(barmode="stack", showlegend=len(counts) > 1, legend_traceorder="normal")
     figure.update_xaxes(
         title_text="staleness (updates by others between pull and push)", type="category", showgrid=False
     )

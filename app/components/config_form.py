@@ -14,6 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app.components import fields
 from app.services import form
+from app.services.words import sentence
 from training.spec.description import ClassInfo, Description, Field, Group
 from training.spec.errors import Problem
 from training.spec.workload import STRATEGY_LABELS
@@ -129,7 +130,7 @@ class ConfigForm:
                 value=max(1, form.workers_of(self.config, self.description)) if not single else 1,
                 key=self.key(f"workers.{'single' if single else 'several'}"),
                 disabled=single,
-                help="Processes that hold a copy of the model each and compute gradients, on a core (or GPU) of their own.",
+                help="Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own.",
             )
             form.assign_workers(self.config, int(workers))
             self._slot("trainer.devices")
@@ -237,10 +238,9 @@ class ConfigForm:
             slot = self._home(problem.key)
             if slot is None:
                 homeless.append(problem)
-            elif problem.severity == "error":
-                slot.error(f"{problem.message[:1].upper()}{problem.message[1:].rstrip('.')}. {problem.remedy}")
             else:
-                slot.warning(f"{problem.message[:1].upper()}{problem.message[1:].rstrip('.')}. {problem.remedy}")
+                show = slot.error if problem.severity == "error" else slot.warning
+                show(f"{sentence(problem.message)} {problem.remedy}")
         return homeless
 
     def _home(self, path: str) -> DeltaGenerator | None:

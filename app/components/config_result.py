@@ -37,7 +37,7 @@ def sizes(load: Workload) -> None:
         [
             ("batch per worker", shown(load.batch_per_worker)),
             ("global batch", shown(load.batch_global)),
-            ("effective per update", shown(load.batch_effective)),
+            ("effective batch", shown(load.batch_effective)),
             ("learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"),
         ]
     )

@@ -11,7 +11,7 @@ from app.navigation import RUNS
 from app.services.experiments import SeedView, state
 from app.services.runs import main_metric
 from app.services.summary import Summary
-from app.services.words import duration, figure, plural
+from app.services.words import duration, figure, plural, sentence
 from training.spec.errors import Problem
 from training.tracking import names
 
@@ -40,7 +40,10 @@ def draw(
         html.draw(results(shown))
     for one in shown:
         if one.run is not None and one.run.state == "failed" and not one.stale:
-            st.error(f"Seed {one.seed}: {one.run.failure}. {one.run.cause} {one.run.advice}", icon=":material/error:")
+            st.error(
+                f"**Seed {one.seed}: {one.run.failure}.** {sentence(one.run.cause)} {one.run.advice}",
+                icon=":material/error:",
+            )
     return intent
 
 

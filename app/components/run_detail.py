@@ -9,7 +9,7 @@ import streamlit as st
 from app.components import charts, html, progress, style
 from app.components.charts import Series
 from app.services.runs import RunView, main_metric, shares
-from app.services.words import ago, duration, figure
+from app.services.words import ago, duration, figure, sentence
 from training.tracking import names
 from training.tracking.reading import Curve, RunRecord
 
@@ -51,7 +51,7 @@ def standing(view: RunView) -> None:
     """The bar of a living run, the cause and the remedy of a failed one."""
     progress.draw(view)
     if view.state == "failed":
-        words = f"**{view.failure[:1].upper()}{view.failure[1:]}.** {view.cause}"
+        words = f"**{sentence(view.failure)}** {sentence(view.cause)}"
         st.error(f"{words}\n\n{view.advice}" if view.advice else words, icon=":material/error:")
     elif view.state == "stopped":
         st.info("It was stopped. What it had recorded until then is below; Resume goes on from its last checkpoint.")
@@ -66,11 +66,11 @@ def figures(record: RunRecord) -> None:
         pairs.append((f"best {main}", metrics.get(names.best(main)), 4))
         pairs.append((f"final {main}", metrics.get(names.final(main), metrics.get(main)), 4))
     pairs += [
-        ("updates", metrics.get(names.UPDATES), 6),
+        ("updates", metrics.get(names.UPDATES), 1),
         ("updates/s", metrics.get(names.UPDATES_PER_SECOND), 3),
-        ("samples/s", metrics.get(names.SAMPLES_PER_SECOND), 4),
+        ("samples/s", metrics.get(names.SAMPLES_PER_SECOND), 3),
         ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
-        ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 4),
+        ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
     ]
     shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
     if shown:

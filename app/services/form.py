@@ -84,7 +84,8 @@ def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
 
 def assign(config: Config, path: str, field: Field, value: Any) -> None:
     """Write `value` at `path`, or leave the key out where it only repeats the default."""
-    repeats_default = value == field.default and type(value) is type(field.default)
+    # 0 and 0.0 are one number; True and 1 are not one value
+    repeats_default = value == field.default and isinstance(value, bool) == isinstance(field.default, bool)
     if (repeats_default and path not in SHOWN_THOUGH_DEFAULT) or (value is None and not field.nullable):
         drop(config, path)
     else:

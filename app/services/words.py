@@ -67,3 +67,9 @@ def ago(moment: float, now: float | None = None) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """With a capital letter and a full stop; an empty text stays empty."""
+    text = text.strip()
+    return text and f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")

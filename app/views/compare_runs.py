@@ -1,0 +1,2 @@
+def show(ids):
+    pass

@@ -1,0 +1,156 @@
+"""Workspaces with recorded runs, made through MLflow and the job folder as training makes them."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+from training.jobs.folder import JobFolder, JobRequest, Result, Started
+from training.jobs.process import ProcessId
+from training.spec import yaml
+from training.tracking import names
+from training.tracking.starting import experiment_id, open_store
+from training.workspace import Workspace
+
+ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+
+
+def config(workers: int = 2, strategy: Any = ASYNC, lr: float = 0.001) -> dict[str, Any]:
+    """A config of a PixelCNN on digits."""
+    return {
+        "seed_everything": 1,
+        "trainer": {"strategy": strategy, "devices": workers, "max_epochs": 5},
+        "model": {"class_path": "training.models.PixelCNN"},
+        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 32}},
+        "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
+    }
+
+
+def record(
+    workspace: Workspace,
+    *,
+    cell: str = "pixelcnn-async-2",
+    notebook: str = "first-steps.md",
+    seed: int = 1,
+    state: str = "finished",
+    points: int = 30,
+    workers: int = 2,
+    config_hash: str = "0" * 12,
+    level: float = 2.0,
+    what: dict[str, Any] | None = None,
+) -> JobFolder:
+    """One run with curves, tags, shares and a job folder; `state` as JobFolder.state will derive it.
+
+    The validation bits fall from `level` + 2 towards `level`. A `running` one belongs to this process.
+    """
+    client = open_store(workspace)
+    tags = {
+        names.TAG_CELL: cell,
+        names.TAG_NOTEBOOK: notebook,
+        names.TAG_SEED: str(seed),
+        names.TAG_CONFIG_HASH: config_hash,
+        names.TAG_STRATEGY: "AsyncPS",
+        names.TAG_RULE: "async",
+        names.TAG_WORKERS: str(workers),
+        names.TAG_BATCH_PER_WORKER: "32",
+        names.TAG_MODEL: "PixelCNN",
+        names.TAG_DATA: "Digits",
+        names.TAG_LR_ASKED: "0.001",
+    }
+    experiment = experiment_id(client, workspace, Path(notebook).stem)
+    run = client.create_run(experiment, tags=tags, run_name=f"{cell} seed {seed}").info.run_id
+    job = _job(workspace, run, cell, notebook, seed, workers, config_hash, what or config(workers))
+    if state == "waiting":
+        client.set_terminated(run, "SCHEDULED")
+        return job
+    client.log_batch(run, metrics=_metrics(points, level, workers))
+    if state == "running":
+        job.write(Started(ProcessId.of(), time.time()))
+    else:
+        _end(client, run, job, state)
+    return job
+
+
+def _job(workspace: Workspace, run: str, cell: str, notebook: str, seed: int, workers: int, config_hash: str,
+         what: dict[str, Any]) -> JobFolder:  # fmt: skip
+    job = JobFolder(workspace.jobs / run)
+    job.path.mkdir(parents=True)
+    job.config.write_text(yaml.dump(what), encoding="utf-8")
+    job.log.write_text("epoch 0: val/bits_per_dim 3.2\nepoch 1: val/bits_per_dim 2.4\n", encoding="utf-8")
+    job.write(
+        JobRequest(
+            id=run,
+            created=time.time(),
+            mlflow_experiment=Path(notebook).stem,
+            tracking_uri=workspace.tracking_uri(),
+            seed=seed,
+            workers=workers,
+            notebook=notebook,
+            cell=cell,
+            config_hash=config_hash,
+            strategy="AsyncPS",
+        )
+    )
+    return job
+
+
+def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
+    status = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[state]
+    failed = state == "failed"
+    client.set_tag(run, names.TAG_STATUS, state)
+    client.log_text(run, job.config.read_text(encoding="utf-8"), names.CONFIG_ARTIFACT)
+    client.log_text(run, json.dumps({"counts": [[40, 70, 12, 3, 0], [35, 75, 10, 1, 1]]}), names.STALENESS_JSON)
+    client.set_terminated(run, status)
+    job.write(
+        Result(
+            status=state,  # type: ignore[arg-type]  # one of the three, as the table above has checked
+            ended=time.time(),
+            failure="worker lost" if failed else None,
+            cause="WorkerLost: worker 1 died: pid 4711, SIGKILL" if failed else "",
+            advice="Look for the cause in the log, then run again." if failed else "",
+            worker=1 if failed else None,
+        )
+    )
+
+
+def _metrics(points: int, level: float, workers: int) -> list[Metric]:
+    now = int(time.time() * 1000)
+    found: list[Metric] = []
+
+    def add(name: str, value: float, step: int) -> None:
+        found.append(Metric(name, value, now, step))
+
+    for i in range(1, points + 1):
+        step = i * 40
+        fall = math.exp(-i / 8)
+        for name, value in (
+            (names.TRAIN_LOSS, level + 2.1 * fall + 0.05 * math.sin(i * 2.4)),
+            (names.VAL_BITS_PER_DIM, level + 2.0 * fall),
+            (names.UPDATES, step),
+            (names.SAMPLES, step * 32),
+            (names.SECONDS, step / 65),
+        ):
+            add(name, value, step)
+    last = points * 40
+    shares = (0.72, 0.08, 0.15, 0.03)
+    ends: Sequence[tuple[str, float]] = (
+        (names.best(names.VAL_BITS_PER_DIM), level + 2.0 * math.exp(-points / 8)),
+        (names.final(names.VAL_BITS_PER_DIM), level + 2.0 * math.exp(-points / 8)),
+        (names.UPDATES_PER_SECOND, 65.0),
+        (names.SAMPLES_PER_SECOND, 2080.0),
+        (names.STALENESS_MEAN, 0.97),
+        (names.STALENESS_P95, 2.0),
+        (names.PEAK_MEMORY_MB, 512.0),
+        *zip(names.SHARES, shares, strict=True),
+    )
+    for name, value in ends:
+        add(name, value, last)
+    for worker in range(workers):
+        for name, value in zip(names.SHARES, shares, strict=True):
+            add(names.per_worker(name, worker), value, last)
+    return found

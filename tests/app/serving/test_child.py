@@ -1,0 +1,79 @@
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app.serving.child import Child, ServerDied, end_leftover
+from app.serving.ports import LOOPBACK, free_port
+from training.jobs.process import alive
+
+
+def server(tmp_path: Path, *code: str) -> Child:
+    command = code or ("-m", "http.server", "--bind", LOOPBACK, "{port}")
+    return Child(
+        "files",
+        lambda port: [sys.executable, *(part.format(port=port) for part in command)],
+        "/",
+        free_port(22000),
+        tmp_path / "log.txt",
+        dict(os.environ),
+        tmp_path,
+    )
+
+
+def test_a_server_starts_answers_and_ends_with_its_session(tmp_path: Path) -> None:
+    child = server(tmp_path)
+    child.start()
+    child.wait_until_up(20)
+    process = child.id
+    assert process is not None
+    assert os.getsid(process.pid) == process.pid
+    child.end()
+    assert not alive(process)
+    assert child.id is None
+    child.end()  # twice does no harm
+
+
+def test_the_next_port_is_taken_when_another_program_was_faster(tmp_path: Path) -> None:
+    child = server(tmp_path)
+    with socket.socket() as thief:
+        child.preferred_port = free_port(23000)
+        thief.bind((LOOPBACK, child.preferred_port))
+        thief.listen()
+        child.start(port=child.preferred_port)
+        child.wait_until_up(20)
+    assert child.port > child.preferred_port
+    child.end()
+
+
+def test_a_server_that_cannot_start_is_named_with_its_log(tmp_path: Path) -> None:
+    child = server(tmp_path, "-c", "print('no good'); raise SystemExit(3)")
+    child.start()
+    with pytest.raises(ServerDied, match=r"files ended while it started.*log\.txt"):
+        child.wait_until_up(20)
+    assert "no good" in child.log.read_text()
+
+
+def test_a_server_that_never_answers_meets_the_deadline(tmp_path: Path) -> None:
+    child = server(tmp_path, "-c", "import time; time.sleep(60)")
+    child.start()
+    with pytest.raises(ServerDied, match="did not answer within"):
+        child.wait_until_up(0.5)
+    child.end()
+
+
+def test_what_an_owner_left_is_ended(tmp_path: Path) -> None:
+    child = server(tmp_path)
+    child.start()
+    child.wait_until_up(20)
+    process = child.id
+    assert process is not None
+    end_leftover(process)
+    assert child.process is not None
+    child.process.wait(5)
+    time.sleep(0.05)
+    assert not alive(process)
+    end_leftover(process)  # gone already
