@@ -27,6 +27,8 @@ PRELOAD = (
     "training.strategies",
 )
 PACKAGE = Path(training.__file__).parent
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
 
 
 class WarmProcess:
@@ -95,12 +97,15 @@ def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ..
         (os.POSIX_SPAWN_DUP2, 1, 2),
         (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
     ]
-    # numpy's OpenBLAS starts its threads at import, unless it is told that one is enough; torch has threads of its own
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
+    environment = {**os.environ, **ONE_THREAD, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
     return ProcessId.of(os.posix_spawn(sys.executable, [sys.executable, *words], environment, file_actions=actions))
 
 
 def source_stamps() -> frozenset[tuple[str, int, int]]:
     """Path, time of change and size of every Python file of this package."""
-    stats = ((path, path.stat()) for path in PACKAGE.rglob("*.py"))
-    return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        with suppress(FileNotFoundError):  # replaced just now
+            stat = path.stat()
+            found.add((str(path), stat.st_mtime_ns, stat.st_size))
+    return frozenset(found)

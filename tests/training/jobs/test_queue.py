@@ -1,0 +1,161 @@
+"""From a config to a waiting job and a SCHEDULED run, and back to a person's question which one."""
+
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.training.jobs.conftest import Bench, until_state, wait_for
+from training.jobs import queue, supervisor
+from training.jobs.folder import JobFolder, Result
+from training.jobs.process import ProcessId
+from training.spec import yaml
+from training.spec.description import ClassInfo, Description, Field
+from training.spec.errors import ConfigError
+from training.tracking import names
+from training.tracking.starting import open_store
+
+DESCRIPTION = Description(
+    models=[ClassInfo("zoo.Net", "Net", fields=[Field("width", "int", default=8, minimum=1)])],
+    data=[ClassInfo("zoo.Images", "Images", fields=[Field("batch_size", "int", default=32, minimum=1)])],
+    strategies=[
+        ClassInfo("auto", "auto", config_value="auto"),
+        ClassInfo("ddp", "ddp", config_value="ddp"),
+    ],
+    optimizers=[ClassInfo("torch.optim.SGD", "SGD", fields=[Field("lr", "float", default=0.1)])],
+    lr_schedulers=[],
+    trainer=[
+        Field("devices", "int", default=1, minimum=1),
+        Field("max_epochs", "int", default=None, nullable=True),
+        Field("accelerator", "enum", default="auto", choices=["auto", "cpu", "gpu"]),
+        Field("log_every_n_steps", "int", default=10),
+        Field("num_sanity_val_steps", "int", default=0),
+    ],
+    default_optimizer={"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
+)
+CONFIG: dict[str, Any] = {
+    "trainer": {"strategy": "ddp", "devices": 2, "max_epochs": 3},
+    "model": {"class_path": "Net"},
+    "data": {"class_path": "Images", "init_args": {"batch_size": 16}},
+}
+
+
+def submit(bench: Bench, seeds: tuple[int, ...] = (1,), **more: Any) -> list[JobFolder]:
+    told = {"notebook": "first-steps.md", "cell": "net-ddp", "start": False, **more}
+    return queue.submit(bench.workspace, CONFIG, seeds=seeds, description=DESCRIPTION, **told)
+
+
+def test_each_seed_is_a_job_and_a_scheduled_run(bench: Bench) -> None:
+    jobs = submit(bench, seeds=(1, 2))
+    client = open_store(bench.workspace)
+    for job, seed in zip(jobs, (1, 2), strict=True):
+        request, run = job.request(), client.get_run(job.id)
+        assert job.state() == "waiting"
+        assert (request.workers, request.seed, request.strategy) == (2, seed, "ddp")
+        assert request.title == run.info.run_name == f"net-ddp seed {seed}"
+        assert run.info.status == "SCHEDULED"
+        assert client.get_experiment(run.info.experiment_id).name == request.mlflow_experiment == "first-steps"
+        tags = {key: value for key, value in run.data.tags.items() if key.startswith("scalebook.")}
+        assert tags[names.TAG_SEED] == str(seed)
+        assert tags[names.TAG_NOTEBOOK] == "first-steps.md"
+        assert tags[names.TAG_CONFIG_HASH] == request.config_hash
+        assert (tags[names.TAG_BATCH_PER_WORKER], tags[names.TAG_BATCH_GLOBAL]) == ("16", "32")
+        assert (tags[names.TAG_MODEL], tags[names.TAG_LR_ASKED]) == ("zoo.Net", "0.1")
+        assert run.data.params["data.batch_size"] == "16"
+        assert run.data.params["seed_everything"] == str(seed)
+        config = yaml.load(job.config.read_text(encoding="utf-8"))
+        assert config["seed_everything"] == seed
+        assert config["model"] == {"class_path": "zoo.Net", "init_args": {"width": 8}}
+
+
+def test_a_wrong_config_leaves_nothing_behind(bench: Bench) -> None:
+    wrong = {**CONFIG, "data": {"class_path": "Images", "init_args": {"batch_size": 0}}}
+    with pytest.raises(ConfigError, match=r"data\.init_args\.batch_size"):
+        queue.submit(bench.workspace, wrong, seeds=[1], description=DESCRIPTION)
+    gpu = {**CONFIG, "trainer": {"accelerator": "gpu"}}
+    with pytest.raises(ConfigError, match="this machine has none"):
+        queue.submit(bench.workspace, gpu, seeds=[1], description=DESCRIPTION)
+    assert list(bench.workspace.jobs.iterdir()) == []
+    assert open_store(bench.workspace).search_experiments(filter_string="name = 'command line'") == []
+    assert supervisor.running(bench.workspace) is None
+
+
+def test_an_inline_job_belongs_to_this_process(bench: Bench) -> None:
+    (job,) = submit(bench, inline=True, notebook=None, cell=None)
+    started = job.started()
+    assert started is not None
+    assert started.inline
+    assert started.process == ProcessId.of()
+    assert job.state() == "running"
+    assert job.request().title == "Net ddp x 2 seed 1"
+    assert job.request().mlflow_experiment == "command line"
+
+
+def test_jobs_are_listed_newest_first_and_found_by_the_beginning_of_their_id(bench: Bench) -> None:
+    jobs = submit(bench, seeds=(1, 2, 3))
+    assert queue.all_jobs(bench.workspace) == list(reversed(jobs))
+    assert queue.find(bench.workspace, jobs[0].id[:12]) == jobs[0]
+    twin = bench.add(replace(jobs[0].request(), id=jobs[0].id[:12] + "f" * 20), {})
+    with pytest.raises(ConfigError, match="beginning of 2 jobs"):
+        queue.find(bench.workspace, twin.id[:12])
+    with pytest.raises(ConfigError, match="is no job of"):
+        queue.find(bench.workspace, "nothing")
+
+
+def test_stop_asks_and_has_somebody_listen(bench: Bench) -> None:
+    job = bench.job(seconds=60)
+    bench.supervise()
+    until_state(job, "running")
+    queue.stop(job)
+    assert until_state(job, "stopped") == "stopped"
+    job.stop_file.unlink()
+    queue.stop(job)
+    assert not job.stop_file.exists()
+
+
+def test_a_job_is_resumed_from_its_newest_checkpoint(bench: Bench) -> None:
+    (job,) = submit(bench, seeds=(5,))
+    with pytest.raises(ConfigError, match="is waiting"):
+        queue.resume(bench.workspace, job, DESCRIPTION)
+    job.write(Result("failed", time.time()))
+    with pytest.raises(ConfigError, match="left no checkpoint"):
+        queue.resume(bench.workspace, job, DESCRIPTION)
+    (job.path / "checkpoints").mkdir()
+    checkpoint = job.path / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(b"")
+    bench.supervise()
+    again = queue.resume(bench.workspace, job, DESCRIPTION)
+    assert yaml.load(again.config.read_text(encoding="utf-8"))["ckpt_path"] == str(checkpoint)
+    request = again.request()
+    assert (request.resumed_from, request.seed, request.cell) == (job.id, 5, "net-ddp")
+    assert request.config_hash == job.request().config_hash
+
+
+def test_only_ended_jobs_can_be_deleted(bench: Bench) -> None:
+    (job,) = submit(bench)
+    with pytest.raises(ConfigError, match="is waiting"):
+        queue.delete(bench.workspace, job)
+    job.write(Result("finished", time.time()))
+    queue.delete(bench.workspace, job)
+    assert not job.path.exists()
+    assert open_store(bench.workspace).get_run(job.id).info.lifecycle_stage == "deleted"
+
+
+def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
+    code = "import sys, training.jobs.queue, training.jobs.waiting, training.jobs.command, training.jobs.supervisor\n"
+    code += "print(sorted({'torch', 'mlflow', 'lightning', 'streamlit'} & set(sys.modules)))"
+    with psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:
+        assert process.communicate(timeout=30)[0] == "[]\n"
+
+
+def test_a_deleted_experiment_is_brought_back(bench: Bench) -> None:
+    (job,) = submit(bench)
+    client = open_store(bench.workspace)
+    experiment = client.get_run(job.id).info.experiment_id
+    client.delete_experiment(experiment)
+    (again,) = submit(bench)
+    assert client.get_run(again.id).info.experiment_id == experiment
+    assert wait_for(lambda: client.get_experiment(experiment).lifecycle_stage, "a stage") == "active"
