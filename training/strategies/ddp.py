@@ -5,7 +5,10 @@ is noticed at once instead of by the others' timeout.
 """
 
 import os
+import signal
 import socket
+import threading
+from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
@@ -55,6 +58,20 @@ class DDP(DDPStrategy):
         if self._meeting is not None:
             self._meeting.close()
             self._meeting = None
+
+    @override
+    def barrier(self, name: str | None = None) -> None:
+        super().barrier(name)
+        if name == "run-stage" and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._note_sigterm)
+
+    def _note_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        """Lightning's own handler broadcasts, in whatever collective the rank happens to be, and the ranks deadlock.
+
+        A note is enough: rank 0 ends after its present batch, and the launcher ends the others.
+        """
+        assert self.lightning_module is not None
+        self.lightning_module.trainer._signal_connector.received_sigterm = True
 
     @override
     def setup_distributed(self) -> None:

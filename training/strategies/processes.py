@@ -5,6 +5,7 @@ pool, because neither survives a fork.
 """
 
 import ctypes
+import math
 import multiprocessing
 import os
 import pickle
@@ -27,6 +28,7 @@ import torch
 from training.failures import WorkerLost
 
 GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
+STOP_S: Final = 20.0  # between a SIGTERM passed on to worker 0 and the end of all, whatever it does
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -120,8 +122,13 @@ def _watch(workers: list[Worker], stopping: threading.Event) -> list[Any]:
     """Collect every worker's last message; raise for the first that failed or died."""
     results: dict[int, Any] = {}
     running = {worker.number: worker for worker in workers}
+    until = math.inf
     while running:
-        ready = wait([w.messages for w in running.values()] + [w.death for w in running.values()])
+        ready = wait([w.messages for w in running.values()] + [w.death for w in running.values()], timeout=1.0)
+        if stopping.is_set():
+            until = min(until, time.monotonic() + STOP_S)
+        if time.monotonic() > until:
+            raise SystemExit(128 + signal.SIGTERM)
         for worker in [w for w in running.values() if w.messages in ready or w.death in ready]:
             ended = _last_message(worker)
             if ended is None:

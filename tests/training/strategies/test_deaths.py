@@ -1,0 +1,70 @@
+"""What happens to a run when one of its processes dies, raises or is asked to stop; under both strategies."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, trainer
+from training.failures import Diverged, WorkerLost
+from training.strategies import DDP, AsyncPS
+
+Make = Callable[[], Strategy]
+STRATEGIES = pytest.mark.parametrize("make", [lambda: AsyncPS(workers=2), DDP], ids=["async", "ddp"])
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def endless(folder: Path, make: Make, *callbacks: Any) -> Trainer:
+    return trainer(folder, make(), devices=2, max_epochs=100_000, callbacks=list(callbacks))
+
+
+@STRATEGIES
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path, make: Make, worker: int) -> None:
+    before, started = children(), time.monotonic()
+    with pytest.raises(WorkerLost, match=rf"worker {worker} died: process .* was killed by signal SIGKILL") as caught:
+        fit(endless(tmp_path, make, AtBatch(worker, 20, kill_me)))
+    assert caught.value.worker == worker
+    assert time.monotonic() - started < 10
+    assert children() <= before
+
+
+def diverge(trainer: Trainer) -> None:
+    raise Diverged("train/loss", float("nan"), 20)
+
+
+@STRATEGIES
+@pytest.mark.parametrize("worker", [0, 1])
+def test_an_exception_arrives_with_its_type_and_callbacks_see_it_where_it_was(
+    tmp_path: Path, make: Make, worker: int
+) -> None:
+    before, started = children(), time.monotonic()
+    with pytest.raises(Diverged, match="train/loss became nan after 20 updates"):
+        fit(endless(tmp_path, make, AtBatch(worker, 20, diverge), Diary(tmp_path)))
+    assert time.monotonic() - started < 10
+    assert children() <= before
+    notes = [one for one in diaries(tmp_path) if "Diverged" in one["errors"]]
+    assert len(notes) == 1
+    assert notes[0]["pid"] != os.getpid()
+
+
+@STRATEGIES
+def test_sigterm_ends_all_workers_gracefully(tmp_path: Path, make: Make) -> None:
+    monitor, before, started = os.getpid(), children(), time.monotonic()
+    ask = AtBatch(1, 20, lambda trainer: os.kill(monitor, signal.SIGTERM))
+    with pytest.raises(SIGTERMException):
+        fit(endless(tmp_path, make, ask, Diary(tmp_path)))
+    assert time.monotonic() - started < 15
+    assert children() <= before
+    assert diaries(tmp_path)[0]["errors"] == ["SIGTERMException"]
