@@ -22,7 +22,7 @@ from training.jobs.process import ProcessId, alive, send, session
 from training.tracking.starting import open_store
 from training.workspace import Workspace
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,17 +67,18 @@ class Bench:
         )
         return self.add(request, behaviour)
 
-    def add(self, request: JobRequest, behaviour: dict[str, Any]) -> JobFolder:
+    def add(self, request: JobRequest, config: dict[str, Any]) -> JobFolder:
+        """A folder with this request and config; JSON is YAML."""
         beside = JobFolder(self.workspace.jobs / f".{request.id}")
         beside.path.mkdir()
-        beside.config.write_text(json.dumps(behaviour), encoding="utf-8")
+        beside.config.write_text(json.dumps(config), encoding="utf-8")
         beside.write(request)
         return JobFolder(beside.path.rename(self.workspace.jobs / request.id))
 
-    def supervise(self, **limits: float) -> ProcessId:
-        """Ensure the supervisor, with short limits unless told otherwise."""
+    def supervise(self, *, real: bool = False, **limits: float) -> ProcessId:
+        """Ensure the supervisor, with short limits unless told otherwise; `real` for the real runner."""
         told = {"grace_s": 0.4, "linger_s": 30.0, "retry_s": 0.3, "poll_s": 0.05, **limits}
-        options = ["--runner", "tests.training.jobs.standin:run", "--preload", ""]
+        options = [] if real else ["--runner", "tests.training.jobs.standin:run", "--preload", ""]
         for key, value in told.items():
             options += [f"--{key.replace('_', '-')}", str(value)]
         found = supervisor.ensure(self.workspace, options)

@@ -1,0 +1,108 @@
+"""The real warm process and the real runner: asynchronous training in two workers, ended in every way."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.training.jobs.conftest import Bench, until_state, wait_for
+from training.jobs.folder import JobFolder, JobRequest, Result
+from training.jobs.lock import status
+from training.jobs.process import ProcessId, descendants, send, session
+from training.tracking import names
+from training.tracking.starting import create_run, experiment_id, open_store
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+LOADED_S = 120.0
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Real:
+    """A workspace in which two workers train a small classifier on digits for longer than any test."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.client = open_store(bench.workspace)
+        self.experiment = experiment_id(self.client, bench.workspace, "test")
+
+    def job(self, epochs: int = 10_000) -> JobFolder:
+        config: dict[str, Any] = {
+            "seed_everything": 1,
+            "threads": 1,
+            "trainer": {
+                "strategy": {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}},
+                "accelerator": "cpu",
+                "max_epochs": epochs,
+                "enable_model_summary": False,
+            },
+            "model": {"class_path": "training.models.MLPClassifier"},
+            "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+            "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.2}},
+        }
+        run_id = create_run(self.client, self.experiment, "a run", {}, config)
+        uri = self.bench.workspace.tracking_uri()
+        request = JobRequest(run_id, time.time(), "test", uri, seed=1, workers=2, strategy="AsyncPS")
+        return self.bench.add(request, config)
+
+    def training(self) -> tuple[JobFolder, ProcessId, list[ProcessId]]:
+        """A job in the middle of training, its main process, and the others of it."""
+        job = self.job()
+        until_state(job, "running", "failed")
+        wait_for(lambda: (at := job.progress()) is not None and at.updates > 50, "50 updates")
+        started = job.started()
+        assert started is not None, job.tail()
+        return job, started.process, descendants(started.process)
+
+    def end(self, job: JobFolder, main: ProcessId) -> tuple[Result, "Run"]:
+        """Result and MLflow run of a job that is ending, when nothing of its session is left."""
+        result: Result = wait_for(job.result, "a result")
+        wait_for(lambda: session(main) == [], "the end of its processes")
+        wait_for(lambda: not job.unrecorded.exists(), "MLflow to be told")
+        return result, self.client.get_run(job.id)
+
+
+@pytest.fixture
+def real(bench: Bench) -> Iterator[Real]:
+    before = set(SHARED_MEMORY.iterdir())
+    bench.supervise(real=True, grace_s=5.0)
+    made = Real(bench)
+    yield made
+    left = [path.name for path in set(SHARED_MEMORY.iterdir()) - before]
+    assert not left, f"shared memory is left: {left}"
+
+
+@pytest.mark.timeout(300)
+def test_a_run_and_three_untimely_ends(real: Real) -> None:
+    """One test, for the warm process takes 6 s to load: finished, stopped, main process killed, worker killed."""
+    finished = real.job(epochs=2)
+    wait_for(lambda: (now := status(real.bench.workspace)) and now.warm == "ready", "the warm process", LOADED_S)
+    assert "threads" not in real.bench.log(), real.bench.log()
+    assert until_state(finished, "finished", "failed") == "finished", finished.tail()
+    run = real.client.get_run(finished.id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics[names.VAL_LOSS] < 2.2
+
+    job, main, _ = real.training()
+    job.stop_file.touch()
+    result, run = real.end(job, main)
+    assert (result.status, run.info.status) == ("stopped", "KILLED")
+    assert run.data.metrics[names.VAL_LOSS] > 0
+
+    job, main, others = real.training()
+    assert others
+    send(main, signal.SIGKILL)
+    result, run = real.end(job, main)
+    assert (result.failure, run.info.status) == ("killed", "FAILED")
+    assert run.data.tags[names.TAG_CAUSE] == f"its main process (pid {main.pid}) was ended by SIGKILL"
+
+    job, main, others = real.training()
+    send(others[-1], signal.SIGKILL)
+    result, run = real.end(job, main)
+    assert (result.failure, run.info.status) == ("worker lost", "FAILED"), result
+    assert result.worker == 1
+    assert str(others[-1].pid) in result.cause
