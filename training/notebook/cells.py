@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Axis = Literal["updates", "samples", "seconds"]
+Kind = Literal["experiment", "comparison"]
 
 
 @dataclass(frozen=True)
 class Note:
-    """Free Markdown between the other cells (also unknown fences, kept byte for byte)."""
+    """Free Markdown between the other cells, also unknown fences. Never blank, never beside another note."""
 
     source: str
 
@@ -21,6 +22,12 @@ class ExperimentCell:
     name: str
     repeats: int = 1
     config: dict[str, Any] = field(default_factory=dict)
+
+    def seeds(self, repeats: int | None = None) -> list[int]:
+        """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
+        told = self.config.get("seed_everything")
+        first = told if isinstance(told, int) and not isinstance(told, bool) else 1
+        return [first + offset for offset in range(self.repeats if repeats is None else repeats)]
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,18 @@ class ComparisonCell:
 
 @dataclass(frozen=True)
 class BrokenCell:
-    """A fence that claims to be one of ours but cannot be read; the source stays as it is, `message` says why."""
+    """A fence that claims to be one of ours but cannot be read; the source stays as it is, `message` says why.
+
+    `key` names what is wrong (`repeats`, `YAML`), `message` what is wrong with it and what to write; `line` is the line
+    within the cell, 0 its opening fence.
+    """
 
     source: str
-    kind: Literal["experiment", "comparison"]
+    kind: Kind
     name: str
     message: str
+    key: str = ""
+    line: int = 0
 
 
 Cell = Note | ExperimentCell | ComparisonCell | BrokenCell
@@ -52,7 +65,8 @@ Cell = Note | ExperimentCell | ComparisonCell | BrokenCell
 class Notebook:
     """One notebook. `front` is the front matter's exact text with its `---` lines, "" where there is none.
 
-    Invariant: `front + "".join(cell.source for cell in cells)` is the file, byte for byte (UTF-8).
+    Invariant: `front + "".join(cell.source for cell in cells)` is the file, byte for byte (UTF-8). Blank lines after a
+    fence or the front matter (and a byte order mark) belong to what stands before them, so no cell is blank.
     """
 
     front: str
@@ -66,5 +80,13 @@ class Notebook:
     def experiments(self) -> list[ExperimentCell]:
         return [cell for cell in self.cells if isinstance(cell, ExperimentCell)]
 
+    def comparisons(self) -> list[ComparisonCell]:
+        return [cell for cell in self.cells if isinstance(cell, ComparisonCell)]
+
     def experiment(self, name: str) -> ExperimentCell | None:
         return next((cell for cell in self.experiments() if cell.name == name), None)
+
+    def line(self, index: int) -> int:
+        """The line of the file, from 1, on which cell `index` begins."""
+        before = self.front + "".join(cell.source for cell in self.cells[:index])
+        return before.replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1

@@ -1,0 +1,117 @@
+"""The YAML inside a cell: what an experiment and a comparison may say."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+from ruamel.yaml.error import MarkedYAMLError
+
+from training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind
+from training.notebook.positions import line_of
+from training.spec import yaml
+from training.spec.errors import ConfigError
+
+KEYS: Final[dict[Kind, tuple[str, ...]]] = {
+    "experiment": ("repeats", "config"),
+    "comparison": ("runs", "metric", "x", "target"),
+}
+AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+MOST_REPEATS: Final = 1000
+DEEPEST: Final = 32
+"""Levels of nesting; a config has about six. Also ends values that contain themselves."""
+
+
+def read_body(source: str, kind: Kind, name: str, body: str) -> ExperimentCell | ComparisonCell | BrokenCell:
+    """The cell, or a BrokenCell that says on which line what is wrong."""
+    try:
+        told = load_mapping(body)
+        _known_keys(told, kind)
+        return _experiment(source, name, told) if kind == "experiment" else _comparison(source, name, told)
+    except ConfigError as error:
+        problem = error.problem
+        line = _line_of_mistake(error, body)
+        return BrokenCell(source, kind, name, f"{problem.message.rstrip('.')}. {problem.remedy}", problem.key, line)
+
+
+def load_mapping(body: str) -> dict[str, Any]:
+    """The YAML of a cell as plain values; ConfigError where it is not a mapping or no tree."""
+    try:
+        told = yaml.load(body)
+        too_deep = _too_deep(told, DEEPEST)
+    except ConfigError as error:
+        problem = error.problem
+        key = "YAML" if problem.key.startswith("line ") else problem.key
+        raise ConfigError(key, problem.message, problem.remedy) from error.__cause__
+    except (ValueError, TypeError, LookupError, RecursionError, AssertionError) as error:
+        what = " ".join(str(error).split())[:80]
+        raise ConfigError("YAML", f"holds a value that cannot be read ({what})", "Put it into quotes.") from error
+    if told is None:
+        raise ConfigError("cell", "is empty", "Write its YAML between the fences.")
+    if not isinstance(told, Mapping):
+        raise ConfigError("cell", "is not a mapping", "Write one `key: value` a line.")
+    if too_deep:
+        raise ConfigError(
+            "cell", f"is nested deeper than {DEEPEST} levels", "Write it without anchors that refer to themselves."
+        )
+    return dict(told)
+
+
+def _known_keys(told: Mapping[str, Any], kind: Kind) -> None:
+    for key in told:
+        if key not in KEYS[kind]:
+            near = difflib.get_close_matches(str(key), KEYS[kind], 1)
+            in_config = kind == "experiment" and key in yaml.TOP_KEYS
+            remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
+            raise ConfigError(
+                str(key),
+                f"is no key of {'an' if kind == 'experiment' else 'a'} {kind}",
+                f"Did you mean `{near[0]}`?" if near else remedy,
+            )
+
+
+def _experiment(source: str, name: str, told: Mapping[str, Any]) -> ExperimentCell:
+    repeats = told.get("repeats", 1)
+    if not _is_int(repeats) or not 1 <= repeats <= MOST_REPEATS:
+        raise ConfigError("repeats", "is not a number of seeds", f"Write a whole number from 1 to {MOST_REPEATS}.")
+    config = told.get("config")
+    if not isinstance(config, Mapping):
+        what = "is missing" if config is None else "is not a mapping"
+        raise ConfigError("config", what, "Write `config:` and the keys model, data, trainer ... below it.")
+    return ExperimentCell(source, name, repeats, dict(config))
+
+
+def _comparison(source: str, name: str, told: Mapping[str, Any]) -> ComparisonCell:
+    runs = told.get("runs")
+    if not isinstance(runs, list) or not runs or not all(isinstance(one, str) for one in runs):
+        raise ConfigError("runs", "is not a list of experiments", "Write runs: [NAME, NAME].")
+    metric = told.get("metric", "val/loss")
+    if not isinstance(metric, str) or not metric:
+        raise ConfigError("metric", "is not the name of a metric", "Write for example metric: val/loss.")
+    axes = told.get("x", ["updates"])
+    axes = [axes] if isinstance(axes, str) else axes
+    if not isinstance(axes, list) or not axes or not all(axis in AXES for axis in axes):
+        raise ConfigError("x", "is no axis", f"Write some of x: [{', '.join(AXES)}].")
+    target = told.get("target")
+    if target is not None and not (_is_int(target) or isinstance(target, float)):
+        raise ConfigError("target", "is not a number", "Write the value of the metric to be reached, or leave it out.")
+    return ComparisonCell(source, name, list(runs), metric, list(axes), None if target is None else float(target))
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _line_of_mistake(error: ConfigError, body: str) -> int:
+    """Within the cell: the opening fence is line 0, so line n of the body, from 0, is n + 1."""
+    cause = error.__cause__
+    if isinstance(cause, MarkedYAMLError) and cause.problem_mark is not None:
+        return int(cause.problem_mark.line) + 1
+    return line_of(body, error.problem.key) + 1 if error.problem.key not in ("YAML", "cell") else 0
+
+
+def _too_deep(value: Any, levels: int) -> bool:
+    if levels == 0:
+        return True
+    if isinstance(value, Mapping):
+        return any(_too_deep(item, levels - 1) for item in value.values())
+    return isinstance(value, list) and any(_too_deep(item, levels - 1) for item in value)

@@ -1,0 +1,119 @@
+"""Comparing experiments: the newest runs of each, on one axis, in one table, and what differs in their configs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.notebook.cells import Axis, ComparisonCell, Notebook
+from training.notebook.results import SeedResult, results
+from training.notebook.rows import AXES, Outcome, Row, row
+from training.tracking import names
+from training.tracking.reading import Curve, RunReader, RunRecord
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order asked for. `curves` are those of the runs in the rows' `run_ids`."""
+
+    name: str
+    metric: str
+    target: float | None
+    axes: list[Axis]
+    rows: list[Row]
+    curves: list[Curve]
+    differences: list[tuple[str, dict[str, Any]]]
+    """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
+
+    @property
+    def lower_is_better(self) -> bool:
+        return names.lower_is_better(self.metric)
+
+
+def compare(
+    reader: RunReader, notebook_name: str, nb: Notebook, cell: ComparisonCell, seeds: int | None = None
+) -> Comparison:
+    """The comparison `cell` of the notebook whose file is called `notebook_name`.
+
+    Only runs of the configs as they stand count, the newest of each seed; `seeds` replaces the cells' `repeats`. Names
+    that are no experiments give rows with the outcome "missing".
+    """
+    rows: list[Row] = []
+    curves: dict[str, Curve] = {}
+    for name in cell.runs:
+        experiment = nb.experiment(name)
+        if experiment is None:
+            rows.append(Row(name, "missing", seeds=0, note="no such experiment in this notebook"))
+            continue
+        found = results(reader, notebook_name, experiment, experiment.seeds(seeds))
+        runs = _shown([one.run for one in found if one.run and not one.stale])
+        curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
+        made = row(name, runs, curves, cell.target, len(found), _outcome(found))
+        rows.append(_with_note(made, found))
+    configs = {one.name: one.config for one in nb.experiments() if one.name in cell.runs}
+    return Comparison(
+        cell.name, cell.metric, cell.target, list(cell.x), rows, list(curves.values()), differences(configs)
+    )
+
+
+def compare_runs(reader: RunReader, run_ids: Sequence[str], metric: str, target: float | None = None) -> Comparison:
+    """Any runs side by side, a row each, called by their MLflow names; KeyError for an id that the store has not."""
+    runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
+    curves = {run.id: reader.curve(run.id, metric) for run in runs}
+    labels = _labels(runs)
+    rows = [row(labels[run.id], [run], curves, target, 1, _word(run)) for run in runs]
+    parameters: dict[str, dict[str, Any]] = {labels[run.id]: dict(run.params) for run in runs}
+    return Comparison("", metric, target, list(AXES), rows, list(curves.values()), differences(parameters))
+
+
+def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Every dotted key whose value is not the same in all `configs`, in the order in which keys appear."""
+    flat = {name: flatten(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for config in flat.values() for key in config)
+    values = {key: {name: config.get(key) for name, config in flat.items()} for key in keys}
+    return [(key, by_name) for key, by_name in values.items() if len({repr(one) for one in by_name.values()}) > 1]
+
+
+def flatten(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """`{"trainer.devices": 2, ...}`; lists and empty mappings are values."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= flatten(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = value
+    return found
+
+
+def _shown(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The finished ones; where there are none, those that run."""
+    by_word = {word: [run for run in runs if run.outcome == word] for word in ("finished", "running")}
+    return by_word["finished"] or by_word["running"]
+
+
+def _outcome(found: Sequence[SeedResult]) -> Outcome:
+    words = [_word(one.run) if one.run and not one.stale else "missing" for one in found]
+    order: tuple[Outcome, ...] = ("failed", "stopped", "running", "waiting", "missing")
+    return next((word for word in order if word in words), "finished")
+
+
+def _word(run: RunRecord) -> Outcome:
+    words: dict[str, Outcome] = {
+        "finished": "finished", "running": "running", "waiting": "waiting", "stopped": "stopped",
+    }  # fmt: skip
+    return words.get(run.outcome, "failed")
+
+
+def _with_note(made: Row, found: Sequence[SeedResult]) -> Row:
+    failed = [one.run for one in found if one.run and not one.stale and _word(one.run) == "failed"]
+    tags = failed[0].tags if failed else {}
+    note = f"{tags.get(names.TAG_FAILURE, '')}: {tags.get(names.TAG_CAUSE, '')}"
+    if not failed and any(one.stale for one in found):
+        note = "its results are of an earlier config"
+    return Row(**{**vars(made), "note": note.strip(": ")})
+
+
+def _labels(runs: Sequence[RunRecord]) -> dict[str, str]:
+    """The runs' names, with the beginning of the id where two are called the same."""
+    called = [run.name or run.id[:8] for run in runs]
+    pairs = zip(runs, called, strict=True)
+    return {run.id: name if called.count(name) == 1 else f"{name} ({run.id[:6]})" for run, name in pairs}

@@ -1,0 +1,191 @@
+"""Edits of a notebook: each takes one and returns another, with every cell but the one meant byte for byte the same.
+
+An edit that would change how other cells are read (a note with a fence that is not closed, say) raises ConfigError.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from training.notebook.bodies import load_mapping
+from training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell, Kind, Note, Notebook
+from training.notebook.fences import NAME, NAME_REMEDY, fences
+from training.notebook.flow import block, flow, same
+from training.notebook.lines import line_end, split_lines
+from training.notebook.patch import patch
+from training.notebook.splice import inserted, removed, replaced
+from training.spec.errors import ConfigError
+from training.spec.yaml import TOP_KEYS
+
+
+def replace_note(nb: Notebook, index: int, text: str) -> Notebook:
+    """Note `index` with the new `text`. Text with fences of its own may become several cells; blank text removes it."""
+    assert isinstance(nb.cells[index], Note), f"cell {index} is no note"
+    return replaced(nb, index, text)
+
+
+def replace_source(nb: Notebook, index: int, text: str) -> Notebook:
+    """Any cell with the new source `text`, fence lines included: how a broken cell is mended by hand."""
+    return replaced(nb, index, text)
+
+
+def insert_note(nb: Notebook, index: int, text: str) -> Notebook:
+    """`text` as a note before cell `index`; beside another note the two become one."""
+    return inserted(nb, index, text)
+
+
+def remove(nb: Notebook, index: int) -> Notebook:
+    """Without cell `index`."""
+    return removed(nb, index)
+
+
+def move(nb: Notebook, index: int, to: int) -> Notebook:
+    """Cell `index` at position `to` among the others."""
+    if index == to:
+        return nb
+    source = nb.cells[index].source
+    rest = nb.cells[:index] + nb.cells[index + 1 :]
+    place = sum(not isinstance(cell, Note) for cell in rest[:to])
+    without = removed(nb, index)
+    if len(without.cells) == len(rest):
+        return inserted(without, to, source)
+    return inserted(without, _behind(without, place), source)  # two notes became one
+
+
+def put_experiment(
+    nb: Notebook, name: str, config: Mapping[str, Any], repeats: int = 1, at: int | None = None
+) -> Notebook:
+    """The experiment `name` with this config: changed in place if it is there, else new before cell `at` (or last).
+
+    In a changed cell all that did not change keeps its text, comments included.
+    """
+    values = {"config": dict(config)} if repeats == 1 else {"repeats": repeats, "config": dict(config)}
+    index = _index(nb, "experiment", name)
+    if index is None:
+        return _new_cell(nb, "experiment", name, _experiment_body(values), at, values)
+    told = _told(nb.cells[index])
+    if repeats == 1 and "repeats" in told:
+        values = {"repeats": 1, **values}
+    return _changed(nb, index, told, values, _experiment_body(values))
+
+
+def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) -> Notebook:
+    """The comparison `cell.name` as `cell` says (its `source` is ignored), like `put_experiment`."""
+    values = {key: value for key, value in asdict(cell).items() if key not in ("source", "name")}
+    if cell.target is None:
+        del values["target"]
+    index = _index(nb, "comparison", cell.name)
+    body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
+    if index is None:
+        return _new_cell(nb, "comparison", cell.name, body, at, values)
+    told = _told(nb.cells[index])
+    before = nb.cells[index]
+    if isinstance(before, ComparisonCell):  # what did not change keeps the way it is written: `target: 2`, `x: samples`
+        values = {key: _as_told(told, key, value, getattr(before, key)) for key, value in values.items()}
+        values = {key: value for key, value in values.items() if key in told or value != getattr(before, key)}
+    return _changed(nb, index, told, values, body)
+
+
+def rename(nb: Notebook, name: str, to: str) -> Notebook:
+    """The experiment `name` under another name, in its cell and in every comparison that names it."""
+    _require_name(to)
+    index = _index(nb, "experiment", name)
+    assert index is not None, f"no experiment {name}"
+    first, *others = split_lines(nb.cells[index].source)
+    first = re.sub(r"(experiment=)\S+", lambda found: f"{found.group(1)}{to}", first, count=1)
+    nb = replaced(nb, index, first + "".join(others))
+    for cell in nb.comparisons():
+        if name in cell.runs:
+            runs = [to if one == name else one for one in cell.runs]
+            nb = put_comparison(nb, ComparisonCell("", cell.name, runs, cell.metric, cell.x, cell.target))
+    return nb
+
+
+def unique_name(nb: Notebook, wanted: str) -> str:
+    """`wanted`, made fit for a name; with the first number behind it that no cell has, where it is taken."""
+    base = re.sub(r"[^\w.+-]+", "-", wanted.strip()).strip("-") or "experiment"
+    taken = {cell.name for cell in nb.cells if not isinstance(cell, Note)}
+    if base not in taken:
+        return base
+    stem = re.sub(r"-\d+$", "", base) or base
+    return next(name for number in range(2, len(taken) + 3) if (name := f"{stem}-{number}") not in taken)
+
+
+def _as_told(told: Mapping[str, Any], key: str, value: Any, before: Any) -> Any:
+    return told[key] if key in told and value == before else value
+
+
+def _experiment_body(values: Mapping[str, Any]) -> str:
+    repeats = f"repeats: {values['repeats']}\n" if "repeats" in values else ""
+    config = {key: values["config"][key] for key in sorted(values["config"], key=_place)}
+    return f"{repeats}config:\n{block(config, 2)}" if config else f"{repeats}config: {{}}\n"
+
+
+def _place(key: str) -> int:
+    """Of a config's top key, in the order in which LightningCLI prints them."""
+    return TOP_KEYS.index(key) if key in TOP_KEYS else len(TOP_KEYS)
+
+
+def _index(nb: Notebook, kind: Kind, name: str) -> int | None:
+    for index, cell in enumerate(nb.cells):
+        if not isinstance(cell, Note) and cell.name == name and _kind(cell) == kind:
+            return index
+    return None
+
+
+def _kind(cell: ExperimentCell | ComparisonCell | BrokenCell) -> Kind:
+    if isinstance(cell, BrokenCell):
+        return cell.kind
+    return "comparison" if isinstance(cell, ComparisonCell) else "experiment"
+
+
+def _told(cell: Cell) -> dict[str, Any]:
+    """The YAML of a cell; empty for one that is broken."""
+    return {} if isinstance(cell, BrokenCell) else load_mapping(fences(cell.source)[0].body)
+
+
+def _behind(nb: Notebook, fenced: int) -> int:
+    """The index behind the first `fenced` cells that are no notes."""
+    if fenced == 0:
+        return 0
+    return [index for index, cell in enumerate(nb.cells) if not isinstance(cell, Note)][fenced - 1] + 1
+
+
+def _new_cell(nb: Notebook, kind: Kind, name: str, body: str, at: int | None, values: Mapping[str, Any]) -> Notebook:
+    _require_name(name)
+    source = f"```yaml {kind}={name}\n{body}```\n"
+    return _verified(inserted(nb, len(nb.cells) if at is None else at, source), kind, name, values)
+
+
+def _changed(nb: Notebook, index: int, told: Mapping[str, Any], values: Mapping[str, Any], anew: str) -> Notebook:
+    """The YAML of cell `index`, which reads as `told`, changed to `values`; written `anew` where that is impossible."""
+    if told and same(told, values):
+        return nb
+    source = nb.cells[index].source
+    fence = fences(source)[0]
+    front = (
+        f"repeats: {values['repeats']}\n" if "repeats" in values and "repeats" not in told else ""
+    )  # above `config:`
+    rest = {key: value for key, value in values.items() if not front or key != "repeats"}
+    body = patch(fence.body, told, rest) if told else None
+    body = anew if body is None else front + body
+    lines = split_lines(source)
+    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip(" "))]
+    closing = lines[fence.end - 1 :] if fence.closed else [f"{indent}```\n"]
+    inner = "".join(indent + line for line in split_lines(body if body.endswith("\n") else f"{body}\n"))
+    done = replaced(nb, index, lines[0] + inner.replace("\n", line_end(source)) + "".join(closing))
+    return _verified(done, fence.kind, fence.name, values)
+
+
+def _verified(nb: Notebook, kind: Kind, name: str, values: Mapping[str, Any]) -> Notebook:
+    """`nb`, once it is certain that the cell reads back as `values`."""
+    index = _index(nb, kind, name)
+    if index is None or not same(_told(nb.cells[index]), values):
+        raise ConfigError(name, "holds a value that YAML cannot hold", "Use numbers, text, lists and mappings only.")
+    return nb
+
+
+def _require_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ConfigError("name", f"{name!r} cannot be the name of a cell", NAME_REMEDY)

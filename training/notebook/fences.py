@@ -1,0 +1,69 @@
+"""Where the fenced code blocks of a Markdown text stand, and what it is that they claim to be."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, cast
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from training.notebook.cells import Kind
+from training.notebook.lines import split_lines
+
+CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison)=(.*)", re.DOTALL)
+NAME: Final = re.compile(r"[\w.+-]+")
+NAME_REMEDY: Final = "Use letters, digits, `-`, `_`, `.` and `+`, without spaces."
+
+
+@dataclass(frozen=True)
+class Fence:
+    """One fence that claims to be a cell. Lines are indices into the text's lines, `end` exclusive."""
+
+    start: int
+    end: int
+    kind: Kind
+    name: str
+    """As written; it matches `NAME` in a cell that is not broken."""
+    body: str
+    """The YAML, with LF ends and without the fence's own indentation; its first line is line `start + 1`."""
+    closed: bool
+
+
+def fences(text: str) -> list[Fence]:
+    """The claiming fences at the top level of `text`: not those in quotes, lists, comments or other fences."""
+    lines = split_lines(text)
+    found = []
+    for token in _blocks().parse(text):
+        claim = CLAIM.fullmatch(token.info.strip()) if token.type == "fence" and token.level == 0 else None
+        if claim and token.map:
+            start, end = token.map[0], min(token.map[1], len(lines))
+            closed = end - start > 1 and _closes(lines[end - 1], token.markup)
+            kind = cast(Kind, claim.group(1))
+            found.append(Fence(start, end, kind, claim.group(2).strip(), token.content, closed))
+    return found
+
+
+def first_heading(text: str) -> str | None:
+    """The text of the first top-level `#` heading, as written."""
+    tokens = _blocks().parse(text)
+    return next(
+        (_content(tokens, n) for n, one in enumerate(tokens) if one.type == "heading_open" and one.tag == "h1"), None
+    )
+
+
+def _content(tokens: list[Token], heading: int) -> str | None:
+    return tokens[heading + 1].content.strip() or None
+
+
+def _closes(line: str, markup: str) -> bool:
+    """CommonMark: at most three spaces, at least as many of the same characters, nothing after them."""
+    return re.fullmatch(rf" {{0,3}}{re.escape(markup[0])}{{{len(markup)},}}[ \t]*", line.rstrip("\r\n")) is not None
+
+
+@cache
+def _blocks() -> MarkdownIt:
+    """A CommonMark parser that finds blocks and leaves what stands inside a line alone."""
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser

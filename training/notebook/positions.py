@@ -1,0 +1,44 @@
+"""Where in a YAML text a key stands, so that a mistake can be shown on its line."""
+
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+
+def compose(text: str) -> Any:
+    """The tree of nodes of `text`, each with the places where it begins and ends; None for an empty text."""
+    return YAML(typ="safe", pure=True).compose(text)
+
+
+def line_of(text: str, dotted: str) -> int:
+    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists."""
+    try:
+        node: Node | None = compose(text)
+    except YAMLError:
+        return 0
+    line = 0
+    rest = dotted
+    while node is not None and rest:
+        found = _step(node, rest)
+        if found is None:
+            return line
+        at, node, rest = found
+        line = int(at.start_mark.line)
+    return line
+
+
+def _step(node: Node, dotted: str) -> tuple[Node, Node, str] | None:
+    """One key down: the key's node, its value, and what is left of the path. Keys may themselves hold dots."""
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            name = str(key.value)
+            if dotted == name or dotted.startswith((f"{name}.", f"{name}[")):
+                return key, value, dotted[len(name) :].lstrip(".")
+    if isinstance(node, SequenceNode):
+        index, _, rest = dotted.strip("[").partition("]") if dotted.startswith("[") else dotted.partition(".")
+        if index.isdigit() and int(index) < len(node.value):
+            item = node.value[int(index)]
+            return item, item, rest.lstrip(".")
+    return None

@@ -1,0 +1,125 @@
+"""Notebooks on disk: read, and written in one step, never over an edit that somebody else made meanwhile."""
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.notebook.cells import Notebook
+from training.notebook.flow import flow
+from training.notebook.parse import parse
+from training.spec.errors import ConfigError
+from training.workspace import Workspace
+
+NEW = "---\ntitle: {title}\n---\n\nWhat is the question, and what do you expect?\n"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A notebook as it was read or written. `stamp` is the hash of the file's bytes at that moment."""
+
+    path: Path
+    notebook: Notebook
+    stamp: str
+
+
+class EditedMeanwhile(Exception):
+    """The file is not what it was when it was read. Nothing was written; `mine` and `theirs` are here to choose from.
+
+    To keep mine, `save(theirs, mine)`; to keep theirs, go on with `theirs`.
+    """
+
+    def __init__(self, mine: Notebook, theirs: Stored) -> None:
+        super().__init__(f"{theirs.path.name} was edited meanwhile")
+        self.mine, self.theirs = mine, theirs
+
+    def __reduce__(self) -> tuple[type["EditedMeanwhile"], tuple[Notebook, Stored]]:
+        return type(self), (self.mine, self.theirs)
+
+
+def read(path: Path) -> Stored:
+    """The notebook in `path`; ConfigError where the file is missing, a folder, or no UTF-8 text."""
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(str(path), "does not exist", "Name a notebook, a file that ends in .md.") from error
+    except IsADirectoryError as error:
+        raise ConfigError(str(path), "is a folder", "Name a notebook in it.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), f"is not UTF-8 at byte {error.start}", "Save it as UTF-8.") from error
+    return Stored(path, parse(text, path.stem), _stamp(content))
+
+
+def save(stored: Stored, notebook: Notebook) -> Stored:
+    """Write `notebook` where `stored` came from, if the file is still as it was then; else raise EditedMeanwhile.
+
+    Readers see the old or the new file, whole, also after a power cut. The file's mode stays, a symbolic link stays a
+    link. A file that is gone is written again. Other processes that save wait; editors that do not ask are noticed by
+    content, down to the instant between looking and replacing.
+    """
+    path = stored.path.resolve()
+    content = notebook.text.encode("utf-8")
+    with _alone(path.parent):
+        if path.exists():
+            current = read(path)
+            if current.stamp not in (stored.stamp, _stamp(content)):
+                raise EditedMeanwhile(notebook, Stored(stored.path, current.notebook, current.stamp))
+        _replace(path, content)
+    return Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))
+
+
+def create(workspace: Workspace, title: str) -> Stored:
+    """A new notebook with this title and one note. The file is called like the title; a taken name gets a number."""
+    stem = re.sub(r"[^\w]+", "-", title.strip().lower()).strip("-_") or "notebook"
+    shown = title.strip() or "Notebook"
+    content = NEW.format(title=flow(shown)).encode("utf-8")
+    workspace.root.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        path = workspace.root / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            number += 1
+        else:
+            return read(path)
+
+
+def _stamp(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """A lock on the folder itself, which leaves no file behind. Held for the few ms of one write."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if path.exists():
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
