@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,9 @@ def visible(gpus: list[Gpu], told: str | None) -> list[Gpu]:
     return found
 
 
+@lru_cache(maxsize=4)
 def _gpus(told: str | None) -> list[Gpu]:
+    """Asked of the driver once per process, which takes longer than all else here."""
     with _nvml() as nvml:
         if nvml is None:
             return []

@@ -9,7 +9,7 @@ from pathlib import Path
 from training.jobs.folder import JobFolder
 from training.jobs.schedule import Lease, Start
 from training.jobs.warm import Order, Report
-from training.jobs.warming import PRELOAD, RUNNER, WarmProcess
+from training.jobs.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess
 from training.jobs.watch import Limits
 from training.workspace import Workspace
 
@@ -30,7 +30,12 @@ class Starter:
     """Owns the warm process. `ordered` jobs hold their devices already; the owner removes those that have appeared."""
 
     def __init__(
-        self, workspace: Workspace, limits: Limits, runner: str = RUNNER, preload: Sequence[str] = PRELOAD
+        self,
+        workspace: Workspace,
+        limits: Limits,
+        runner: str = RUNNER,
+        preload: Sequence[str] = PRELOAD,
+        package: Path = PACKAGE,
     ) -> None:
         self.workspace = workspace
         self.limits = limits
@@ -38,7 +43,7 @@ class Starter:
         self.problem = ""
         """Why no warm process comes up, for people."""
         self._log = workspace.hidden / "supervisor.log"
-        self._runner, self._preload = runner, tuple(preload)
+        self._runner, self._preload, self._package = runner, tuple(preload), package
         self._warm: WarmProcess | None = None
         self._loading_since = self._retry_at = 0.0
         self._failures = 0
@@ -77,7 +82,7 @@ class Starter:
             self._warm.close()
             self._warm = None
         if self._warm is None and time.monotonic() >= self._retry_at:
-            self._warm = WarmProcess(self._log, self._runner, self._preload)
+            self._warm = WarmProcess(self._log, self._runner, self._preload, self._package)
             self._loading_since = time.monotonic()
         return self._warm is not None and self._warm.ready
 

@@ -43,6 +43,7 @@ class Turns:
         self._looked_around = self._busy = time.monotonic()
         self._stamp = 0.0
         self._said: Status | None = None
+        self._me = ProcessId.of()
         self.note()
 
     def turn(self) -> None:
@@ -67,7 +68,7 @@ class Turns:
 
     def note(self) -> None:
         """Tell the others how things stand, when that has changed."""
-        status = Status(ProcessId.of(), self.starter.state, self.starter.problem)
+        status = Status(self._me, self.starter.state, self.starter.problem)
         if status != self._said:
             self.lock.note(status)
             self._said = status

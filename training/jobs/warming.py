@@ -37,8 +37,11 @@ class WarmProcess:
     Its standard output and error go to the end of the file `log`.
     """
 
-    def __init__(self, log: Path, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> None:
-        self.sources = source_stamps()
+    def __init__(
+        self, log: Path, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD, package: Path = PACKAGE
+    ) -> None:
+        self.package = package
+        self.sources = source_stamps(package)
         self.ready = False
         self.closed = False
         self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,8 +78,8 @@ class WarmProcess:
         return found
 
     def out_of_date(self) -> bool:
-        """Whether any source file of this package has changed since it was started."""
-        return source_stamps() != self.sources
+        """Whether any source file of the package has changed since it was started."""
+        return source_stamps(self.package) != self.sources
 
     def close(self) -> None:
         """End it; it holds nothing. Jobs it has forked go on and fall to this process."""
@@ -101,10 +104,10 @@ def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ..
     return ProcessId.of(os.posix_spawn(sys.executable, [sys.executable, *words], environment, file_actions=actions))
 
 
-def source_stamps() -> frozenset[tuple[str, int, int]]:
-    """Path, time of change and size of every Python file of this package."""
+def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:
+    """Path, time of change and size of every Python file of a package."""
     found = set()
-    for path in PACKAGE.rglob("*.py"):
+    for path in package.rglob("*.py"):
         with suppress(FileNotFoundError):  # replaced just now
             stat = path.stat()
             found.add((str(path), stat.st_mtime_ns, stat.st_size))

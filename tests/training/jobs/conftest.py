@@ -19,10 +19,12 @@ import pytest
 from training.jobs import supervisor
 from training.jobs.folder import JobFolder, JobRequest
 from training.jobs.process import ProcessId, alive, send, session
+from training.jobs.warming import RUNNER
 from training.tracking.starting import open_store
 from training.workspace import Workspace
 
 DEADLINE_S = 60.0
+STAND_IN = "tests.training.jobs.standin:run"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,10 +77,10 @@ class Bench:
         beside.write(request)
         return JobFolder(beside.path.rename(self.workspace.jobs / request.id))
 
-    def supervise(self, *, real: bool = False, **limits: float) -> ProcessId:
-        """Ensure the supervisor, with short limits unless told otherwise; `real` for the real runner."""
+    def supervise(self, *, runner: str = STAND_IN, **limits: float) -> ProcessId:
+        """Ensure the supervisor, with short limits unless told otherwise."""
         told = {"grace_s": 0.4, "linger_s": 30.0, "retry_s": 0.3, "poll_s": 0.05, **limits}
-        options = [] if real else ["--runner", "tests.training.jobs.standin:run", "--preload", ""]
+        options = [] if runner == RUNNER else ["--runner", runner, "--preload", ""]
         for key, value in told.items():
             options += [f"--{key.replace('_', '-')}", str(value)]
         found = supervisor.ensure(self.workspace, options)

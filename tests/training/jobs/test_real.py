@@ -12,6 +12,7 @@ from tests.training.jobs.conftest import Bench, until_state, wait_for
 from training.jobs.folder import JobFolder, JobRequest, Result
 from training.jobs.lock import status
 from training.jobs.process import ProcessId, descendants, send, session
+from training.jobs.warming import RUNNER
 from training.tracking import names
 from training.tracking.starting import create_run, experiment_id, open_store
 
@@ -69,7 +70,7 @@ class Real:
 @pytest.fixture
 def real(bench: Bench) -> Iterator[Real]:
     before = set(SHARED_MEMORY.iterdir())
-    bench.supervise(real=True, grace_s=5.0)
+    bench.supervise(runner=RUNNER, grace_s=5.0)
     made = Real(bench)
     yield made
     left = [path.name for path in set(SHARED_MEMORY.iterdir()) - before]

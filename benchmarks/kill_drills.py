@@ -1,0 +1,215 @@
+"""kill -9 of everything, in the middle of real training: `python -m benchmarks.kill_drills [--rounds N]`.
+
+Each drill trains a small classifier on digits in two workers, kills one process, and looks at what happens: the state
+and the cause on record, how long that took, whether MLflow is right, and whether any process or shared memory is left.
+Exits with 1 if anything is not as promised. About 2 minutes a round.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from training.jobs import owners, queue, supervisor
+from training.jobs.folder import JobFolder
+from training.jobs.lock import status
+from training.jobs.process import ProcessId, alive, descendants, send, session
+from training.spec.catalogue import describe
+from training.spec.description import Description
+from training.tracking.starting import open_store
+from training.workspace import Workspace
+
+DEADLINE_S = 90.0
+ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass
+class Range:
+    """Where the drills take place: one workspace for all of them."""
+
+    workspace: Workspace
+    description: Description
+
+    def train(self, strategy: Any, epochs: int = 100_000) -> JobFolder:
+        """A job of two workers in the middle of training, its end far away unless `epochs` says otherwise."""
+        config = {
+            "trainer": {"strategy": strategy, "devices": 2, "accelerator": "cpu", "max_epochs": epochs},
+            "model": {"class_path": "training.models.MLPClassifier"},
+            "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+        }
+        (job,) = queue.submit(self.workspace, config, seeds=[1], description=self.description)
+        until(lambda: (at := job.progress()) is not None and at.updates > 20, f"{job.id} to train")
+        return job
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {DEADLINE_S:g} s in vain for {what}")
+        time.sleep(0.01)
+    return found
+
+
+def main_of(job: JobFolder) -> ProcessId:
+    started = job.started()
+    assert started is not None, f"{job.id} has not started"
+    return started.process
+
+
+def kill(process: ProcessId) -> None:
+    assert send(process, signal.SIGKILL), f"{process} was dead already"
+    until(lambda: not alive(process), f"{process} to die")
+
+
+def current(range_: Range) -> ProcessId:
+    found = supervisor.running(range_.workspace)
+    assert found is not None, "no supervisor is running"
+    return found
+
+
+def main_process(range_: Range, strategy: Any) -> str:
+    job = range_.train(strategy)
+    kill(main_of(job))
+    return closed(range_, job, "failed", "killed")
+
+
+def a_worker(range_: Range, strategy: Any) -> str:
+    job = range_.train(strategy)
+    kill(descendants(main_of(job))[-1])
+    return closed(range_, job, "failed", "worker lost")
+
+
+def the_supervisor(range_: Range, strategy: Any) -> str:
+    job = range_.train(strategy, epochs=150)
+    before = current(range_)
+    kill(before)
+    assert job.state() == "running", job.state()
+    assert supervisor.ensure(range_.workspace) != before
+    return closed(range_, job, "finished", None)
+
+
+def supervisor_and_main(range_: Range, strategy: Any) -> str:
+    job = range_.train(strategy)
+    kill(current(range_))
+    kill(main_of(job))
+    assert job.state() == "failed", job.state()
+    supervisor.ensure(range_.workspace)
+    return closed(range_, job, "failed", "killed")
+
+
+def the_warm_process(range_: Range, strategy: Any) -> str:
+    job = range_.train(strategy, epochs=150)
+    (warm,) = (ProcessId.of(one.pid) for one in psutil.Process(current(range_).pid).children() if is_warm(one))
+    kill(warm)
+    return closed(range_, job, "finished", None)
+
+
+def the_app(range_: Range, strategy: Any) -> str:
+    """The owner, the Streamlit server and the MLflow server, all at once."""
+    command = [sys.executable, "-m", "app.serve", str(range_.workspace.root)]
+    app = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    said = app.stdout
+    assert said is not None
+    try:
+        until(lambda: "Ctrl+C" in said.readline(), "the app")
+        job = range_.train(strategy, epochs=150)
+        servers = [one for one in descendants(ProcessId.of(app.pid)) if not of_supervisor(range_, one)]
+        assert len(servers) >= 2, servers
+        for process in [ProcessId.of(app.pid), *servers]:
+            send(process, signal.SIGKILL)
+    finally:
+        app.kill()
+        app.wait()
+        said.close()
+    assert job.state() == "running", job.state()
+    return closed(range_, job, "finished", None)
+
+
+def is_warm(process: psutil.Process) -> bool:
+    return "training.jobs.warm" in process.cmdline()
+
+
+def of_supervisor(range_: Range, process: ProcessId) -> bool:
+    family = [current(range_), *descendants(current(range_))]
+    return process in family
+
+
+def closed(range_: Range, job: JobFolder, state: str, failure: str | None) -> str:
+    """Waits for the end of a job and checks all of it; returns how long it took since the call, and the cause."""
+    began = time.monotonic()
+    process = main_of(job)
+    result = until(job.result, "a result")
+    until(lambda: session(process) == [], "the end of its processes")
+    seconds = time.monotonic() - began
+    assert (result.status, result.failure) == (state, failure), result
+    until(lambda: not job.unrecorded.exists(), "MLflow to be told")
+    told = time.monotonic() - began
+    run = open_store(range_.workspace).get_run(job.id)
+    assert run.info.status == {"finished": "FINISHED", "failed": "FAILED"}[state], run.info.status
+    return f"closed after {seconds:.1f} s, MLflow {run.info.status} after {told:.1f} s  {result.cause}"
+
+
+@contextmanager
+def workplace() -> Iterator[Range]:
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder).resolve()).create()
+        open_store(workspace)
+        with owners.hold(workspace):
+            supervisor.ensure(workspace)
+            until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
+            try:
+                yield Range(workspace, describe(workspace))
+            finally:
+                if (last := supervisor.running(workspace)) is not None:
+                    send(last, signal.SIGTERM)
+                    until(lambda: not alive(last), "the supervisor to leave")
+
+
+DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
+    ("main process, AsyncPS", main_process, ASYNC),
+    ("worker 1, AsyncPS", a_worker, ASYNC),
+    ("main process, DDP", main_process, "ddp"),
+    ("worker 1, DDP", a_worker, "ddp"),
+    ("supervisor, AsyncPS", the_supervisor, ASYNC),
+    ("supervisor, then main process", supervisor_and_main, ASYNC),
+    ("warm process, DDP", the_warm_process, "ddp"),
+    ("app, Streamlit, MLflow server", the_app, ASYNC),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", default="", help="drills whose name holds this word")
+    told = parser.parse_args()
+    failures = 0
+    before = set(SHARED_MEMORY.iterdir())
+    with workplace() as range_:
+        for name, drill, strategy in DRILLS * told.rounds:
+            if told.only not in name:
+                continue
+            try:
+                words = drill(range_, strategy)
+            except (AssertionError, TimeoutError) as error:
+                failures += 1
+                words = f"NOT AS PROMISED: {error}"
+            left = sorted(path.name for path in set(SHARED_MEMORY.iterdir()) - before)
+            failures += bool(left)
+            print(f"{name:32} {words}{'  SHARED MEMORY LEFT: ' + ', '.join(left) if left else ''}", flush=True)
+    print(f"{failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
