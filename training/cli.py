@@ -14,7 +14,8 @@ from jsonargparse.typing import PositiveInt
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.profilers import Profiler
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, SimpleProfiler
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from typing_extensions import override
 
@@ -37,13 +38,17 @@ from training.spec.validate import validate
 from training.tracking.logger import RunLogger
 from training.workspace import Workspace
 
+PROFILERS: Final[dict[str, type[Profiler]]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
 QUIET: Final = (
     ".*does not have many workers which may be a bottleneck.*",
     ".*LeafSpec.*is deprecated.*",
+    ".*callbacks used to create the checkpoint need to be provided.*",
     ".*smaller than the logging interval.*",
-    ".*`isinstance\\(treespec, LeafSpec\\)`.*",
 )
 """Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
+
+
+CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to")
 
 
 class TrainingCLI(LightningCLI):
@@ -126,11 +131,14 @@ class TrainingCLI(LightningCLI):
     def _recorded(self, job: JobFolder, asked: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], list[Any]]:
         """Arguments for the Trainer of a run that is recorded, and its callbacks."""
         request = job.request()
-        clock = DataClock(asked["profiler"] if isinstance(asked["profiler"], Profiler) else None)
-        ours = RunLogger(request.tracking_uri, job.id, job.path)
-        more: dict[str, Any] = {"logger": [ours, *_loggers(asked["logger"])], "default_root_dir": str(job.path)}
-        if not isinstance(asked["profiler"], str):
-            more["profiler"] = clock
+        profiler = PROFILERS[asked["profiler"]]() if isinstance(asked["profiler"], str) else asked["profiler"]
+        clock = DataClock(profiler if isinstance(profiler, Profiler) else None)
+        ours = RunLogger(request.tracking_uri, job.id, job.path, artifacts=[job.config])
+        more: dict[str, Any] = {
+            "logger": [ours, *_loggers(asked["logger"])],
+            "default_root_dir": str(job.path),
+            "profiler": clock,
+        }
         callbacks = default_callbacks(
             job,
             clock,
@@ -201,6 +209,7 @@ def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], 
     """Here and now, recorded as a job like those of the browser."""
     from training.runner import run_job
 
+    quieten()
     TrainingCLI("fit", config, None, run=False)
     (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
     return run_job(job.path)
@@ -212,7 +221,10 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
         raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
     config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1}
     quieten()
-    TrainingCLI(command, config, None)
+    try:
+        TrainingCLI(command, config, None)
+    except MisconfigurationException as error:
+        raise ConfigError(command, str(error), "Choose another command, or a model and data that offer it.") from error
     return 0
 
 
@@ -223,9 +235,15 @@ def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description)
 
 
 def quieten() -> None:
-    """Leave out what Lightning says for its own sake, and what no user can mend."""
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: "Tip:" not in record.getMessage()
-    )
+    """Leave out what Lightning says for its own sake, and what no user can mend; the rest goes to standard error."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
+        for handler in logging.getLogger(name).handlers:
+            handler.addFilter(_worth_saying)
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(sys.stderr)
     for message in QUIET:
         warnings.filterwarnings("ignore", message)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    return not any(words in record.getMessage() for words in CHATTER)

@@ -93,9 +93,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> None:
     sys.stderr.flush()
     try:
         client = client_after_fork(job.request().tracking_uri)
-        for path in (job.config, job.log):
-            if path.exists():
-                client.log_artifact(job.id, str(path))
+        if job.log.exists():
+            client.log_artifact(job.id, str(job.log))
         told = {
             names.TAG_STATUS: result.status,
             names.TAG_FAILURE: result.failure,

@@ -18,13 +18,14 @@ class Tee(io.TextIOBase):
 
     @override
     def write(self, text: str) -> int:
-        if "\r" not in text:
+        if "\r" not in text and not self.log.closed:
             self.log.write(text)
         return self.stream.write(text)
 
     @override
     def flush(self) -> None:
-        self.log.flush()
+        if not self.log.closed:
+            self.log.flush()
         self.stream.flush()
 
     @override

@@ -1,7 +1,8 @@
 """How long the training loop waits for data, heard from the events that Lightning tells its profiler."""
 
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from lightning.pytorch.profilers import Profiler
 from typing_extensions import override
@@ -9,11 +10,14 @@ from typing_extensions import override
 FETCH: Final = ".train_dataloader_next"
 """End of the name of the event around each fetch of a training batch."""
 
+NOTHING: Final = nullcontext()
+
 
 class DataClock(Profiler):
     """Adds up the seconds of fetching batches; passes every event on to the profiler that the user has asked for.
 
-    Costs about 0.2 us for each of the 50 or so events of a step; Lightning's own default profiler hears them too.
+    Of the 60 or so events of a step only fetches come through `start`; without a profiler of the user's the others cost
+    less here than in Lightning's own that does nothing (0.2 instead of 1.2 us each).
     """
 
     def __init__(self, inner: Profiler | None = None) -> None:
@@ -21,6 +25,10 @@ class DataClock(Profiler):
         self.inner = inner
         self.seconds = 0.0
         self._begun = 0.0
+
+    @override
+    def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]  # a generator there
+        return NOTHING if self.inner is None else super().profile(action_name)
 
     @override
     def start(self, action_name: str) -> None:

@@ -51,6 +51,7 @@ class Measure(Callback):
         self._validating_since: float | None = None
         self._validation_s = 0.0
         self._window = Window()
+        self._last_loss: Tensor | None = None
         self._restored: dict[str, Any] = {}
 
     # --- what others ask -----------------------------------------------------------------------------------------
@@ -99,19 +100,17 @@ class Measure(Callback):
         now = perf_counter()
         self._busy += now - self._batch_begun
         self.measured.add_samples(batch_size(batch))
+        self._last_loss = loss_of(outputs)
         if now >= self._next_event:
-            self._event(trainer, outputs, now)
+            self._event(trainer, now)
 
-    def _event(self, trainer: Trainer, outputs: Any, now: float) -> None:
+    def _event(self, trainer: Trainer, now: float) -> None:
         self._settle(trainer)
         age = self.seconds()
         self._next_event = now + min(LONGEST_EVENT_S, max(FIRST_EVENT_S, age / EVENTS_PER_AGE))
         if not trainer.is_global_zero:
             return
-        points: dict[str, float] = {}
-        loss = loss_of(outputs)
-        if loss is not None:
-            points[names.TRAIN_LOSS] = float(loss) * trainer.accumulate_grad_batches
+        points = self._training_loss(trainer)
         if now >= self._next_figures and self.counts().updates > 0:
             self._next_figures = now + max(FIGURES_S, age / EVENTS_PER_AGE)
             points |= self._figures(trainer, now)
@@ -159,8 +158,8 @@ class Measure(Callback):
             return
         now, counts = perf_counter(), self.counts()
         trained_s = self._training_seconds(now) - self._begun
-        points = {names.final(metric): value for metric, value in self.latest.items() if metric == names.TRAIN_LOSS}
-        points |= self.summary.points()
+        points = self._training_loss(trainer)
+        points |= {names.final(metric): value for metric, value in points.items()} | self.summary.points()
         if counts.updates > 0:
             total = Window()
             total.begin(0.0, Counts(0, 0), {})
@@ -201,6 +200,12 @@ class Measure(Callback):
     def _training_seconds(self, now: float) -> float:
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
         return now - self._validation_s if isinstance(self.measured, CountedHere) else now
+
+    def _training_loss(self, trainer: Trainer) -> dict[str, float]:
+        """Of the last batch; reading it waits for the GPU."""
+        if self._last_loss is None:
+            return {}
+        return {names.TRAIN_LOSS: float(self._last_loss) * trainer.accumulate_grad_batches}
 
     def _rates_per_worker(self) -> dict[int, Counts]:
         assert self.measured is not None

@@ -114,6 +114,8 @@ def _set(found: Arguments, key: str, text: str, description: Description) -> Non
         below = parts[len(head) :]
         if parts[: len(head)] == head and below and below[0] not in ("class_path", "init_args", "dict_kwargs"):
             parts = [*head, "init_args", *below]
+            if class_key == "optimizer" and found.config.get("optimizer") is None:
+                found.config["optimizer"] = copy.deepcopy(description.default_optimizer)
     if append:
         before: Any = found.config
         for part in parts:

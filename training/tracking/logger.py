@@ -1,7 +1,7 @@
 """Lightning's logger for one MLflow run that exists already: buffered, in the background, against three axes."""
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,9 +32,10 @@ class RunLogger(Logger):
     number of updates that `axes` tells, and each new step also gets its updates, samples and seconds.
     """
 
-    def __init__(self, tracking_uri: str, run_id: str, folder: Path) -> None:
+    def __init__(self, tracking_uri: str, run_id: str, folder: Path, artifacts: Sequence[Path] = ()) -> None:
         super().__init__()
         self.tracking_uri, self.run_id, self.folder = tracking_uri, run_id, folder
+        self.artifacts = artifacts  # uploaded at the start
         self.axes: Callable[[], Axes] | None = None
         """Set by the Measure callback; without it the step is Lightning's."""
         self._writer: MetricWriter | None = None
@@ -99,5 +100,5 @@ class RunLogger(Logger):
 
     def _the_writer(self) -> MetricWriter:
         if self._writer is None:
-            self._writer = MetricWriter(self.tracking_uri, self.run_id)
+            self._writer = MetricWriter(self.tracking_uri, self.run_id, self.artifacts)
         return self._writer

@@ -4,7 +4,9 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from training.failures import TimedOut
@@ -39,8 +41,8 @@ class MetricWriter:
     for one thread. A store that fails is tried again until `close` runs out of time, so nothing is lost to a hiccup.
     """
 
-    def __init__(self, tracking_uri: str, run_id: str) -> None:
-        self.tracking_uri, self.run_id = tracking_uri, run_id
+    def __init__(self, tracking_uri: str, run_id: str, artifacts: Sequence[Path] = ()) -> None:
+        self.tracking_uri, self.run_id, self.artifacts = tracking_uri, run_id, artifacts
         self._points: deque[Metric] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -50,7 +52,7 @@ class MetricWriter:
         self._until = 0.0  # when to give up, once closing
 
     def start(self) -> None:
-        """Connect, and mark the run as RUNNING, in the background (connecting takes up to 0.5 s)."""
+        """Connect, mark the run as RUNNING, upload `artifacts`: in the background, since it takes up to 0.5 s."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
             self._thread.start()
@@ -115,6 +117,8 @@ class MetricWriter:
         try:
             client = client_after_fork(self.tracking_uri)
             client.update_run(self.run_id, status="RUNNING")
+            for path in self.artifacts:
+                client.log_artifact(self.run_id, str(path))
         except Exception as error:  # noqa: BLE001 - as above
             self._problem = error
             return None
