@@ -93,6 +93,11 @@ class Shard:
         self._published(self._state.write())
         self._head[VERSION] += 1
 
+    def release(self) -> None:
+        """Let go of the last gradients, so that the worker's next ones find their memory free and warm; needs no lock."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
     def snapshot(self) -> Snapshot:
         """Everything as it is now, in private memory."""
         self._state.read(new_slots=True)

@@ -56,6 +56,7 @@ class InlineHost:
                 self._count(arrival.staleness)
             into.copy_(self._shard.flat)
             version = self._shard.version
+        self._shard.release()
         if not applied:
             self._control.words[self._row + REFUSED] += 1
         seconds = self._control.seconds

@@ -1,0 +1,107 @@
+"""The task of `benchmarks.engine` through Lightning's Trainer, under any strategy."""
+
+import logging
+import tempfile
+import time
+import warnings
+from typing import Any, Final
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.nn import Linear, ReLU, Sequential
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD, Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from training.strategies import register
+
+BATCH: Final = 64
+SAMPLES: Final = 4096
+WARM_UP_STEPS: Final = 100
+
+
+class InMemory(Dataset[tuple[Tensor, Tensor]]):
+    """Rows drawn a batch at a time, so that the loader costs little."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.inputs = torch.rand(SAMPLES, 784, generator=generator)
+        self.labels = torch.randint(10, (SAMPLES,), generator=generator)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitems__(self, rows: list[int]) -> tuple[Tensor, Tensor]:
+        index = torch.tensor(rows)
+        return self.inputs.index_select(0, index), self.labels.index_select(0, index)
+
+
+class Perceptron(LightningModule):
+    """784-512-512-10."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Sequential(Linear(784, 512), ReLU(), Linear(512, 512), ReLU(), Linear(512, 10))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return cross_entropy(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Optimizer:
+        return SGD(self.parameters(), lr=0.01)
+
+
+class Clock(Callback):
+    """Times this worker's steps after the warm-up and ends the run; worker 0 puts the figures into the metrics."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.count, self.started, self.cpu = steps, 0, 0.0, 0.0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self.count == WARM_UP_STEPS:
+            self.started, self.cpu = time.perf_counter(), time.process_time()
+        if self.count == WARM_UP_STEPS + self.steps:
+            seconds, cpu = time.perf_counter() - self.started, time.process_time() - self.cpu
+            trainer.callback_metrics["step_s"] = torch.tensor(seconds / self.steps, dtype=torch.float64)
+            trainer.callback_metrics["cpu_s"] = torch.tensor(cpu / self.steps, dtype=torch.float64)
+            strategy: Any = trainer.strategy
+            if hasattr(strategy, "staleness"):
+                trainer.callback_metrics["staleness"] = torch.tensor(strategy.staleness().mean())
+        self.count += 1
+
+
+def through_lightning(strategy: str, workers: int, seconds: float) -> tuple[float, float, float]:
+    """Updates/s, CPU ms per update (worker 0's, all workers alike) and mean staleness."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")
+    register()
+    steps = max(1, int(seconds * 150))
+    budget = WARM_UP_STEPS + steps + 1
+    if strategy == "async_ps":
+        budget = workers * budget + 50  # counts the updates of all; the faster worker makes more of them
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            accelerator="cpu",
+            strategy=strategy,
+            devices=workers,
+            max_epochs=-1 if strategy == "async_ps" else 1_000_000,
+            max_steps=workers * (WARM_UP_STEPS + steps + 1) + 50
+            if strategy == "async_ps"
+            else WARM_UP_STEPS + steps + 1,
+            callbacks=[Clock(steps)],
+            default_root_dir=folder,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        data = InMemory()
+        trainer.fit(Perceptron(), DataLoader(data, batch_size=BATCH, shuffle=True, collate_fn=_as_it_is))
+    metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    independent = workers if strategy == "async_ps" else 1  # updates a step of all workers makes
+    cpu_ms = 1000 * metrics["cpu_s"] * workers / independent
+    return independent / metrics["step_s"], cpu_ms, metrics.get("staleness", 0.0)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
