@@ -5,6 +5,7 @@ import streamlit as st
 from app import state
 from app.components import style
 from app.navigation import NOTEBOOK, PLACES
+from training.spec.errors import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
 style.draw()
@@ -21,4 +22,7 @@ pages = [
 ]
 page = st.navigation(pages, position="top")
 state.visit(page.url_path)
-page.run()
+try:
+    page.run()
+except ConfigError as error:
+    st.error(str(error), icon=":material/error:")

@@ -6,6 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from app.services import artifacts
+from app.services.kept_reader import KeptReader
 from app.serving.addresses import Addresses
 from training.jobs.waiting import waiting_reasons as queue_reasons
 from training.spec import catalogue
@@ -14,7 +15,6 @@ from training.tracking.reading import Curve, RunReader, RunRecord
 from training.workspace import Workspace
 
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
-CURVES_KEPT = 4000  # of ended runs; about 20 kB each
 
 
 def workspace() -> Workspace:
@@ -29,7 +29,7 @@ def reader() -> RunReader:
 
 @st.cache_resource(show_spinner=False)
 def _reader(tracking_uri: str) -> RunReader:
-    return RunReader(tracking_uri)
+    return KeptReader(tracking_uri)
 
 
 def description() -> Description:
@@ -58,19 +58,10 @@ def mlflow_address() -> str | None:
     return found.mlflow if found else None
 
 
-def curves(records: Sequence[RunRecord], metric: str) -> list[Curve]:
-    """`metric` of each run that has it. Histories of ended runs are read once and kept."""
-    uri = workspace().tracking_uri()
-    return [
-        reader().curve(one.id, metric) if one.ended is None else _ended_curve(uri, one.id, metric)
-        for one in records
-        if metric in one.metrics
-    ]
-
-
-@st.cache_resource(max_entries=CURVES_KEPT, show_spinner=False)
-def _ended_curve(tracking_uri: str, run_id: str, metric: str) -> Curve:
-    return _reader(tracking_uri).curve(run_id, metric)
+def curves(record: RunRecord, metrics: Sequence[str]) -> list[Curve]:
+    """Those of `metrics` that have a point, in this order."""
+    found = [reader().curve(record.id, metric) for metric in metrics]
+    return [one for one in found if one.values]
 
 
 def staleness(record: RunRecord) -> list[list[int]] | None:

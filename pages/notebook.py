@@ -28,12 +28,13 @@ if chosen is None and wanted:
 elif chosen is None:
     html.empty("No notebook yet", f"Press New notebook, or put a Markdown file into {workspace.root}.")
 else:
-    stored = store.read(chosen.path)
+    stored = note.opened_here(chosen.path) or store.read(chosen.path)
     with st.container(key="document", gap="medium"):
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell)
         if not stored.notebook.experiments():
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
+        note.show_new(len(stored.notebook.cells))
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
             note.add(stored, len(stored.notebook.cells))
 

@@ -2,16 +2,17 @@
 
 import streamlit as st
 
-from training.tracking import names
+from training.notebook.cells import Axis
+from training.notebook.rows import AXES
 
 
-def draw() -> tuple[str, bool]:
+def draw() -> tuple[Axis, bool]:
     """The axis (`updates`, `samples` or `seconds`), and whether the metric is on a logarithmic scale."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
             "Against",
-            names.AXES,
-            default=names.UPDATES,
+            AXES,
+            default=AXES[0],
             required=True,
             key="x",
             bind="query-params",

@@ -118,21 +118,23 @@ class ConfigForm:
         return value
 
     def _strategy(self) -> None:
+        was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
+        workers = 2 if was_single else form.workers_of(self.config, self.description)
         left, middle, right = st.columns([2, 1, 1])
         with left:
             info = self._choice("trainer.strategy", "strategies", "Strategy", self.description.strategies)
         single = info is not None and info.config_value == "auto"
         with middle:
-            workers = st.number_input(
+            said = st.number_input(
                 "Workers",
                 min_value=1,
                 max_value=1024,
-                value=max(1, form.workers_of(self.config, self.description)) if not single else 1,
+                value=1 if single else max(1, workers),
                 key=self.key(f"workers.{'single' if single else 'several'}"),
                 disabled=single,
                 help="Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own.",
             )
-            form.assign_workers(self.config, int(workers))
+            form.assign_workers(self.config, int(said))
             self._slot("trainer.devices")
         with right:
             data = form.chosen(self.config, "data", "data", self.description)

@@ -161,12 +161,12 @@ def blank(description: Description) -> Config:
 
 
 def suggested_name(config: Mapping[str, Any], description: Description) -> str:
-    """`pixelcnn-asyncps-2`: model, strategy, workers, in the letters that a cell's name may have."""
+    """`pixelcnn-asyncps-x2`: model, strategy, workers, in the letters that a cell's name may have."""
     load = workload(config, description)
     model = chosen(config, "model", "models", description)
     words = [model.name if model else "experiment", load.strategy]
     if load.workers > 1:
-        words.append(str(load.workers))
+        words.append(f"x{load.workers}")
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
 
 

@@ -3,16 +3,14 @@
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-
-from training.notebook.store import Stored
 
 from training.notebook import edit, store
 from training.notebook.cells import Cell, ExperimentCell, Notebook
+from training.notebook.store import Stored
 from training.spec.errors import ConfigError
 from training.workspace import Workspace
-
-NEW_NOTE = "Write here. *Markdown* works: headings, lists, links, $formulas$.\n\n"
 
 
 @dataclass(frozen=True)
@@ -26,20 +24,16 @@ class Choice:
 
 def choices(workspace: Workspace) -> list[Choice]:
     """All notebooks of the workspace, by name."""
-    return [Choice(path.stem, _title(path), path) for path in workspace.notebooks()]
+    return [Choice(path.stem, _title(path, path.stat().st_mtime_ns), path) for path in workspace.notebooks()]
 
 
-def _title(path: Path) -> str:
-    """The front matter's title without parsing the whole; the stem where there is none."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        head = [line for _, line in zip(range(20), file, strict=False)]
-    if head and head[0].strip() == "---":
-        for line in head[1:]:
-            if line.strip() == "---":
-                break
-            if line.startswith("title:"):
-                return line.removeprefix("title:").strip().strip("\"'") or path.stem
-    return path.stem
+@lru_cache(maxsize=1000)
+def _title(path: Path, _changed: int) -> str:
+    """What the notebook calls itself; its name where it cannot be read, so that it can still be picked."""
+    try:
+        return store.read(path).notebook.title
+    except ConfigError:
+        return path.stem
 
 
 def pick(workspace: Workspace, name: str | None) -> Choice | None:
@@ -73,10 +67,9 @@ def put_experiment(
     """
     if name != replaces and notebook.experiment(name) is not None:
         raise ConfigError("name", f"{name} is taken by another experiment of this notebook", "Choose another name.")
-    if not replaces or name == replaces or notebook.experiment(replaces) is None:
-        return edit.put_experiment(notebook, name, dict(config), repeats)
-    index = place_of(notebook, replaces)
-    return edit.put_experiment(edit.remove(notebook, index), name, dict(config), repeats, at=index)
+    if replaces and name != replaces and notebook.experiment(replaces) is not None:
+        notebook = edit.rename(notebook, replaces, name)  # also in the comparisons that name it
+    return edit.put_experiment(notebook, name, dict(config), repeats)
 
 
 def duplicate(notebook: Notebook, name: str) -> tuple[Notebook, str]:

@@ -100,7 +100,11 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def end_leftover(process: ProcessId) -> None:
-    """End a server whose owner was killed, so that it neither holds a port nor serves old code."""
-    if alive(process):
-        kill_group(process.pid)
+def end_leftover(process: ProcessId, deadline_s: float = 5.0) -> None:
+    """End a server whose owner was killed, which still holds its port; return when it is gone."""
+    if not alive(process):
+        return
+    kill_group(process.pid)
+    deadline = time.monotonic() + deadline_s
+    while alive(process) and time.monotonic() < deadline:
+        time.sleep(0.02)

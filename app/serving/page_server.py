@@ -26,7 +26,11 @@ def page_server(workspace: Workspace, port: int = PORT) -> Child:
         health="/_stcore/health",
         preferred_port=port,
         log=workspace.hidden / "ui.log",
-        env={**os.environ, "SCALEBOOK_WORKSPACE": str(workspace.root)},
+        env={
+            **os.environ,
+            "SCALEBOOK_WORKSPACE": str(workspace.root),
+            "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        },
         cwd=PROJECT,
     )
 

@@ -1,21 +1,21 @@
 """Any cell of a notebook, by its kind."""
 
 import streamlit as st
-from training.notebook.store import Stored
 
-from app import resources
 from app.views import comparison, experiment, note
 from app.views.writing import write
 from training.notebook import edit
 from training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell
+from training.notebook.store import Stored
 
 
 def show(stored: Stored, index: int, cell: Cell) -> None:
     """Draw cell `index` of the notebook, with all its buttons."""
+    note.show_new(index)
     if isinstance(cell, ExperimentCell):
         experiment.show(stored, index, cell)
     elif isinstance(cell, ComparisonCell):
-        comparison.show(stored, index, cell, resources.reader())
+        comparison.show(stored, index, cell)
     elif isinstance(cell, BrokenCell):
         _broken(stored, index, cell)
     else:
@@ -32,5 +32,5 @@ def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
         )
         if st.button("Save", key=f"save-broken-{index}", disabled=text == cell.source):
             text = text if text.endswith("\n") else f"{text}\n"
-            write(stored, lambda notebook: edit.replace_note(notebook, index, text))
+            write(stored, lambda notebook: edit.replace_source(notebook, index, text))
             st.rerun()

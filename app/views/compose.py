@@ -1,13 +1,11 @@
 """Composing an experiment: from a cell, a run or nothing to a saved cell and submitted runs."""
 
 import copy
-import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
-from training.notebook.store import Stored
 
 from app import resources, state
 from app.components import config_result
@@ -19,13 +17,14 @@ from app.state import ComposeDraft
 from app.views.writing import write
 from training.notebook import edit, store
 from training.notebook.cells import Notebook
+from training.notebook.fences import NAME, NAME_REMEDY
+from training.notebook.store import Stored
 from training.spec import yaml
 from training.spec.description import Description
 from training.spec.errors import ConfigError, Problem
 from training.spec.validate import validate
 from training.spec.workload import workload
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 Edited = tuple[dict[str, Any], str, int, list[Problem]]
 """Config, name, seeds, and the problems that no field shows."""
 
@@ -71,8 +70,8 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
     """A cell's name is part of the file's syntax and of what its runs are found by."""
-    if not re.fullmatch(NAME, name):
-        return [Problem("name", f"is {name!r}", "Use letters, digits, dots, dashes and underscores.")]
+    if not NAME.fullmatch(name):
+        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
     opened = _opened()
     if name != draft.source[1] and opened is not None and opened.notebook.experiment(name) is not None:
         return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]

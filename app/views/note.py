@@ -1,71 +1,90 @@
 """A note: Markdown that is edited in place."""
 
+from pathlib import Path
+
 import streamlit as st
-from training.notebook.store import Stored
 
 from app import state
 from app.services import notebooks
 from app.views.writing import write
 from training.notebook import edit
-from training.notebook.cells import Note
+from training.notebook.cells import Note, Notebook
+from training.notebook.store import Stored
+
+EDITING = "editing"  # the key of the cell whose editor is open, or `new-INDEX`
+EDITED = "edited"  # the notebook as the person saw it then, so that an edit meanwhile is noticed
 
 
 def show(stored: Stored, index: int, note: Note) -> None:
     """The text, with an Edit button that appears when the pointer is over it; or its editor."""
     key = notebooks.key(note, index)
-    if state.recall("editing", "") == key:
+    if state.recall(EDITING, "") == key:
         _editor(index, key)
-        return
-    if not note.source.strip():
         return
     with st.container(key=f"note-{key}"):
         st.markdown(note.source)
         with st.container(key=f"edit-note-{key}"):
-            if st.button("Edit", key=f"edit-{key}", icon=":material/edit:", type="secondary"):
-                open_editor(stored, index)
-                st.rerun()
+            if st.button("Edit", key=f"edit-{key}", icon=":material/edit:"):
+                _open(stored, key)
 
 
-def open_editor(stored: Stored, index: int) -> None:
-    """Edit cell `index`; what the person saw is kept, so that another edit meanwhile is noticed."""
-    state.remember("editing", notebooks.key(stored.notebook.cells[index], index))
-    state.remember("edited", stored)
+def opened_here(path: Path) -> Stored | None:
+    """The notebook in `path` as it was when the open editor was opened; None where none is open on it."""
+    opened: Stored | None = state.recall(EDITED, None)
+    return opened if opened is not None and opened.path == path else None
+
+
+def show_new(index: int) -> None:
+    """The editor of a note that is to stand before cell `index`, where one was asked for."""
+    key = f"new-{index}"
+    if state.recall(EDITING, "") == key:
+        _editor(index, key)
 
 
 def add(stored: Stored, index: int) -> None:
-    """Insert a note before cell `index` and open its editor."""
-    if changed := write(stored, lambda notebook: edit.insert_note(notebook, index, notebooks.NEW_NOTE), said=""):
-        new = next(
-            i
-            for i, one in enumerate(changed.notebook.cells)
-            if notebooks.NEW_NOTE.strip() in one.source and i >= index - 1
-        )
-        open_editor(changed, new)
+    """Open an editor for a new note before cell `index`; the file changes only when it is saved."""
+    _open(stored, f"new-{index}")
+
+
+def _open(stored: Stored, key: str) -> None:
+    state.remember(EDITING, key)
+    state.remember(EDITED, stored)
     st.rerun()
 
 
 def _editor(index: int, key: str) -> None:
-    opened: Stored | None = state.recall("edited", None)
+    opened: Stored | None = state.recall(EDITED, None)
     assert opened is not None, "kept together with what is being edited"
-    before = opened.notebook.cells[index].source
+    new = key.startswith("new-")
+    before = "" if new else opened.notebook.cells[index].source
     with st.container(border=True, key=f"editor-{key}"):
         height = min(600, max(140, 26 * (before.count("\n") + 3)))
-        text = st.text_area("Markdown", before, height=height, key=f"text-{key}", label_visibility="collapsed")
+        text = st.text_area(
+            "Markdown", before, height=height, key=f"text-{key}", label_visibility="collapsed",
+            placeholder="Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$.",
+        )  # fmt: skip
+        text = text if text.endswith("\n") else f"{text}\n"
         with st.container(horizontal=True):
             if st.button("Save", key=f"save-{key}", type="primary"):
-                text = text if text.endswith("\n") else f"{text}\n"
-                _close()
-                write(opened, lambda notebook: edit.replace_note(notebook, index, text))
-                st.rerun()
+                _finish(opened, index, text, new)
             if st.button("Cancel", key=f"cancel-{key}"):
                 _close()
-                st.rerun()
-            if st.button("Delete", key=f"delete-{key}", type="tertiary"):
-                _close()
+            if not new and st.button("Delete", key=f"delete-{key}", type="tertiary"):
                 write(opened, lambda notebook: edit.remove(notebook, index), "Deleted.")
-                st.rerun()
+                _close()
+
+
+def _finish(opened: Stored, index: int, text: str, new: bool) -> None:
+    def change(notebook: Notebook) -> Notebook:
+        if new:
+            return edit.insert_note(notebook, index, f"{text}\n") if text.strip() else notebook
+        return edit.replace_note(notebook, index, text)
+
+    write(opened, change)
+    _close()
 
 
 def _close() -> None:
-    state.take("editing", "")
-    state.take("edited", None)
+    state.take(EDITING, "")
+    state.take(EDITED, None)
+    st.rerun()

@@ -80,8 +80,7 @@ def _live(run_id: str, axis: str, log_y: bool, was_live: bool) -> None:
     run_detail.standing(view)
     record = view.record
     run_detail.figures(record)
-    wanted = runs.curve_metrics(record)[:CHARTS]
-    found = [curve for metric in wanted for curve in resources.curves([record], metric) if curve.values]
+    found = resources.curves(record, runs.curve_metrics(record)[:CHARTS])
     if found:
         run_detail.curves(found, axis, log_y)
     elif not view.ended:

@@ -6,7 +6,7 @@ from app.services import form
 from app.services.form import Budget
 from tests.app.described import description
 from tests.app.recorded import config
-from training.spec.description import ClassInfo, Group
+from training.spec.description import ClassInfo, Field, Group
 from training.spec.validate import validate
 
 DESCRIPTION = description()
@@ -51,7 +51,7 @@ def test_what_equals_the_default_is_left_out_unless_a_reader_wants_to_see_it() -
 @pytest.mark.parametrize(("default", "value", "kept"), [(0.0, 0, False), (1, True, True), (True, True, False)])
 def test_numbers_are_equal_across_types_and_true_is_no_number(default: object, value: object, kept: bool) -> None:
     wanted: form.Config = {}
-    form.assign(wanted, "trainer.x", form.Field("x", "json", default=default), value)
+    form.assign(wanted, "trainer.x", Field("x", "json", default=default), value)
     assert ("x" in wanted.get("trainer", {})) is kept
 
 
@@ -96,7 +96,7 @@ def test_time_is_written_as_lightning_reads_it() -> None:
 
 
 def test_names_say_model_strategy_and_workers() -> None:
-    assert form.suggested_name(config(4), DESCRIPTION) == "pixelcnn-asyncps-4"
+    assert form.suggested_name(config(4), DESCRIPTION) == "pixelcnn-asyncps-x4"
     assert form.suggested_name(config(1, "auto"), DESCRIPTION) == "pixelcnn-single"
 
 

@@ -1,7 +1,6 @@
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -73,7 +72,6 @@ def test_what_an_owner_left_is_ended(tmp_path: Path) -> None:
     assert process is not None
     end_leftover(process)
     assert child.process is not None
-    child.process.wait(5)
-    time.sleep(0.05)
     assert not alive(process)
+    child.process.wait(5)
     end_leftover(process)  # gone already

@@ -1,0 +1,106 @@
+"""How fast the pages are: first paint of each with 1,000 runs in the store, and Run to the first point on the chart.
+
+    python benchmarks/pages.py [--runs 1000] [--repeats 5]
+
+Starts the app on a temporary workspace, with a real Chromium in front of it, 1280 x 1000. First paint is from the
+navigation to the moment the page's own content is visible, in a new browser session each time, after one visit to warm
+the server. Prints medians and ranges, seconds.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.app.recorded import config, record
+from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
+from training.spec import yaml
+from training.workspace import Workspace
+
+CELLS = 6
+TIMEOUT_MS = 60_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="scalebook-bench-") as folder:
+        workspace = Workspace(Path(folder)).create()
+        first = _fill(workspace, options.runs)
+        served = serve(workspace)
+        try:
+            with sync_playwright() as playwright:
+                path = next(path for name in CHROMIUMS if (path := shutil.which(name)))
+                browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+                _measure(browser, served.addresses.app, first, options.repeats)
+        finally:
+            served.end()
+            end_supervisor(workspace)
+
+
+def _fill(workspace: Workspace, runs: int) -> list[str]:
+    """`runs` finished runs over CELLS experiments of one notebook; the ids of two of them."""
+    began = time.perf_counter()
+    ids = [record(workspace, cell=f"experiment-{i % CELLS}", seed=1 + i // CELLS).id for i in range(runs)]
+    cells = [f"```yaml experiment=experiment-{i}\n{yaml.dump({'config': config()})}```\n" for i in range(CELLS)]
+    text = "---\ntitle: Benchmark\n---\nSix experiments.\n\n" + "\n".join(cells)
+    (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
+    print(f"{runs} runs recorded in {time.perf_counter() - began:.0f} s")
+    return ids[:2]
+
+
+def _measure(browser: Browser, address: str, ids: list[str], repeats: int) -> None:
+    pages: dict[str, tuple[str, Callable[[Page], None]]] = {
+        "notebook, 6 experiments": ("/", lambda page: _seen(page, ".sb-name", CELLS)),
+        "compose": ("/compose?notebook=first-steps", lambda page: _seen(page, ".st-key-compose-run button", 1)),
+        "runs": ("/runs", lambda page: _seen(page, "[data-testid=stDataFrame] canvas", 1)),
+        "one run": (f"/runs?run={ids[0]}", lambda page: _seen(page, ".js-plotly-plot .main-svg", 2)),
+        "compare, 2 runs": (f"/compare?runs={','.join(ids)}", lambda page: _seen(page, ".js-plotly-plot .main-svg", 1)),
+    }
+    print("\n| first paint | median s | range s |\n|---|---|---|")
+    for name, (path, ready) in pages.items():
+        times = [_paint(browser, address + path, ready) for _ in range(repeats + 1)][1:]
+        print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} – {max(times):.2f} |")
+    times = [_run_to_chart(browser, address) for _ in range(repeats)]
+    print(f"| click on Run to the first point on the chart | {statistics.median(times):.2f} "
+          f"| {min(times):.2f} – {max(times):.2f} |")  # fmt: skip
+
+
+def _seen(page: Page, selector: str, count: int) -> None:
+    page.locator(selector).nth(count - 1).wait_for(state="visible", timeout=TIMEOUT_MS)
+
+
+def _paint(browser: Browser, url: str, ready: Callable[[Page], None]) -> float:
+    """Seconds until the content is there, in a session of its own (caches of the browser's process are warm)."""
+    with browser.new_context(viewport={"width": 1280, "height": 1000}) as context:
+        page = context.new_page()
+        began = time.perf_counter()
+        page.goto(url, wait_until="commit")
+        ready(page)
+        return time.perf_counter() - began
+
+
+def _run_to_chart(browser: Browser, address: str) -> float:
+    with browser.new_context(viewport={"width": 1280, "height": 1000}) as context:
+        page = context.new_page()
+        page.goto(f"{address}/compose?notebook=first-steps")
+        run = page.get_by_role("button", name="Run", exact=True)
+        run.wait_for(timeout=TIMEOUT_MS)
+        page.wait_for_timeout(1500)  # a person reads the form; the server settles
+        began = time.perf_counter()
+        run.click()
+        page.locator(".js-plotly-plot .scatterlayer .trace").first.wait_for(state="attached", timeout=TIMEOUT_MS)
+        took = time.perf_counter() - began
+        page.locator(".sb-chip.sb-finished").first.wait_for(timeout=TIMEOUT_MS)
+        return took
+
+
+if __name__ == "__main__":
+    main()

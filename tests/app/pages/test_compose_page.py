@@ -1,0 +1,150 @@
+from pathlib import Path
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from tests.app.pages.conftest import Open, html
+from training.notebook import store
+from training.spec import yaml
+from training.workspace import Workspace
+
+ASYNC = "AsyncPS"
+USERS_MODULE = '''
+import torch
+from lightning import LightningModule
+
+
+class Mine(LightningModule):
+    """Has its own optimizer.
+
+    Args:
+        width: How wide it is.
+    """
+
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+'''
+
+
+def choice(app: AppTest, label: str) -> Any:
+    return next(one for one in app.selectbox if one.label == label)
+
+
+def number(app: AppTest, label: str) -> Any:
+    return next(one for one in app.number_input if one.label == label)
+
+
+def config(app: AppTest) -> dict[str, Any]:
+    """The YAML beside the form."""
+    return dict(yaml.load(next(one.value for one in app.code if "trainer:" in one.value)))
+
+
+def pick(app: AppTest, label: str, option: str) -> None:
+    box = choice(app, label)
+    box.select_index(next(i for i, one in enumerate(box.options) if option in one)).run()
+
+
+def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    assert config(app)["model"] == {"class_path": "training.models.PixelCNN"}
+    assert not app.button(key="compose-run").disabled
+    assert [one.value for one in app.error] == []
+    assert "scalebook notebook run" in app.code[1].value
+    assert "--cell pixelcnn-single" in app.code[1].value
+
+
+def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Asynchronous")
+    number(app, "Workers").set_value(4).run()
+    number(app, "Batch size per worker").set_value(16).run()
+    trainer = config(app)["trainer"]
+    assert trainer["strategy"]["class_path"].endswith("AsyncPS")
+    assert trainer["devices"] == 4
+    shown = html(app)
+    assert "<span>global batch</span><b>64</b>" in shown
+    assert "<span>effective batch</span><b>16</b>" in shown
+    pick(app, "Strategy", "DDP")
+    assert "<span>effective batch</span><b>64</b>" in html(app)
+    assert config(app)["trainer"]["strategy"] == "ddp"
+
+
+def test_a_problem_is_shown_at_its_field_and_blocks_run(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    next(one for one in app.text_input if one.label == "Betas").set_value("many").run()
+    assert any("'many', which is not a list" in one.value for one in app.error)
+    assert app.button(key="compose-run").disabled
+    assert not app.button(key="compose-save").disabled
+
+
+def test_save_writes_the_cell_and_the_draft_is_gone(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "DDP")
+    number(app, "Seeds").set_value(3).run()
+    app.button(key="compose-save").click().run()
+    cell = store.read(workspace.root / "first-steps.md").notebook.experiment("pixelcnn-ddp-x2")
+    assert cell is not None
+    assert cell.repeats == 3
+    assert cell.config["trainer"]["strategy"] == "ddp"
+    assert list(workspace.cache.glob("draft-*")) == []
+
+
+def test_what_was_typed_survives_a_new_session(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Asynchronous")
+    number(app, "Workers").set_value(7).run()
+    again = open_page("compose", notebook="first-steps")
+    assert number(again, "Workers").value == 7
+    next(one for one in again.button if one.label == "Start over").click().run()
+    assert choice(again, "Strategy").value.name != ASYNC
+
+
+def test_a_cell_is_loaded_edited_and_renamed_in_place(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    assert number(app, "Workers").value == 2
+    assert number(app, "Learning rate").value == 0.001
+    number(app, "Learning rate").set_value(0.01).run()
+    next(one for one in app.text_input if one.label == "Name").set_value("faster").run()
+    app.button(key="compose-save").click().run()
+    text = (workspace.root / "first-steps.md").read_text(encoding="utf-8")
+    assert "experiment=faster" in text
+    assert "# seeds 1 and 2" in text  # a comment in the cell survives the form
+    assert [one.name for one in store.read(workspace.root / "first-steps.md").notebook.experiments()] == ["faster"]
+
+
+def test_a_name_that_is_taken_is_refused_at_its_field(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    next(one for one in app.text_input if one.label == "Name").set_value("pixelcnn-async-2").run()
+    assert any("is taken" in one.value for one in app.error)
+    assert app.button(key="compose-run").disabled
+
+
+def test_yaml_is_edited_as_text_and_its_mistakes_are_named(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    area = next(one for one in app.text_area if one.label == "Config")
+    area.set_value(f"{area.value}  : [").run()
+    assert any("is not YAML" in one.value for one in app.error)
+    assert app.button(key="compose-run").disabled
+    area = next(one for one in app.text_area if one.label == "Config")
+    area.set_value("trainer: {max_epochs: 2}\nmodel: PixelCNN\ndata: Digits\nckpt_path: a.ckpt\n").run()
+    assert not app.button(key="compose-run").disabled
+    app.segmented_control(key="compose-mode").set_value("Form").run()
+    assert number(app, "Epochs").value == 2
+    assert config(app)["ckpt_path"] == "a.ckpt"
+
+
+def test_a_users_own_model_appears_and_keeps_its_optimizer(
+    open_page: Open, workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
+    (tmp_path / "mine.py").write_text(USERS_MODULE, encoding="utf-8")
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Model", "Mine")
+    assert "Mine (yours)" in choice(app, "Model").options
+    assert any("has its own `configure_optimizers`" in one.value for one in app.info)
+    assert "optimizer" not in config(app)
+    assert number(app, "Width").value == 3

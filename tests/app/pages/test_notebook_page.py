@@ -1,0 +1,105 @@
+from tests.app.pages.conftest import TEXT, Open, html, words
+from tests.app.recorded import record
+from training.notebook import store
+from training.workspace import Workspace
+
+
+def test_an_empty_workspace_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "first-steps.md").unlink()
+    app = open_page()
+    assert "No notebook yet" in html(app)
+    assert [one.label for one in app.button] == ["New notebook"]
+
+
+def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "first-steps.md").write_text("# Only words\n", encoding="utf-8")
+    assert "No experiment yet" in html(open_page())
+
+
+def test_cells_stand_in_order_with_their_summary(open_page: Open) -> None:
+    app = open_page()
+    assert "Does staleness hurt?" in app.markdown[0].value
+    shown = html(app)
+    assert "pixelcnn-async-2" in shown
+    assert "not run yet" in shown
+    for part in ("PixelCNN on Digits", "AsyncPS (async), 2 workers", "batch 32 per worker, 64 global", "2 seeds"):
+        assert part in shown
+
+
+def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: Open, workspace: Workspace) -> None:
+    first = record(workspace, seed=1)
+    record(workspace, seed=2, state="failed")
+    app = open_page()
+    shown = html(app)
+    assert f"/runs?run={first.id}" in shown
+    assert "2.047" in shown
+    assert "best val/bits_per_dim" in shown
+    assert "stale: the config has changed since" in shown  # the recorded hash is not the cell's
+    assert app.button(key="run-pixelcnn-async-2").label == "Run"
+
+
+def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "first-steps.md").write_text(TEXT.replace("batch_size: 32", "batch_size: many"), encoding="utf-8")
+    app = open_page()
+    assert "data.init_args.batch_size" in app.error[0].value
+    assert app.button(key="run-pixelcnn-async-2").disabled
+
+
+def test_a_broken_cell_is_mended_in_place(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT.replace("repeats: 2 ", "repeats: [2 "), encoding="utf-8")
+    app = open_page()
+    assert "cannot be read" in app.error[0].value
+    app.text_area[0].set_value(str(app.text_area[0].value).replace("[2", "2")).run()
+    next(one for one in app.button if one.label == "Save").click().run()
+    assert path.read_text(encoding="utf-8") == TEXT
+
+
+def test_a_note_is_edited_and_nothing_else_changes(open_page: Open, workspace: Workspace) -> None:
+    app = open_page()
+    next(one for one in app.button if one.label == "Edit").click().run()
+    app.text_area[0].set_value("# Answer\n\nA little.\n\n").run()
+    next(one for one in app.button if one.label == "Save").click().run()
+    text = (workspace.root / "first-steps.md").read_text(encoding="utf-8")
+    assert text == TEXT.replace("# Question\n\nDoes staleness hurt?\n\n", "# Answer\n\nA little.\n\n")
+
+
+def test_a_note_is_added_only_when_it_is_saved(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    app = open_page()
+    next(one for one in app.button if one.label == "Add a note").click().run()
+    assert path.read_text(encoding="utf-8") == TEXT
+    app.text_area[0].set_value("Conclusion: *no*.").run()
+    next(one for one in app.button if one.label == "Save").click().run()
+    assert path.read_text(encoding="utf-8").endswith("Conclusion: *no*.\n\n")
+    assert len(store.read(path).notebook.cells) == 3
+
+
+def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    app = open_page()
+    next(one for one in app.button if one.label == "Edit").click().run()
+    theirs = TEXT.replace("Does staleness hurt?", "Somebody else was here.")
+    path.write_text(theirs, encoding="utf-8")
+    app.text_area[0].set_value("Mine.\n\n").run()
+    next(one for one in app.button if one.label == "Save").click().run()
+    assert path.read_text(encoding="utf-8") == theirs
+    labels = [one.label for one in app.button]
+    assert {"Keep the file", "Keep both", "Use mine"} <= set(labels)
+    assert any("-Somebody else was here." in one.value and "+Mine." in one.value for one in app.code)
+    next(one for one in app.button if one.label == "Keep both").click().run()
+    assert path.read_text(encoding="utf-8") == theirs
+    assert "Mine." in (workspace.root / "first-steps-2.md").read_text(encoding="utf-8")
+
+
+def test_an_experiment_is_duplicated_under_a_free_name(open_page: Open, workspace: Workspace) -> None:
+    open_page().button(key="duplicate-pixelcnn-async-2").click().run()
+    found = store.read(workspace.root / "first-steps.md").notebook.experiments()
+    assert [one.name for one in found] == ["pixelcnn-async-2", "pixelcnn-async-3"]
+    assert found[0].config == found[1].config
+
+
+def test_another_notebook_is_opened_by_its_address(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "second.md").write_text("# The second\n", encoding="utf-8")
+    assert "The second" in words(open_page("", notebook="second"))
+    assert "There is no notebook called third" in html(open_page("", notebook="third"))

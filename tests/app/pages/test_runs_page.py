@@ -1,0 +1,65 @@
+from tests.app.pages.conftest import Open, html, words
+from tests.app.recorded import record
+from training.workspace import Workspace
+
+
+def test_no_run_says_what_to_do(open_page: Open) -> None:
+    assert "No run yet" in html(open_page("runs"))
+
+
+def test_runs_stand_in_a_table_newest_first(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a", seed=1)
+    record(workspace, cell="a", seed=2, state="failed")
+    table = open_page("runs").dataframe[0].value
+    assert list(table["name"]) == ["a · seed 2", "a · seed 1"]
+    assert [list(one) for one in table["state"]] == [["failed"], ["finished"]]
+    assert table["remark"][0].startswith("worker lost: WorkerLost: worker 1 died")
+    assert round(table["best"][1], 3) == 2.047
+
+
+def test_a_filter_that_fits_nothing_says_so(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a", seed=1)
+    app = open_page("runs")
+    app.text_input(key="find").set_value("zebra").run()
+    assert "No run fits" in html(app)
+    app.text_input(key="find").set_value("").run()
+    app.selectbox(key="state").select("failed").run()
+    assert "No run fits" in html(app)
+
+
+def test_a_waiting_run_says_why_and_can_be_stopped(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, cell="a", seed=1, state="waiting")
+    app = open_page("runs", run=job.id)
+    assert "no supervisor is running" in str(app.get("progress")[0].proto.text)
+    assert next(one for one in app.button if one.label == "Stop").disabled is False
+
+
+def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, seed=3, state="failed")
+    app = open_page("runs", run=job.id)
+    assert "Worker lost." in app.error[0].value
+    assert "worker 1 died: pid 4711, SIGKILL." in app.error[0].value
+    assert "Look for the cause in the log" in app.error[0].value
+    assert any(one.label == "Resume" for one in app.button)
+
+
+def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    app = open_page("runs", run=job.id)
+    assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
+    assert len(app.get("plotly_chart")) == 4  # bits, loss, where the time went, staleness
+    assert any("training.models.PixelCNN" in one.value for one in app.code)
+    assert any("epoch 1: val/bits_per_dim 2.4" in one.value for one in app.code)
+    assert "mean staleness" in html(app)
+
+
+def test_an_unknown_run_is_said_to_be_unknown(open_page: Open) -> None:
+    assert "No such run" in words(open_page("runs", run="0" * 32))
+
+
+def test_a_run_is_duplicated_into_the_form(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    app = open_page("runs", run=job.id)
+    next(one for one in app.button if one.label == "Duplicate").click().run()
+    assert any("AsyncPS" in one.value for one in app.code)
+    assert next(one for one in app.number_input if one.label == "Workers").value == 2

@@ -1,0 +1,38 @@
+"""The browser's process stays light: no page loads torch, whatever it shows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.app.recorded import record
+from training.workspace import Workspace
+
+PROGRAM = """
+import sys
+from streamlit.testing.v1 import AppTest
+from app.navigation import PLACES
+app = AppTest.from_file("app/main.py", default_timeout=60).run()
+for place in PLACES:
+    app.switch_page(place.script)
+    app.query_params["runs"] = app.query_params["run"] = sys.argv[1]
+    app.run()
+    assert not app.exception, app.exception[0].value
+print([name for name in ("torch", "lightning", "jsonargparse") if name in sys.modules])
+"""
+
+
+def test_no_page_loads_torch(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path).create()
+    (tmp_path / "first-steps.md").write_text("# Words\n", encoding="utf-8")
+    job = record(workspace)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, job.id],
+        env={"PATH": "/usr/bin:/bin", "SCALEBOOK_WORKSPACE": str(tmp_path)},
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().splitlines()[-1] == "[]"

@@ -1,0 +1,114 @@
+"""Real servers on a fresh workspace, and a real Chromium in front of them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app.serving.addresses import Addresses
+from training.jobs import supervisor
+from training.workspace import Workspace
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+ROOT = Path(__file__).resolve().parents[2]
+START_DEADLINE_S = 120.0
+END_DEADLINE_S = 30.0
+NOTEBOOK = """---
+title: First steps
+---
+# First steps
+
+Press **New experiment**.
+"""
+BASE_URL_FIXTURE = "ignore:.*base_url.*:pytest.PytestRemovedIn10Warning"  # of pytest-base-url 2.1 under pytest 9
+UNCLOSED = "ignore:unclosed:ResourceWarning"  # Playwright's own pipes at the end of a session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(180))
+
+
+@dataclass
+class Served:
+    """`scalebook ui` at work on a workspace of its own."""
+
+    process: subprocess.Popen[str]
+    workspace: Workspace
+    addresses: Addresses
+
+    def end(self) -> str:
+        """Ask it to end; returns what it printed."""
+        self.process.send_signal(signal.SIGTERM)
+        printed, _ = self.process.communicate(timeout=END_DEADLINE_S)
+        return printed
+
+
+def serve(workspace: Workspace, *options: str, unlike: Addresses | None = None) -> Served:
+    """Start it and wait for its addresses, not those `unlike` that an earlier one left."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI",)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.serve", str(workspace.root), *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline and process.poll() is None:
+        found = Addresses.read(workspace)
+        if found is not None and found != unlike:
+            return Served(process, workspace, found)
+        time.sleep(0.2)
+    process.kill()
+    raise AssertionError(f"scalebook ui did not come up:\n{process.communicate(timeout=10)[0]}")
+
+
+def end_supervisor(workspace: Workspace) -> None:
+    """Nothing of a test may outlive it: the supervisor with all its runs."""
+    if found := supervisor.running(workspace):
+        main = psutil.Process(found.pid)
+        family = [main, *main.children(recursive=True)]
+        for one in family:
+            one.kill()
+        psutil.wait_procs(family, timeout=10)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One app for all journeys: it takes 10 s to start."""
+    workspace = Workspace(tmp_path_factory.mktemp("workspace")).create()
+    (workspace.root / "first-steps.md").write_text(NOTEBOOK, encoding="utf-8")
+    found = serve(workspace)
+    yield found
+    found.end()
+    end_supervisor(workspace)
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    """The system's Chromium, which needs no download; no sandbox, because containers give it none."""
+    found = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
+    assert found is not None, "no Chromium: run tests/e2e/chromium.sh"
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run"]
+    arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    return {**browser_type_launch_args, "executable_path": found, "args": arguments}
+
+
+@pytest.fixture(scope="session")
+def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]:
+    return {**browser_context_args, "viewport": {"width": 1280, "height": 1000}}

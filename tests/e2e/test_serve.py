@@ -1,0 +1,87 @@
+"""`scalebook ui` as a person starts and ends it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app.serving.addresses import Addresses
+from app.serving.ports import LOOPBACK, answers
+from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
+from training.jobs.process import alive
+from training.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    (tmp_path / "notes.md").write_text("# Notes\n", encoding="utf-8")
+    return Workspace(tmp_path).create()
+
+
+def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_started(workspace: Workspace) -> None:
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        left = serve(workspace, "--port", str(port), "--mlflow-port", str(port))
+        _is_killed_before_it_could_end(left)
+        served = serve(workspace, "--port", str(port), "--mlflow-port", str(port), unlike=left.addresses)
+    try:
+        assert not any(alive(one) for one in left.addresses.children)
+        first = served.addresses
+        ports = [int(address.rsplit(":", 1)[1]) for address in (first.app, first.mlflow or "")]
+        assert port not in ports
+        assert len(set(ports)) == 2
+        assert answers(ports[0], "/_stcore/health")
+        assert answers(ports[1], "/health")
+        _refuses_a_second(workspace, first)
+        _heals(workspace, first, ports[0])
+        children = (Addresses.read(workspace) or first).children
+        printed = served.end()
+    finally:
+        end_supervisor(workspace)
+    assert f"Scalebook  {first.app}" in printed
+    assert "Scalebook ended unexpectedly and is started again" in printed
+    assert "No run is in progress" in printed
+    assert served.process.returncode == 0
+    assert not any(alive(process) for process in children)
+    assert Addresses.read(workspace) is None
+
+
+def _is_killed_before_it_could_end(owner: Served) -> None:
+    owner.process.kill()
+    owner.process.communicate(timeout=10)
+    assert all(alive(process) for process in owner.addresses.children)
+
+
+def _refuses_a_second(workspace: Workspace, first: Addresses) -> None:
+    command = [sys.executable, "-m", "app.serve", str(workspace.root)]
+    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 0
+    assert "serves this folder already" in second.stdout
+    assert first.app in second.stdout
+
+
+def _heals(workspace: Workspace, first: Addresses, port: int) -> None:
+    """The page server is killed: it comes back at its address."""
+    os.kill(first.children[0].pid, signal.SIGKILL)
+    deadline = time.monotonic() + END_DEADLINE_S
+    while time.monotonic() < deadline:
+        now = Addresses.read(workspace)
+        if now is not None and now.children[0] != first.children[0] and answers(port, "/_stcore/health"):
+            assert now.app == first.app
+            return
+        time.sleep(0.2)
+    raise AssertionError("the page server did not come back")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "app.serve", str(tmp_path / "nowhere")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "nowhere is no folder" in done.stdout
