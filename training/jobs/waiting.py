@@ -13,7 +13,7 @@ LOADING = "its devices are free; the process that starts runs is loading (about 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
     """Job id -> reason in plain words, for every job that waits."""
-    states = [(job, job.state()) for job in all_jobs(workspace)]
+    states = [(job, job.state()) for job in all_jobs(workspace) if not (job.path / "result.json").exists()]
     waiting = [job.request() for job, state in states if state == "waiting"]
     if not waiting:
         return {}
