@@ -1,0 +1,89 @@
+"""`scalebook notebook`: run a notebook's experiments headless, or only check its cells."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from training.notebook import store
+from training.notebook.cells import ExperimentCell, Notebook
+from training.notebook.check import CellProblem, check
+from training.notebook.run import Wanted, run
+from training.spec.catalogue import describe
+from training.spec.classes import suggestion
+from training.spec.errors import ConfigError
+from training.workspace import Workspace
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 all runs finished (or nothing is wrong), 1 some did not, 2 mistakes, 130 interrupted."""
+    told = _parser().parse_args(argv)
+    stored = store.read(told.file)
+    workspace = Workspace(told.file.resolve().parent)
+    description = describe(workspace)
+    problems = check(stored.notebook, description)
+    if told.command == "check":
+        return _checked(told.file, stored.notebook, problems)
+    cells = _chosen(stored.notebook, told.cell)
+    if any(one.problem.severity == "error" and _concerns(one, told.cell) for one in problems):
+        _print_problems(told.file, [one for one in problems if _concerns(one, told.cell)])
+        return 2
+    signal.signal(signal.SIGTERM, _interrupt)
+    return run(Wanted(told.file, stored.notebook, cells, told.seeds), description, sys.stdout)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check")
+    runs = commands.add_parser("run", help="run all experiments, or some; print the comparisons")
+    checks = commands.add_parser("check", help="validate every cell, run nothing")
+    for one in (runs, checks):
+        one.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
+    runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
+    runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
+    _print_problems(path, problems)
+    if any(one.problem.severity == "error" for one in problems):
+        return 2
+    experiments, comparisons = len(nb.experiments()), len(nb.comparisons())
+    print(f"{path}: {experiments} experiments and {comparisons} comparisons, nothing wrong")
+    return 0
+
+
+def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
+    """One line each, `FILE:LINE: cell: key: message. Remedy`, on standard error."""
+    for one in problems:
+        warning = "warning: " if one.problem.severity == "warning" else ""
+        print(f"{path}:{one.line}: {warning}{one.cell_name}: {one.problem}", file=sys.stderr)
+
+
+def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
+    known = [cell.name for cell in nb.experiments()]
+    for name in names:
+        if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
+            raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
+    found = [cell for cell in nb.experiments() if not names or cell.name in names]
+    if not found and not names:
+        raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
+    return found
+
+
+def _concerns(problem: CellProblem, names: Sequence[str]) -> bool:
+    return not names or problem.cell_name in names
+
+
+def _interrupt(number: int, frame: Any) -> NoReturn:
+    """End like Ctrl+C when asked by a signal: no run is left behind."""
+    raise KeyboardInterrupt

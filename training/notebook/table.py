@@ -1,0 +1,122 @@
+"""A comparison as aligned plain text of at most 120 columns: for the terminal and for the README."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from training.notebook import figures
+from training.notebook.comparison import Comparison
+from training.notebook.rows import Row
+
+WIDTH: Final = 120
+GAP: Final = "  "
+STRATEGIES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "async PS"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `above` is the first line of its head; columns of the highest `rank` go first where it gets too wide."""
+
+    head: str
+    cell: Callable[[Row], str]
+    above: str = ""
+    left: bool = False
+    rank: int = 0
+
+
+def table(comparison: Comparison) -> str:
+    """Heading, table and remarks; ends without a line end."""
+    columns = _columns(comparison)
+    columns = [one for one in columns if one.rank == 0 or any(_filled(one, row) for row in comparison.rows)]
+    lines = _drawn(columns, comparison.rows)
+    while max(map(len, lines)) > WIDTH and any(one.rank for one in columns):
+        columns.remove(max(columns, key=lambda one: one.rank))
+        lines = _drawn(columns, comparison.rows)
+    return "\n".join([_heading(comparison), "", *lines, *_remarks(comparison)])
+
+
+def strategy(row: Row) -> str:
+    """`one process`, `DDP`, `async PS`, or with its rule `bounded PS`."""
+    if row.strategy == "AsyncPS" and row.rule:
+        return f"{row.rule} PS"
+    return STRATEGIES.get(row.strategy, row.strategy or figures.NOTHING)
+
+
+def _columns(comparison: Comparison) -> list[Column]:
+    found = [
+        Column("experiment", lambda row: row.experiment, left=True),
+        Column("strategy", strategy, left=True),
+        Column("x batch", _workers, "workers"),
+        Column(
+            "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7
+        ),
+        Column(comparison.metric, lambda row: figures.metric(row.best), "best"),
+    ]
+    if comparison.target is not None:
+        for place, axis in enumerate(comparison.axes):
+            above = f"to {comparison.target:g}:" if place == 0 else ""
+            found.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
+    else:
+        found.append(Column(comparison.metric, lambda row: figures.metric(row.final), "final", rank=4))
+    return [
+        *found,
+        Column("updates/s", lambda row: figures.amount(row.updates_per_second), rank=5),
+        Column("samples/s", lambda row: figures.amount(row.samples_per_second), rank=2),
+        Column("mean", lambda row: figures.amount(row.staleness_mean), "staleness", rank=3),
+        Column("p95", lambda row: figures.amount(row.staleness_p95), "", rank=6),
+    ]
+
+
+def _to_target(axis: str, first: bool) -> Callable[[Row], str]:
+    return lambda row: figures.to_target({str(key): value for key, value in row.to_target.items()}.get(axis), first)
+
+
+def _workers(row: Row) -> str:
+    if row.workers is None:
+        return figures.NOTHING
+    return f"{row.workers} x {row.batch_per_worker}" if row.batch_per_worker else str(row.workers)
+
+
+def _filled(column: Column, row: Row) -> bool:
+    return column.cell(row) != figures.NOTHING
+
+
+def _drawn(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    above = [column.above for column in columns]
+    heads = [column.head for column in columns]
+    widths = [max(map(len, column)) for column in zip(above, heads, *cells, strict=True)]
+    lines = [above, heads, ["-" * width for width in widths], *cells]
+    return [_line(line, widths, columns) for line in lines]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
+    aligned = [
+        cell.ljust(width) if column.left else cell.rjust(width)
+        for cell, width, column in zip(cells, widths, columns, strict=True)
+    ]
+    return GAP.join(aligned).rstrip()
+
+
+def _heading(comparison: Comparison) -> str:
+    better = "lower is better" if comparison.lower_is_better else "higher is better"
+    target = "" if comparison.target is None else f", target {comparison.target:g}"
+    name = f"{comparison.name}: " if comparison.name else ""
+    most = max((len(row.run_ids) for row in comparison.rows), default=0)
+    seeds = f"; mean of {most} seeds ± half of its 95 % interval" if most > 1 else ""
+    return f"{name}{comparison.metric} ({better}{target}){seeds}"
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """What the figures do not say: runs that are missing or missed the target, and how much a single seed is worth."""
+    found = []
+    for row in comparison.rows:
+        if row.outcome != "finished":
+            have = f"{len(row.run_ids)} of {row.seeds} runs, {row.outcome}"
+            found.append(f"{row.experiment}: {have}{f' ({row.note})' if row.note else ''}")
+    short = [row.experiment for row in comparison.rows if any(one.reached < one.of for one in row.to_target.values())]
+    if short:
+        found.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+    if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
+        found.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
+    return ["", *found] if found else []
