@@ -15,7 +15,7 @@ STRATEGIES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "async PS
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `above` is the first line of its head; columns of the highest `rank` go first where it gets too wide."""
+    """One column. `above` is the first line of its head; the highest `rank` is left out first where space is short."""
 
     head: str
     cell: Callable[[Row], str]
@@ -50,14 +50,14 @@ def _columns(comparison: Comparison) -> list[Column]:
         Column(
             "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7
         ),
-        Column(comparison.metric, lambda row: figures.metric(row.best), "best"),
+        Column("best", lambda row: figures.metric(row.best)),
     ]
     if comparison.target is not None:
         for place, axis in enumerate(comparison.axes):
             above = f"to {comparison.target:g}:" if place == 0 else ""
             found.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
     else:
-        found.append(Column(comparison.metric, lambda row: figures.metric(row.final), "final", rank=4))
+        found.append(Column("final", lambda row: figures.metric(row.final), rank=4))
     return [
         *found,
         Column("updates/s", lambda row: figures.amount(row.updates_per_second), rank=5),

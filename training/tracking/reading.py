@@ -101,9 +101,7 @@ class RunReader:
         if cell is not None:
             clauses.append(f"tags.`{names.TAG_CELL}` = {_quoted(cell)}")
         experiments = [one.experiment_id for one in self.client.search_experiments(max_results=1000)]
-        found = self.client.search_runs(
-            experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by)
-        )
+        found = self.client.search_runs(experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by))
         return [_record(run) for run in found]
 
     def curve(self, run_id: str, metric: str) -> Curve:

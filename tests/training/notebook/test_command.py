@@ -1,0 +1,135 @@
+"""`scalebook notebook` as a person calls it: checks, a real run, a failing run, Ctrl+C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from training.jobs.owners import hold
+from training.jobs.queue import all_jobs
+from training.jobs.supervisor import running
+from training.notebook.command import main
+from training.notebook.parse import parse
+from training.workspace import Workspace
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted((ROOT / "notebooks").glob("*.md"))
+DEADLINE_S = 110
+
+PAGE = """# Page
+
+```yaml experiment=good
+config:
+  trainer: {devices: 1, max_epochs: 2, accelerator: cpu}
+  model: {class_path: MLPClassifier}
+  data: {class_path: Digits, init_args: {batch_size: 64}}
+```
+
+```yaml experiment=bad
+config:
+  trainer: {devices: 1, max_epochs: 1, accelerator: cpu}
+  model: {class_path: PixelCNN}
+  data: {class_path: Digits, init_args: {normalize: true}}
+```
+
+```yaml experiment=endless
+config:
+  trainer: {devices: 1, max_epochs: 100000, accelerator: cpu}
+  model: {class_path: MLPClassifier}
+  data: {class_path: Digits}
+```
+
+```yaml comparison=all
+runs: [good, bad]
+metric: val/accuracy
+x: [updates, samples, seconds]
+target: 0.5
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A notebook in a workspace whose supervisor stays until the module's tests are done."""
+    root = tmp_path_factory.mktemp("workspace")
+    path = root / "page.md"
+    path.write_text(PAGE, encoding="utf-8")
+    with hold(Workspace(root)):
+        yield path
+    if supervisor := running(Workspace(root)):  # it would stay for another 30 s
+        os.kill(supervisor.pid, signal.SIGTERM)
+    until = time.monotonic() + DEADLINE_S
+    while running(Workspace(root)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _run(notebook_file: Path, *cells: str) -> subprocess.CompletedProcess[str]:
+    chosen = [word for cell in cells for word in ("--cell", cell)]
+    command = [sys.executable, "-m", "training", "notebook", "run", str(notebook_file), *chosen]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_notebook_is_right(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(path)]) == 0
+    assert "nothing wrong" in capsys.readouterr().out
+    text = path.read_text(encoding="utf-8")
+    assert parse(text).text == text
+
+
+def test_problems_are_lines_with_places(notebook_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = notebook_file.with_name("wrong.md")
+    wrong.write_text(PAGE.replace("max_epochs: 2", "max_epoch: 2").replace("[good, bad]", "[goood]"), encoding="utf-8")
+    assert main(["check", str(wrong)]) == 2
+    assert main(["run", str(wrong)]) == 2  # nothing is started
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf"{wrong}:5: good: trainer\.max_epoch: .*\. Did you mean `max_epochs`\?", lines[0])
+    assert lines[1].startswith(f"{wrong}:25: all: runs.0: names goood")
+    assert lines[2:] == lines[:2]
+    assert all_jobs(Workspace(notebook_file.parent)) == []
+    wrong.unlink()
+
+
+def test_an_unknown_cell_or_file_is_said_in_one_line(notebook_file: Path) -> None:
+    done = _run(notebook_file, "god")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "scalebook: error: --cell: god is no experiment of this notebook. Did you mean `good`?\n"
+    assert _run(notebook_file.with_name("none.md")).returncode == 2
+
+
+def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -> None:
+    done = _run(notebook_file, "good", "bad")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"good seed 1  .{16}  100 %  finished +val/accuracy 0\.\d+ +46 updates", done.stdout)
+    assert "1 of 2 runs finished" in done.stdout
+    assert re.search(r"bad seed 1 failed\. configuration: .*normalize.* Log: `scalebook jobs log \w{8}`\.", done.stdout)
+    assert re.search(r"^good +one process +1 x 64 +0\.002 +0\.\d+ +23 +1,437 ", done.stdout, re.MULTILINE)
+    assert "bad: 0 of 1 runs, failed (configuration:" in done.stdout
+    good = _run(notebook_file, "good")
+    assert good.returncode == 0, good.stdout + good.stderr
+
+
+def test_ctrl_c_stops_the_runs_and_says_so(notebook_file: Path) -> None:
+    command = [sys.executable, "-u", "-m", "training", "notebook", "run", str(notebook_file), "--cell", "endless"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    seen = ""
+    with process:
+        for line in process.stdout:
+            seen += line
+            if "running" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.communicate(timeout=DEADLINE_S)[0]
+    assert process.returncode == 130, seen + rest
+    assert "Interrupted: stopping 1 run" in rest
+    assert "Stopped 1 run." in rest
+    (job,) = [job for job in all_jobs(Workspace(notebook_file.parent)) if job.request().cell == "endless"]
+    assert job.state() == "stopped"

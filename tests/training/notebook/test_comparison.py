@@ -1,0 +1,130 @@
+"""Results, comparison and table, over runs in a real store."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.training.tracking.recorded import record
+from training.notebook.comparison import compare, compare_runs, differences
+from training.notebook.estimate import Estimate
+from training.notebook.parse import parse
+from training.notebook.results import results
+from training.notebook.table import WIDTH, table
+from training.spec.identity import config_hash
+from training.tracking import names
+from training.tracking.reading import RunReader
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PAGE = """
+```yaml experiment=sync
+repeats: 2
+config: {model: M, trainer: {strategy: ddp, devices: 2}}
+```
+```yaml experiment=async-with-a-rather-long-name-for-a-table
+repeats: 2
+config: {model: M, trainer: {strategy: AsyncPS, devices: 2}, seed_everything: 5}
+```
+```yaml experiment=broken
+config: {model: Other}
+```
+```yaml comparison=both
+runs: [sync, async-with-a-rather-long-name-for-a-table, broken, gone]
+metric: val/accuracy
+x: [updates, seconds]
+target: 0.9
+```
+"""
+NB = parse(PAGE)
+SYNC, ASYNC, BROKEN = NB.experiments()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _runs(client: "MlflowClient") -> None:
+    def add(cell: str, seed: int, values: list[float], **more: object) -> None:
+        found = NB.experiment(cell)
+        assert found is not None
+        told: dict[str, object] = {"cell": cell, "config_hash": config_hash(found.config), "seed": seed}
+        record(client, metric="val/accuracy", values=values, **{**told, **more})  # type: ignore[arg-type]  # a test's words
+
+    ddp = {names.TAG_STRATEGY: "ddp", names.TAG_RULE: ""}
+    rates = {names.UPDATES_PER_SECOND: 100.0, names.SAMPLES_PER_SECOND: 3200.0}
+    add("sync", 1, [0.1], start=1000, tags=ddp)
+    add("sync", 1, [0.5, 0.91, 0.95], start=2000, tags=ddp, extra=rates)
+    add("sync", 2, [0.5, 0.8, 0.93], start=2000, tags=ddp, extra=rates)
+    add("sync", 2, [0.99], start=9000, config_hash="of-an-earlier-config")
+    add(ASYNC.name, 5, [0.5, 0.97, 0.92], start=1000, extra={names.STALENESS_MEAN: 1.25})
+    add(ASYNC.name, 6, [0.5, 0.6, float("nan")], start=1000, extra={names.STALENESS_MEAN: 0.75})
+    add("broken", 1, [], status="FAILED", tags={names.TAG_FAILURE: "diverged", names.TAG_CAUSE: "loss became nan"})
+
+
+def test_results_are_the_newest_of_the_config_as_it_stands(reader: RunReader) -> None:
+    first, second = results(reader, "page.md", SYNC)
+    assert first.run is not None
+    assert second.run is not None
+    assert (first.seed, first.run.metrics["val/accuracy"], first.stale) == (1, 0.95, False)
+    assert (second.seed, second.run.metrics["val/accuracy"], second.stale) == (2, 0.93, False)
+    (edited,) = results(reader, "page.md", parse(PAGE.replace("Other", "Another")).experiments()[2])
+    assert edited.run is not None
+    assert edited.stale
+    assert results(reader, "other.md", BROKEN)[0].run is None
+
+
+def test_a_comparison_averages_over_seeds(reader: RunReader) -> None:
+    found = compare(reader, "page.md", NB, NB.comparisons()[0])
+    sync, other, broken, gone = found.rows
+    assert sync.best is not None
+    assert (sync.outcome, sync.strategy, sync.workers, sync.batch_global) == ("finished", "ddp", 2, 32)
+    assert (round(sync.best.mean, 6), sync.best.n) == (0.94, 2)
+    updates = sync.to_target["updates"].estimate
+    assert updates is not None
+    assert updates.mean == 25.0  # 20 and 30
+    assert sync.to_target["samples"].estimate is not None
+    assert sync.updates_per_second == Estimate(100.0, 0.0, 2)
+    assert other.best is not None
+    assert round(other.best.mean, 6) == round((0.97 + 0.6) / 2, 6)
+    assert (other.to_target["updates"].estimate, other.to_target["updates"].reached) == (None, 1)
+    assert other.staleness_mean is not None
+    assert other.staleness_mean.mean == 1.0
+    assert (broken.outcome, broken.run_ids, broken.note) == ("failed", [], "diverged: loss became nan")
+    assert gone.outcome == "missing"
+    assert [curve.values[0] for curve in found.curves] == [0.5] * 4
+
+
+def test_what_differs(reader: RunReader) -> None:
+    found = dict(compare(reader, "page.md", NB, NB.comparisons()[0]).differences)
+    assert list(found) == ["model", "trainer.strategy", "trainer.devices", "seed_everything"]
+    assert found["trainer.strategy"] == {"sync": "ddp", ASYNC.name: "AsyncPS", "broken": None}
+    assert differences({"a": {"x": {"y": 1}}, "b": {"x": {"y": 1}}}) == []
+    assert differences({"a": {"x": 1}, "b": {"x": True}}) == [("x", {"a": 1, "b": True})]
+
+
+def test_any_runs_side_by_side(reader: RunReader) -> None:
+    ids = [run.id for run in reader.runs(notebook="page.md", cell="sync")]
+    found = compare_runs(reader, [*ids, ids[0]], "val/accuracy", 0.9)
+    assert len(found.rows) == 4
+    assert len({row.experiment for row in found.rows}) == 4  # called the same, told apart by their ids
+    with pytest.raises(KeyError):
+        compare_runs(reader, ["0" * 32], "val/accuracy")
+
+
+def test_the_table_fits_and_says_what_is_missing(reader: RunReader) -> None:
+    lines = table(compare(reader, "page.md", NB, NB.comparisons()[0])).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert lines[0] == (
+        "both: val/accuracy (higher is better, target 0.9); mean of 2 seeds ± half of its 95 % interval"
+    )
+    by_name = {line.split()[0]: line for line in lines if line}
+    assert "DDP" in by_name["sync"]
+    assert "0.94 ± 0.13" in by_name["sync"]
+    assert "25 ± 64" in by_name["sync"]
+    assert "1 of 2" in by_name[ASYNC.name]
+    assert "broken: 0 of 1 runs, failed (diverged: loss became nan)" in lines
+    assert "gone: 0 of 0 runs, missing (no such experiment in this notebook)" in lines
+
+
+def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader) -> None:
+    found = compare(reader, "page.md", NB, NB.comparisons()[0], seeds=1)
+    assert found.rows[0].best == Estimate(0.95, None, 1)
+    assert "One seed each" in table(found)

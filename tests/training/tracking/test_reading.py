@@ -1,0 +1,57 @@
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.training.tracking.recorded import record
+from training.tracking import names
+from training.tracking.reading import RunReader
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+def test_a_run_reads_back(client: "MlflowClient", reader: RunReader) -> None:
+    run_id = record(client, notebook="a.md", cell="one", values=[2.0, 1.0], start=5000)
+    run = reader.run(run_id)
+    assert (run.name, run.notebook, run.cell, run.status, run.outcome) == (
+        "one seed 1", "a.md", "one", "FINISHED", "finished",
+    )  # fmt: skip
+    assert (run.started, run.ended) == (5.0, 6.0)
+    assert run.metrics["val/loss"] == 1.0
+
+
+def test_an_unknown_run_is_a_key_error(reader: RunReader) -> None:
+    with pytest.raises(KeyError):
+        reader.run("0" * 32)
+
+
+def test_our_tag_says_more_than_mlflows_status(client: "MlflowClient", reader: RunReader) -> None:
+    stopped = record(client, notebook="b.md", tags={names.TAG_STATUS: "stopped"}, status="KILLED")
+    waiting = record(client, notebook="b.md", status="SCHEDULED")
+    running = record(client, notebook="b.md", status="RUNNING")
+    failed = record(client, notebook="b.md", status="FAILED")
+    outcomes = [reader.run(run_id).outcome for run_id in (stopped, waiting, running, failed)]
+    assert outcomes == ["stopped", "waiting", "running", "failed"]
+
+
+def test_runs_are_found_by_notebook_and_cell_the_newest_first(client: "MlflowClient", reader: RunReader) -> None:
+    old = record(client, notebook="it's.md", cell="x", start=1000)
+    new = record(client, notebook="it's.md", cell="x", start=2000)
+    other = record(client, notebook="it's.md", cell="y", start=3000)
+    assert [run.id for run in reader.runs(notebook="it's.md", cell="x")] == [new, old]
+    assert [run.id for run in reader.runs(notebook="it's.md")] == [other, new, old]
+    assert [run.id for run in reader.runs(notebook="it's.md", limit=1)] == [other]
+    assert reader.runs(notebook="none.md") == []
+
+
+def test_a_curve_has_three_axes(client: "MlflowClient", reader: RunReader) -> None:
+    from mlflow.entities import Metric
+
+    run_id = record(client, values=[3.0, 2.0, 1.0])
+    client.log_batch(run_id, metrics=[Metric("val/loss", 0.5, 0, 35)])  # a point without samples and seconds
+    curve = reader.curve(run_id, "val/loss")
+    assert curve.values == [3.0, 2.0, 1.0]
+    assert curve.axis("updates") == [10.0, 20.0, 30.0]
+    assert curve.axis("samples") == [320.0, 640.0, 960.0]
+    assert curve.axis("seconds") == [1.0, 2.0, 3.0]
+    assert reader.curve(run_id, "val/accuracy").values == []
