@@ -132,6 +132,7 @@ def _band(one: Series) -> go.Scatter:
     return go.Scatter(
         x=[*one.x, *reversed(one.x)],
         y=[*one.high, *reversed(one.low)],
+        mode="lines",
         fill="toself",
         fillcolor=_alpha(one.colour, 0.14),
         line={"width": 0},

@@ -15,7 +15,8 @@ from training.notebook.cells import Axis
 from training.notebook.comparison import Comparison
 from training.notebook.estimate import Estimate, Reached
 from training.notebook.rows import AXES, Row
-from training.spec.workload import STRATEGY_LABELS
+
+SHORT = {"single": "one process", "ddp": "DDP"}
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -72,7 +73,8 @@ def _row(row: Row, comparison: Comparison, colour: str, best: bool, stale: bool,
         if link_runs and row.run_ids
         else html.text(row.experiment).html
     )
-    strategy = STRATEGY_LABELS.get(row.strategy, row.strategy) + (f" × {row.workers}" if (row.workers or 1) > 1 else "")
+    strategy = " ".join(word for word in (SHORT.get(row.strategy, row.strategy), row.rule) if word)
+    strategy += f" × {row.workers}" if (row.workers or 1) > 1 else ""
     cells = [
         html.Cell(name + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))),
         html.text(strategy),
@@ -147,4 +149,4 @@ def differences(found: Sequence[tuple[str, Mapping[str, object]]], names: Sequen
         [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
         for key, values in found
     ]
-    html.draw(html.table(["What differs", *names], rows))
+    html.draw(html.table(["Key", *names], rows))

@@ -6,7 +6,7 @@ which `show_problems` fills.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import streamlit as st
@@ -143,7 +143,11 @@ class ConfigForm:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
         if info is not None and info.config_value is None:
             wanted = [one for one in info.fields if one.name not in form.HANDLED_STRATEGY_ARGS]
-            self._args("trainer.strategy.init_args", info, wanted)
+            # what it does stays in sight, how it does it is folded
+            folded = [
+                replace(one, advanced=True) if one.name not in form.SHOWN_STRATEGY_ARGS else one for one in wanted
+            ]
+            self._args("trainer.strategy.init_args", info, folded)
 
     def _optimizer(self) -> None:
         model = form.chosen(self.config, "model", "models", self.description)

@@ -35,7 +35,7 @@ def draw(
     shown = [one for one in seeds if one.run is not None]
     for one in shown:
         if one.run is not None and not one.run.ended:
-            progress.draw(one.run)
+            progress.draw(one.run, f"seed {one.seed}: " if len(shown) > 1 else "")
     if shown:
         html.draw(results(shown))
     for one in shown:

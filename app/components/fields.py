@@ -12,6 +12,7 @@ from training.spec.errors import ConfigError
 from training.spec.fields import check_value
 
 LARGEST = 2**53 - 1  # a browser's numbers are exact up to here
+UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
 def draw(field: Field, value: Any, key: str, label: str | None = None) -> Any:
@@ -36,8 +37,11 @@ def draw(field: Field, value: Any, key: str, label: str | None = None) -> Any:
 
 
 def words(name: str) -> str:
-    """`batch_size` -> `Batch size`."""
+    """`batch_size` -> `Batch size`, `timeout_s` -> `Timeout, s`."""
     known = {"lr": "Learning rate", "seed_everything": "First seed"}
+    stem, _, unit = name.rpartition("_")
+    if stem and unit in UNITS:
+        return f"{words(stem)}, {UNITS[unit]}"
     return known.get(name) or name.replace("_", " ").strip().capitalize()
 
 

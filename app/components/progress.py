@@ -6,14 +6,10 @@ from app.services.runs import RunView
 from app.services.words import duration, figure
 
 
-def draw(view: RunView) -> None:
-    """The bar of a run that has not ended; of a waiting one, the reason. Nothing for an ended one."""
-    if view.ended:
-        return
-    if view.state == "waiting":
-        st.progress(0.0, text=view.reason or "Waits for the supervisor to start it.")
-        return
-    st.progress(fraction(view), text=words(view))
+def draw(view: RunView, prefix: str = "") -> None:
+    """The bar of a run that has not ended, with `prefix` before its words. Nothing for an ended one."""
+    if not view.ended:
+        st.progress(fraction(view), text=prefix + words(view))
 
 
 def fraction(view: RunView) -> float:
@@ -23,8 +19,10 @@ def fraction(view: RunView) -> float:
 
 
 def words(view: RunView) -> str:
-    """`training, 42 %, 12 s left · epoch 3 · 1,240 updates · 65 updates/s`."""
+    """`training, 42 %, 12 s left · epoch 3 · 1,240 updates · 65 updates/s`; of a waiting run, why it waits."""
     progress = view.progress
+    if view.state == "waiting":
+        return view.reason or "waits for the supervisor to start it"
     if view.state == "stopping":
         return "stopping: it ends after the next update, or is ended in a few seconds"
     if progress is None:

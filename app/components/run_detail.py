@@ -26,7 +26,7 @@ def head(view: RunView) -> None:
         view.strategy,
         f"batch {tags[names.TAG_BATCH_PER_WORKER]} per worker" if tags.get(names.TAG_BATCH_PER_WORKER) else "",
         f"lr {tags[names.TAG_LR_ASKED]}" if tags.get(names.TAG_LR_ASKED) else "",
-        f"started {ago(record.started)}" if view.state != "waiting" else "",
+        f"started {ago(view.began)}" if view.began else "",
         f"took {duration(view.seconds)}" if view.ended else "",
     ]
     html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')

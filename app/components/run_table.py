@@ -22,6 +22,9 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 }
 
 
+OPTIONAL = ("progress", "remark", "staleness")  # columns that are left out where no row has anything in them
+
+
 @dataclass(frozen=True)
 class Choice:
     """`ticked` run ids in the table's order; `opened` the run whose name was clicked."""
@@ -42,12 +45,18 @@ def draw(views: Sequence[RunView], key: str) -> Choice:
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
         column_config=_columns(),
+        column_order=[name for name in table if name not in OPTIONAL or any(_told(value) for value in table[name])],
         alt="runs, newest first",
     )
     ticked = [views[i].id for i in event.selection.rows if i < len(views)]
     cells = event.selection.cells
     opened = views[cells[0][0]].id if cells and cells[0][0] < len(views) else None
     return Choice(ticked, opened)
+
+
+def _told(value: Any) -> bool:
+    """Whether a cell says anything; pandas makes NaN of None among numbers."""
+    return bool(pd.notna(value)) and value != ""
 
 
 def _row(view: RunView) -> dict[str, Any]:
@@ -64,7 +73,7 @@ def _row(view: RunView) -> dict[str, Any]:
         "rate": metrics.get(names.UPDATES_PER_SECOND),
         "progress": None if view.ended else progress.fraction(view),
         "seconds": view.seconds,
-        "when": ago(view.record.started) if view.state != "waiting" else "",
+        "when": ago(view.began) if view.began else "",
         "remark": view.reason or (f"{view.failure}: {view.cause}" if view.state == "failed" else ""),
     }
 

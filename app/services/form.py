@@ -22,6 +22,7 @@ BUDGET_KEYS: dict[BudgetKind, str] = {"epochs": "max_epochs", "updates": "max_st
 SHOWN_THOUGH_DEFAULT = ("data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule")
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
+SHOWN_STRATEGY_ARGS = ("rule",)
 
 
 @dataclass(frozen=True)

@@ -40,18 +40,28 @@ class RunView:
 
     @property
     def strategy(self) -> str:
-        """`single`, `ddp × 2`, `AsyncPS async × 4`."""
+        """`one process`, `DDP × 2`, `AsyncPS async × 4`."""
         tags = self.record.tags
-        words = [tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE, "")]
+        strategy = tags.get(names.TAG_STRATEGY, "")
+        words = [{"single": "one process", "ddp": "DDP"}.get(strategy, strategy), tags.get(names.TAG_RULE, "")]
         workers = tags.get(names.TAG_WORKERS, "1")
         return " ".join(word for word in words if word) + (f" × {workers}" if workers != "1" else "")
 
     @property
-    def seconds(self) -> float | None:
-        """Wall time since the start, so far or in all; None while it waits."""
+    def began(self) -> float | None:
+        """Unix time at which its process started; None while it waits. MLflow's own time is that of the submission."""
         if self.state == "waiting":
             return None
-        return max(0.0, (self.record.ended or time.time()) - self.record.started)
+        started = self.job.started() if self.job else None
+        return started.started if started else self.record.started
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall time since then, so far or in all."""
+        if self.began is None:
+            return None
+        ended = self.result.ended if self.result else self.record.ended
+        return max(0.0, (ended or time.time()) - self.began)
 
     @property
     def cause(self) -> str:

@@ -29,8 +29,8 @@ title: First steps
 
 Press **New experiment**.
 """
-BASE_URL_FIXTURE = "ignore:.*base_url.*:pytest.PytestRemovedIn10Warning"  # of pytest-base-url 2.1 under pytest 9
-UNCLOSED = "ignore:unclosed:ResourceWarning"  # Playwright's own pipes at the end of a session
+BASE_URL_FIXTURE = "ignore:Session-scoped fixtures defined as instance methods:pytest.PytestRemovedIn10Warning"
+"""Of pytest-base-url's own fixture under pytest 9."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(180))
+            item.add_marker(pytest.mark.filterwarnings(BASE_URL_FIXTURE))
 
 
 @dataclass
@@ -48,6 +49,10 @@ class Served:
     process: subprocess.Popen[str]
     workspace: Workspace
     addresses: Addresses
+
+    def now(self) -> Addresses:
+        """The addresses as they stand; the processes change when a server is started again."""
+        return Addresses.read(self.workspace) or self.addresses
 
     def end(self) -> str:
         """Ask it to end; returns what it printed."""

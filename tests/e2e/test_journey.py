@@ -1,0 +1,137 @@
+"""What a stranger does, in a real browser, against the real thing; in order, each step on what the last one left."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from app.serving.ports import answers
+from tests.e2e.conftest import Served
+from training.jobs.queue import all_jobs
+from training.notebook import store
+
+START_MS = 40_000  # for a run to start on two busy cores, its process included
+RUN_MS = 60_000
+runs: dict[str, str] = {}
+"""Run ids by strategy, from one step to the next."""
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_role("combobox", name=label, exact=True).click()
+    page.get_by_role("option", name=option).first.click()
+
+
+def fill(page: Page, label: str, value: str) -> None:
+    box = page.get_by_role("spinbutton", name=label, exact=True)
+    box.fill(value)
+    box.press("Enter")
+
+
+def compose_and_run(page: Page, served: Served, strategy: str, yaml: str) -> str:
+    """From the notebook to a submitted run; returns its id."""
+    page.goto(served.addresses.app)
+    page.get_by_role("button", name="New experiment").click(timeout=20_000)
+    expect(page.get_by_role("heading", name="New experiment")).to_be_visible(timeout=20_000)
+    choose(page, "Model", "PixelCNN")
+    choose(page, "Strategy", strategy)
+    fill(page, "Epochs", "3")
+    code = page.locator(".st-key-beside [data-testid=stCode]").first
+    expect(code).to_contain_text(yaml, timeout=10_000)
+    expect(code).to_contain_text("devices: 2")
+    expect(code).to_contain_text("max_epochs: 3")
+    expect(page.locator(".st-key-beside .sb-facts")).to_contain_text("global batch")
+    page.locator(".st-key-compose-run button").first.click()
+    page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}"), timeout=20_000)
+    return page.url.rsplit("=", 1)[1]
+
+
+def wait_until_finished(page: Page) -> None:
+    expect(page.locator(".sb-chip").first).to_have_text("finished", timeout=RUN_MS)
+
+
+def test_a_blank_form_becomes_a_run_with_progress_and_curves(page: Page, served: Served) -> None:
+    runs["async"] = compose_and_run(page, served, "Asynchronous", "AsyncPS")
+    expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
+    expect(page.locator("[data-testid=stProgress]")).to_contain_text(
+        re.compile(r"training|validating"), timeout=START_MS
+    )
+    expect(page.locator(".js-plotly-plot .scatterlayer .trace").first).to_be_attached(timeout=RUN_MS)
+    wait_until_finished(page)
+    expect(page.get_by_text("Where the time went").first).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("Samples drawn by the model").first).to_be_visible()
+    expect(page.locator(".sb-facts").first).to_contain_text("mean staleness")
+
+
+def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> None:
+    address = f"{served.addresses.app}/runs?run={runs['async']}"
+    page.goto(address)
+    wait_until_finished(page)
+    figures = page.locator(".sb-facts").inner_text()
+    page.reload()
+    expect(page.locator(".sb-facts")).to_have_text(re.compile(re.escape(figures.split("\n")[0])), timeout=20_000)
+    assert page.locator(".sb-facts").inner_text() == figures
+    page.goto(served.addresses.app)
+    card = page.locator(".st-key-cell-experiment-pixelcnn-asyncps-x2")
+    expect(card.locator(".sb-chip").first).to_have_text("finished", timeout=20_000)
+    saved = store.read(served.workspace.root / "first-steps.md").notebook.experiment("pixelcnn-asyncps-x2")
+    assert saved is not None
+    assert saved.config["trainer"]["max_epochs"] == 3
+
+
+def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, served: Served) -> None:
+    runs["ddp"] = compose_and_run(page, served, "DDP", "strategy: ddp")
+    expect(page.locator("[data-testid=stProgress]")).to_contain_text(
+        re.compile(r"training|validating"), timeout=START_MS
+    )
+    job = next(one for one in all_jobs(served.workspace) if one.id == runs["ddp"])
+    before = job.started()
+    server = served.now().children[0]
+    os.kill(server.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    port = int(served.addresses.app.rsplit(":", 1)[1])
+    while served.now().children[0] == server or not answers(port, "/_stcore/health"):
+        assert time.monotonic() < deadline, "the page server did not come back"
+        time.sleep(0.2)
+    assert job.started() == before
+    page.goto(f"{served.addresses.app}/runs?run={runs['ddp']}")
+    wait_until_finished(page)
+    result = job.result()
+    assert result is not None
+    assert result.status == "finished"
+
+
+def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> None:
+    page.goto(f"{served.addresses.app}/compare?runs={runs['async']},{runs['ddp']}")
+    expect(page.locator(".js-plotly-plot .scatterlayer .trace")).to_have_count(2, timeout=20_000)
+    page.get_by_text("seconds", exact=True).first.click()
+    expect(page.locator(".js-plotly-plot .xtitle")).to_have_text("seconds", timeout=10_000)
+    table = page.locator("table.sb").first
+    expect(table).to_contain_text("pixelcnn-asyncps-x2 seed 1")
+    expect(table).to_contain_text("pixelcnn-ddp-x2 seed 1")
+    differing = page.locator("table.sb").nth(1)
+    expect(differing).to_contain_text("trainer.strategy")
+    expect(differing).not_to_contain_text("max_epochs")
+    href = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
+    assert href is not None
+    page.goto(href)
+    for name in ("pixelcnn-asyncps-x2 seed 1", "pixelcnn-ddp-x2 seed 1"):
+        expect(page.get_by_text(name).first).to_be_visible(timeout=30_000)
+
+
+def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
+    page.goto(f"{served.addresses.app}/runs")
+    expect(page.locator("[data-testid=stDataFrame] canvas").first).to_be_visible(timeout=20_000)
+    page.get_by_placeholder("Part of a name").fill("zebra")
+    page.get_by_placeholder("Part of a name").press("Enter")
+    expect(page.get_by_text("No run fits")).to_be_visible(timeout=10_000)
+
+
+@pytest.mark.parametrize("path", ["/", "/compose?notebook=first-steps", "/runs", "/compare"])
+def test_no_leftover_of_the_frameworks_own_face(page: Page, served: Served, path: str) -> None:
+    page.goto(served.addresses.app + path)
+    expect(page.locator(".stMainBlockContainer")).to_be_visible(timeout=20_000)
+    expect(page.locator("[data-testid=stMainMenu]")).to_have_count(0)
+    expect(page.get_by_text("Deploy")).to_have_count(0)
