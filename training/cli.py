@@ -11,11 +11,11 @@ from typing import Any, Final
 import torch
 from jsonargparse import ArgumentError
 from jsonargparse.typing import PositiveInt
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, SimpleProfiler
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from typing_extensions import override
 
@@ -35,6 +35,7 @@ from training.spec.description import GROUPS, Description
 from training.spec.errors import ConfigError
 from training.spec.translate import translated
 from training.spec.validate import validate
+from training.tee import TALKERS
 from training.tracking.logger import RunLogger
 from training.workspace import Workspace
 
@@ -235,12 +236,10 @@ def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description)
 
 
 def quieten() -> None:
-    """Leave out what Lightning says for its own sake, and what no user can mend; the rest goes to standard error."""
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
+    """Leave out what Lightning says for its own sake, and what no user can mend."""
+    for name in TALKERS:
         for handler in logging.getLogger(name).handlers:
             handler.addFilter(_worth_saying)
-            if isinstance(handler, logging.StreamHandler):
-                handler.setStream(sys.stderr)
     for message in QUIET:
         warnings.filterwarnings("ignore", message)
 

@@ -1,13 +1,17 @@
 """What a run in the foreground prints, copied into its log."""
 
 import io
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from typing_extensions import override
+
+TALKERS: Final = ("lightning.pytorch", "lightning.fabric", "lightning")
+"""Loggers whose handlers hold on to the standard error of the time of their import."""
 
 
 class Tee(io.TextIOBase):
@@ -18,14 +22,13 @@ class Tee(io.TextIOBase):
 
     @override
     def write(self, text: str) -> int:
-        if "\r" not in text and not self.log.closed:
+        if "\r" not in text:
             self.log.write(text)
         return self.stream.write(text)
 
     @override
     def flush(self) -> None:
-        if not self.log.closed:
-            self.log.flush()
+        self.log.flush()
         self.stream.flush()
 
     @override
@@ -44,9 +47,15 @@ class Tee(io.TextIOBase):
 def copied_to(path: Path) -> Iterator[None]:
     """Standard output and error of this process and its forks go to where they went, and to the end of `path`."""
     out, err = sys.stdout, sys.stderr
+    handlers = [one for name in TALKERS for one in logging.getLogger(name).handlers]
+    streams = [(one, one.stream) for one in handlers if isinstance(one, logging.StreamHandler)]
     with path.open("a", encoding="utf-8", buffering=1) as log:
         sys.stdout, sys.stderr = Tee(out, log), Tee(err, log)
+        for handler, _ in streams:
+            handler.stream = sys.stderr
         try:
             yield
         finally:
             sys.stdout, sys.stderr = out, err
+            for handler, stream in streams:
+                handler.stream = stream

@@ -125,7 +125,7 @@ class MetricWriter:
         return client
 
     def _pause(self) -> float:
-        return min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, (time.monotonic() - self._begun) / 20))
+        return min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, (time.monotonic() - self._begun) / 5))
 
 
 def client_after_fork(tracking_uri: str) -> "MlflowClient":

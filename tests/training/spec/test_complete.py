@@ -1,0 +1,73 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from training.cli import TrainingCLI
+from training.spec.complete import complete
+from training.spec.description import Description
+from training.spec.validate import validate
+
+CONFIGS: list[dict[str, Any]] = [
+    {"model": "PixelCNN", "data": "Digits"},
+    {"model": "MLPClassifier", "data": "MNIST", "trainer": {"strategy": "ddp", "devices": 2}, "threads": 2},
+    {
+        "model": {"class_path": "ConvClassifier", "init_args": {}},
+        "data": {"class_path": "Digits", "init_args": {"batch_size": 8}},
+        "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 3}}, "max_steps": 10},
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
+        "lr_scheduler": {"class_path": "CosineAnnealingLR", "init_args": {"T_max": 5}},
+    },
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_completing_twice_changes_nothing_and_the_result_is_valid(
+    config: dict[str, Any], description: Description
+) -> None:
+    done = complete(config, description)
+    assert complete(done, description) == done
+    assert validate(done, description) == []
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_lightning_parses_what_is_complete(config: dict[str, Any], description: Description) -> None:
+    done = complete(config, description)
+    parsed = TrainingCLI("fit", done, None, run=False).config["fit"].as_dict()
+    assert parsed["model"]["class_path"] == done["model"]["class_path"]
+    assert parsed["threads"] == done["threads"]
+    assert parsed["trainer"]["max_epochs"] == done["trainer"].get("max_epochs")
+
+
+def test_everything_that_is_left_open_is_written_out(description: Description) -> None:
+    done = complete({"model": "PixelCNN", "data": "Digits"}, description)
+    assert done["seed_everything"] == 1
+    assert done["threads"] == 1
+    assert done["trainer"]["strategy"] == "auto"
+    assert done["trainer"]["max_epochs"] == 10
+    model = description.find("models", "PixelCNN")
+    assert model is not None
+    assert done["model"]["class_path"] == "training.models.PixelCNN"
+    assert done["model"]["init_args"] == {one.name: one.default for one in model.fields if one.default is not None}
+    assert done["model"]["init_args"]["layers"] > 0
+    assert done["data"]["init_args"]["batch_size"] == 32
+    assert done["optimizer"]["class_path"] == "torch.optim.Adam"
+
+
+def test_what_is_said_stays(description: Description) -> None:
+    done = complete(CONFIGS[2], description)
+    assert done["trainer"]["max_steps"] == 10
+    assert "max_epochs" not in done["trainer"]
+    assert done["optimizer"]["init_args"]["lr"] == 0.1
+    assert done["trainer"]["strategy"]["init_args"]["workers"] == 3
+
+
+def test_several_devices_without_a_strategy_are_ddp(description: Description) -> None:
+    assert complete({**CONFIGS[0], "trainer": {"devices": 2}}, description)["trainer"]["strategy"] == "ddp"
+
+
+def test_a_model_with_its_own_optimizer_keeps_it(description: Description) -> None:
+    models = [replace(one, own_optimizer=True) for one in description.models]
+    done = complete({**CONFIGS[2]}, replace(description, models=models))
+    assert "optimizer" not in done
+    assert "lr_scheduler" not in done

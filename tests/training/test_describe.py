@@ -1,0 +1,111 @@
+import json
+from typing import Literal
+
+import pytest
+import torch
+from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveFloat
+
+from training.describe import main
+from training.introspect import fields_of
+from training.spec.description import ClassInfo, Description, Field
+from training.spec.errors import ConfigError
+
+
+def by_name(description: Description, group: str, name: str) -> ClassInfo:
+    entries: list[ClassInfo] = getattr(description, group)
+    return {one.name: one for one in entries}[name]
+
+
+def field(info: ClassInfo, name: str) -> Field:
+    return {one.name: one for one in info.fields}[name]
+
+
+def test_all_parts_are_there(description: Description) -> None:
+    assert [one.name for one in description.models] == ["ConvClassifier", "MLPClassifier", "PixelCNN"]
+    assert [one.name for one in description.data] == ["CIFAR10", "Digits", "MNIST"]
+    assert [one.config_value or one.name for one in description.strategies] == ["auto", "ddp", "AsyncPS"]
+    assert {"SGD", "Adam", "AdamW"} <= {one.name for one in description.optimizers}
+    assert {"StepLR", "CosineAnnealingLR", "ReduceLROnPlateau"} <= {one.name for one in description.lr_schedulers}
+    assert description.problems == []
+
+
+def test_json_and_back_is_the_same(description: Description) -> None:
+    assert Description.from_json(description.to_json()) == description
+
+
+def test_a_model_with_bounds_and_help(description: Description) -> None:
+    info = by_name(description, "models", "PixelCNN")
+    layers = field(info, "layers")
+    assert (layers.type, layers.minimum, layers.exclusive_minimum, layers.advanced) == ("int", 0, True, False)
+    assert layers.help == "Number of gated layers, the first included."
+    assert info.summary.startswith("Gated PixelCNN")
+    assert info.own_optimizer is False
+    assert field(info, "images").advanced
+
+
+def test_the_strategy_shows_its_arguments_and_not_its_plumbing(description: Description) -> None:
+    info = by_name(description, "strategies", "AsyncPS")
+    assert {"rule", "workers"} <= {one.name for one in info.fields}
+    assert not {"accelerator", "parallel_devices", "cluster_environment"} & {one.name for one in info.fields}
+    assert field(info, "workers").nullable
+    assert "async" in field(info, "rule").choices
+
+
+def test_optimizers_show_what_matters_first(description: Description) -> None:
+    info = by_name(description, "optimizers", "Adam")
+    assert [one.name for one in info.fields if not one.advanced] == ["lr", "betas", "weight_decay"]
+    assert (field(info, "lr").type, field(info, "lr").minimum) == ("float", 0)
+    assert field(info, "foreach").advanced
+    assert "Default" not in field(info, "lr").help
+
+
+def test_every_key_of_the_trainer_is_known(description: Description) -> None:
+    import inspect
+
+    from lightning.pytorch import Trainer
+
+    keys = {one.name for one in description.trainer}
+    assert keys == set(inspect.signature(Trainer).parameters) - {"strategy"}
+
+
+class Odd:
+    """Odd.
+
+    Args:
+        mode: One of two. Default: ``a``.
+        share: A share (default: 0.5).
+    """
+
+    def __init__(
+        self,
+        must: PositiveFloat,
+        mode: Literal["a", "b"] = "a",
+        share: ClosedUnitInterval = 0.5,
+        some: list[int] | None = None,
+        count: NonNegativeInt | None = None,
+        flag: bool = True,
+        shape: tuple[int, int] = (1, 2),
+        anything: dict[str, int] | None = None,
+        lr: float | torch.Tensor = 0.1,
+    ) -> None: ...
+
+
+def test_types_become_fields() -> None:
+    found = {one.name: one for one in fields_of(Odd)}
+    assert {name: one.type for name, one in found.items()} == {
+        "must": "float", "mode": "enum", "share": "float", "some": "list", "count": "int", "flag": "bool",
+        "shape": "list", "anything": "json", "lr": "float",
+    }  # fmt: skip
+    assert found["must"].required
+    assert found["mode"].choices == ["a", "b"]
+    assert (found["share"].minimum, found["share"].maximum, found["share"].exclusive_maximum) == (0, 1, False)
+    assert (found["count"].minimum, found["count"].nullable) == (0, True)
+    assert found["shape"].default == [1, 2]
+    assert (found["mode"].help, found["share"].help) == ("One of two.", "A share.")
+
+
+def test_the_command_prints_one_class_and_names_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["torch.optim.Adam"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "Adam"
+    with pytest.raises(ConfigError, match=r"PixelCN: is no known class\. Did you mean `PixelCNN`"):
+        main(["PixelCN"])

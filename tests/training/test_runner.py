@@ -1,0 +1,221 @@
+"""Whole runs on few digits: what is recorded, and how every kind of end is told."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
+from training.failures import FailureClass
+from training.jobs.folder import JobFolder
+from training.runner import run_job
+from training.spec import yaml
+from training.tracking import names
+from training.workspace import Workspace
+
+STRATEGIES = pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC], ids=["single", "ddp", "async"])
+LONG = {"max_epochs": 100_000}
+
+
+@STRATEGIES
+def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Workspace) -> None:
+    job, code, record = run(workspace, config(strategy, max_epochs=3))
+    result = job.result()
+    assert result is not None
+    assert (code, result.status, record.status, record.outcome) == (0, "finished", "FINISHED", "finished")
+    updates = 24 if strategy == "ddp" else 48  # 128 / 8 = 16 batches an epoch, by one worker or divided by two
+    found = record.metrics
+    assert (found[names.UPDATES], found[names.SAMPLES]) == (updates, 3 * 128)
+    assert 0 < found[names.SECONDS] < 60
+    assert sum(found[share] for share in names.SHARES) == pytest.approx(1)
+    assert found[names.COMPUTE_SHARE] > 0
+    assert found[names.DATA_SHARE] > 0
+    assert found[names.UPDATES_PER_SECOND] > 0
+    assert found[names.SAMPLES_PER_SECOND] == pytest.approx(found[names.UPDATES_PER_SECOND] * 3 * 128 / updates)
+    assert found[names.PEAK_MEMORY_MB] > 100
+    weights = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
+    assert found[names.BYTES_PER_UPDATE] == (0 if strategy == "auto" else 2 * 4 * weights)
+    for metric in (names.VAL_LOSS, names.VAL_ACCURACY):
+        curve = reader(workspace).curve(job.id, metric)
+        assert len(curve.values) == 3
+        assert curve.values[-1] == found[names.final(metric)]
+        choose = min if names.lower_is_better(metric) else max
+        assert choose(curve.values) == found[names.best(metric)]
+        assert curve.updates == sorted(curve.updates)
+        assert curve.samples[-1] <= 3 * 128
+    losses = reader(workspace).curve(job.id, names.TRAIN_LOSS)
+    assert losses.values[-1] == found[names.final(names.TRAIN_LOSS)]
+    assert losses.updates[-1] == updates
+    assert losses.updates[0] <= 4
+
+
+def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Workspace) -> None:
+    job, _, record = run(workspace, config(ASYNC, max_epochs=3))
+    found = artifacts(workspace, job.id)
+    counts = json.loads(found[names.STALENESS_JSON].read_text())["counts"]
+    assert [sum(row) for row in counts] == [24, 24]
+    assert found[names.STALENESS_PICTURE].read_bytes().startswith(b"\x89PNG")
+    mean = sum(bin_ * n for row in counts for bin_, n in enumerate(row)) / 48
+    assert record.metrics[names.STALENESS_MEAN] == pytest.approx(mean)
+    assert (
+        record.metrics[names.STALENESS_MAX]
+        >= record.metrics[names.STALENESS_P95]
+        >= record.metrics[names.STALENESS_P50]
+    )
+    rates = [record.metrics[names.per_worker(names.UPDATES_PER_SECOND, i)] for i in range(2)]
+    assert sum(rates) == pytest.approx(record.metrics[names.UPDATES_PER_SECOND])
+
+
+def test_the_config_that_ran_and_the_log_are_artifacts(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, _, _ = run(workspace, config())
+    found = artifacts(workspace, job.id)
+    assert found[names.CONFIG_ARTIFACT].read_text() == job.config.read_text()
+    assert yaml.load(job.config.read_text())["optimizer"] == {
+        "class_path": "torch.optim.SGD",
+        "init_args": {"lr": 0.1, "momentum": 0, "weight_decay": 0, "nesterov": False},
+    }
+    printed = capsys.readouterr().out
+    assert "100%  epoch 1  16 updates" in printed
+    assert found[names.LOG_ARTIFACT].read_text() in job.log.read_text()
+    assert "100%  epoch 1  16 updates" in job.log.read_text()
+
+
+def losses(workspace: Workspace, job: JobFolder) -> tuple[float, float]:
+    metrics = reader(workspace).run(job.id).metrics
+    return metrics[names.final(names.TRAIN_LOSS)], metrics[names.final(names.VAL_LOSS)]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "ddp"])
+def test_the_same_seed_gives_the_same_loss_to_the_last_bit(
+    strategy: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the environment says of threads, and wherever the process may run."""
+    first, _, _ = run(workspace, config(strategy))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        second, _, _ = run(workspace, config(strategy))
+    finally:
+        os.sched_setaffinity(0, cores)
+    other, _, _ = run(workspace, config(strategy), seed=2)
+    assert losses(workspace, first) == losses(workspace, second)
+    assert losses(workspace, first) != losses(workspace, other)
+
+
+@STRATEGIES
+def test_the_stop_file_ends_a_run_with_everything_recorded(strategy: Any, workspace: Workspace) -> None:
+    job = submitted(workspace, config(strategy, min_epochs=50_000, **LONG))
+    code = run_while(job, job.stop_file.touch)
+    result = job.result()
+    assert result is not None
+    record = reader(workspace).run(job.id)
+    assert (code, result.status, record.status, record.outcome) == (0, "stopped", "KILLED", "stopped")
+    assert record.metrics[names.UPDATES] >= 50
+    assert names.final(names.VAL_LOSS) in record.metrics
+    assert (job.path / "checkpoints" / "last.ckpt").stat().st_size > 1000
+
+
+@STRATEGIES
+def test_sigterm_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> None:
+    job = submitted(workspace, config(strategy, **LONG))
+    code = run_while(job, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    result = job.result()
+    assert result is not None
+    assert (code, result.status, reader(workspace).run(job.id).status) == (0, "stopped", "KILLED")
+
+
+def run_while(job: JobFolder, act: Callable[[], None]) -> int:
+    """Run the job; call `act` from another thread after 50 updates. Fails when that does not happen within 60 s."""
+    acted: list[bool] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not acted and not ended.wait(0.02):
+            at = job.progress()
+            if at is not None and at.updates > 50:
+                acted.append(True)
+                act()
+        if not acted:
+            job.stop_file.touch()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        code = run_job(job.path)
+    finally:
+        ended.set()
+        watcher.join()
+    assert acted, job.tail()
+    return code
+
+
+@STRATEGIES
+def test_a_loss_that_is_no_number_ends_the_run_as_diverged(strategy: Any, workspace: Workspace) -> None:
+    job, code, record = run(workspace, config(strategy, lr=1e30, max_epochs=20))
+    result = job.result()
+    assert result is not None
+    assert (code, result.status, result.failure) == (1, "failed", FailureClass.DIVERGED)
+    assert result.cause.startswith("Diverged: train/loss became ")
+    assert record.status == "FAILED"
+    assert record.tags[names.TAG_FAILURE] == "diverged"
+    assert record.tags[names.TAG_CAUSE] == result.cause
+    assert record.tags[names.TAG_ADVICE] == result.advice
+    assert record.metrics[names.UPDATES] >= 1
+    assert "Diverged" in artifacts(workspace, job.id)[names.LOG_ARTIFACT].read_text()
+
+
+def test_what_only_the_run_can_refuse_is_a_failure_of_configuration(workspace: Workspace) -> None:
+    given = config()
+    given["model"] = {"class_path": "PixelCNN"}
+    given["data"]["init_args"]["normalize"] = True
+    job, code, record = run(workspace, given)
+    result = job.result()
+    assert result is not None
+    assert (code, result.failure, record.status) == (2, FailureClass.CONFIGURATION, "FAILED")
+    assert "data.init_args.normalize" in result.cause
+
+
+def test_a_store_that_is_gone_does_not_hide_how_a_run_ended(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor finds the mark and tells MLflow later."""
+    job = submitted(workspace, config())
+
+    def refuse(*_: object) -> None:
+        raise OSError("no store")
+
+    monkeypatch.setattr("training.runner.client_after_fork", refuse)
+    assert run_job(job.path) == 0
+    result = job.result()
+    assert result is not None
+    assert result.status == "finished"
+    assert job.unrecorded.exists()
+
+
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
+def test_a_run_goes_on_from_its_checkpoint(strategy: Any, workspace: Workspace) -> None:
+    first, _, _ = run(workspace, config(strategy, max_epochs=1))
+    given = {**config(strategy, max_epochs=3), "ckpt_path": str(first.path / "checkpoints" / "last.ckpt")}
+    job, code, record = run(workspace, given)
+    assert code == 0, job.tail()
+    assert (record.metrics[names.UPDATES], record.metrics[names.SAMPLES]) == (48, 384)
+    assert reader(workspace).curve(job.id, names.TRAIN_LOSS).updates[0] > 16
+
+
+def test_a_model_that_draws_leaves_a_picture(workspace: Workspace) -> None:
+    given = config()
+    given["data"]["init_args"]["limit"] = 16
+    given["model"] = {"class_path": "PixelCNN", "init_args": {"features": 4, "layers": 2}}
+    job, code, record = run(workspace, given)
+    assert code == 0, job.tail()
+    assert artifacts(workspace, job.id)[names.SAMPLES_PICTURE].read_bytes().startswith(b"\x89PNG")
+    assert names.best(names.VAL_BITS_PER_DIM) in record.metrics
