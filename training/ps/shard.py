@@ -94,7 +94,7 @@ class Shard:
         self._head[VERSION] += 1
 
     def release(self) -> None:
-        """Let go of the last gradients, so that the worker's next ones find their memory free and warm; needs no lock."""
+        """Let go of the last gradients, so that the next ones find their memory free and warm; needs no lock."""
         for parameter in self.parameters:
             parameter.grad = None
 
