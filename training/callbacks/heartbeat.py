@@ -103,7 +103,7 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
     if trainer.max_epochs is not None and trainer.max_epochs > 0 and 0 < batches < float("inf"):
         loop = trainer.fit_loop
         epochs = loop.epoch_progress.current.completed
-        within = loop.epoch_loop.batch_progress.current.completed / batches if epochs == trainer.current_epoch else 0.0
+        within = (loop.epoch_loop.batch_idx + 1) / batches if epochs == trainer.current_epoch else 0.0
         parts.append((epochs + min(1.0, within)) / trainer.max_epochs)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         if isinstance(callback, Timer) and (remaining := callback.time_remaining()) is not None:

@@ -1,0 +1,59 @@
+import math
+
+import pytest
+import torch
+
+from training.callbacks.figures import Window, memory_mb, shares, staleness
+from training.callbacks.summary import Summary
+from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+from training.tracking import names
+
+
+def test_rates_are_of_the_window_not_of_the_whole_run() -> None:
+    window = Window()
+    window.begin(0.0, Counts(0, 0), {})
+    assert window.rates(2.0, Counts(10, 100), {})[names.UPDATES_PER_SECOND] == 5
+    found = window.rates(3.0, Counts(30, 500), {0: Counts(20, 300), 1: Counts(10, 200)})
+    assert (found[names.UPDATES_PER_SECOND], found[names.SAMPLES_PER_SECOND]) == (20, 400)
+    assert found["worker_1/perf/updates_per_second"] == 10
+    later = window.rates(4.0, Counts(40, 600), {0: Counts(28, 390), 1: Counts(12, 210)})
+    assert (later["worker_0/perf/updates_per_second"], later["worker_1/perf/samples_per_second"]) == (8, 10)
+    assert window.rates(4.0, Counts(50, 600), {}) == {}
+
+
+def test_shares_are_over_all_workers_and_add_up_to_one() -> None:
+    times = [WorkerTimes(3.0, 1.0, 1.0, 0.0, 5, 5), WorkerTimes(4.0, 0.0, 0.0, 1.0, 5, 5)]
+    assert shares(times) == {
+        names.COMPUTE_SHARE: 0.7, names.WAIT_SHARE: 0.1, names.COMMUNICATE_SHARE: 0.1, names.DATA_SHARE: 0.1,
+    }  # fmt: skip
+    assert shares([]) == {}
+
+
+def test_staleness_of_a_known_histogram() -> None:
+    counts = torch.zeros(2, 64, dtype=torch.int64)
+    counts[0, 0], counts[1, 1], counts[1, 10] = 50, 48, 2
+    found = staleness(StalenessHistogram(counts))
+    assert found[names.STALENESS_MEAN] == pytest.approx(0.68)
+    assert (found[names.STALENESS_P50], found[names.STALENESS_P95], found[names.STALENESS_MAX]) == (0, 1, 10)
+    assert staleness(None) == {}
+
+
+def test_memory_is_that_of_this_process() -> None:
+    assert 50 < memory_mb(torch.device("cpu")) < 20_000
+
+
+def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:
+    summary = Summary()
+    for loss, accuracy in ((2.0, 0.5), (1.0, 0.9), (math.nan, 0.8)):
+        metrics = {
+            "val/loss": torch.tensor(loss),
+            "val/accuracy": torch.tensor(accuracy),
+            "train/loss": torch.tensor(0.0),
+        }
+        summary.validated(metrics)
+    points = summary.points()
+    assert points["best/val/loss"] == 1.0
+    assert points["best/val/accuracy"] == pytest.approx(0.9)
+    assert points["final/val/accuracy"] == pytest.approx(0.8)
+    assert math.isnan(points["final/val/loss"])
+    assert "best/train/loss" not in points

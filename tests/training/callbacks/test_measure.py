@@ -1,0 +1,91 @@
+import time
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.profilers import SimpleProfiler
+
+from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
+from training.callbacks.clock import DataClock
+from training.callbacks.measure import Measure, batch_size, loss_of
+from training.tracking import names
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (torch.zeros(5, 2), 5),
+        ((torch.zeros(4, 2), torch.zeros(3)), 4),
+        ({"x": [torch.zeros(7)]}, 7),
+        (["text", torch.zeros(2, 2)], 2),
+        (torch.tensor(1.0), 1),
+        ("text", 1),
+        ([], 1),
+    ],
+)
+def test_the_size_of_a_batch(batch: Any, size: int) -> None:
+    assert batch_size(batch) == size
+
+
+def test_the_loss_among_what_a_step_returns() -> None:
+    loss = torch.tensor(2.0)
+    assert loss_of({"loss": loss}) is loss
+    assert loss_of(loss) is loss
+    assert loss_of({"x": 1}) is None
+    assert loss_of(None) is None
+    assert loss_of(torch.zeros(2)) is None
+
+
+def test_the_loss_is_recorded_against_updates_however_many_batches_make_one() -> None:
+    kept, clock = Kept(), DataClock()
+    measure = Measure(clock)
+    trainer(measure, logger=kept, profiler=clock, accumulate_grad_batches=2).fit(OneWeight(), loader(), loader(1))
+    steps = [step for step, points in kept.points if names.TRAIN_LOSS in points]
+    losses = [points[names.TRAIN_LOSS] for _, points in kept.points if names.TRAIN_LOSS in points]
+    assert (steps[0], steps[-1]) == (0, 4)  # the first batch is half an update
+    assert losses[0] == pytest.approx(10.0)
+    assert losses[-1] == pytest.approx(9.7)
+    last = kept.points[-1][1]
+    assert last["best/val/loss"] == pytest.approx(9.6)
+    assert last["final/train/loss"] == pytest.approx(9.7)
+    assert measure.counts() == (4, 24)
+
+
+def test_time_goes_where_it_was_spent() -> None:
+    """Half of each step sleeps in the data, half in the model."""
+
+    class Slow(OneWeight):
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            time.sleep(0.02)
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+            time.sleep(0.2)
+            super().validation_step(batch, batch_idx)
+
+    class SlowData(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            time.sleep(0.02)
+            return torch.zeros(1)
+
+    kept, clock = Kept(), DataClock()
+    data = torch.utils.data.DataLoader(SlowData(), batch_size=1)
+    trainer(Measure(clock), logger=kept, profiler=clock, max_epochs=1).fit(Slow(), data, loader(1))
+    last = kept.points[-1][1]
+    assert last[names.DATA_SHARE] == pytest.approx(0.5, abs=0.2)
+    assert last[names.COMPUTE_SHARE] == pytest.approx(0.5, abs=0.2)
+    assert last[names.DATA_SHARE] + last[names.COMPUTE_SHARE] == pytest.approx(1)
+    assert last[names.UPDATES_PER_SECOND] < 1 / 0.04
+
+
+def test_the_users_profiler_still_hears_everything() -> None:
+    theirs = SimpleProfiler()
+    clock = DataClock(theirs)
+    trainer(Measure(clock), profiler=clock, max_epochs=1).fit(OneWeight(), loader())
+    assert len(theirs.recorded_durations["[_TrainingEpochLoop].train_dataloader_next"]) >= 4
+    assert len(theirs.recorded_durations["run_training_batch"]) == 4
+    assert clock.seconds > 0
+    assert "run_training_batch" in clock.summary()

@@ -1,0 +1,139 @@
+"""The commands as a person types them."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.runs import ASYNC, config, reader
+from training.__main__ import COMMANDS, main
+from training.jobs.devices import inventory
+from training.jobs.queue import all_jobs
+from training.spec import yaml
+from training.tracking import names
+from training.workspace import Workspace
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.dump(config()), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model.hiden 3", "model.init_args.hiden: is not an argument. Did you mean `hidden`?"),
+        ("--trainer.max_epoch 3", "trainer.max_epoch: is not an argument. Did you mean `max_epochs`?"),
+        ("--trainer.strategy dpp", "trainer.strategy: names 'dpp', which is no known strategy. Did you mean `ddp`?"),
+        ("--data Digit", "data: names 'Digit', which is no known data set. Did you mean `Digits`?"),
+        ("-c missing.yaml", "missing.yaml: cannot be read (No such file or directory). Check the path."),
+        ("--trainer.callbacks Nope", "trainer.callbacks: "),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2_before_anything_starts(
+    words: str, line: str, file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "-c", str(file), *words.split()]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith(f"scalebook: error: {line}")
+    assert len([one for one in said.splitlines() if one.startswith("scalebook:")]) == 1
+    assert all_jobs(workspace) == []
+    assert reader(workspace).runs() == []
+
+
+@pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "-c", str(file), "--trainer.accelerator", "gpu"]) == 2
+    assert "trainer.accelerator: asks for a GPU and this machine has none" in capsys.readouterr().err
+    assert reader(workspace).runs() == []
+
+
+def test_overrides_and_several_files_end_in_the_recorded_config(
+    file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = file.with_name("more.yaml")
+    more.write_text("trainer: {max_epochs: 2}\nseed_everything: 4\n", encoding="utf-8")
+    assert main(["fit", "-c", str(file), "-c", str(more), "--data.batch_size=32", "--optimizer.lr", "0.5"]) == 0
+    (job,) = all_jobs(workspace)
+    ran = yaml.load(job.config.read_text())
+    assert (ran["seed_everything"], ran["trainer"]["max_epochs"], ran["data"]["init_args"]["batch_size"]) == (4, 2, 32)
+    record = reader(workspace).run(job.id)
+    assert record.metrics[names.UPDATES] == 8
+    assert (record.tags[names.TAG_SEED], record.tags[names.TAG_LR_ASKED]) == ("4", "0.5")
+    assert (record.notebook, record.status) == (None, "FINISHED")
+    assert "scalebook: finished" in capsys.readouterr().out
+
+    assert main(["fit", "-c", str(job.config)]) == 0  # the config that ran runs again, to the same loss
+    again = reader(workspace).run(all_jobs(workspace)[0].id)
+    assert again.metrics[names.final(names.TRAIN_LOSS)] == record.metrics[names.final(names.TRAIN_LOSS)]
+
+    assert main(["validate", "--run", job.id[:8]]) == 0
+    shown = capsys.readouterr().out
+    assert f"{record.metrics[names.final(names.VAL_LOSS)]:.12f}"[:10] in shown
+
+
+def test_print_config_shows_all_and_runs_nothing(
+    file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "-c", str(file), "--print_config"]) == 0
+    shown = yaml.load(capsys.readouterr().out)
+    assert shown["model"] == {
+        "class_path": "training.models.MLPClassifier",
+        "init_args": {
+            "hidden": 16,
+            **{key: shown["model"]["init_args"][key] for key in ("layers", "activation", "dropout")},
+        },
+    }
+    assert (shown["seed_everything"], shown["threads"]) == (1, 1)
+    assert all_jobs(workspace) == []
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+def test_evaluating_needs_a_checkpoint(
+    command: str, file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "-c", str(file)]) == 2
+    assert capsys.readouterr().err.startswith("scalebook: error: ckpt_path: is missing. Name a run with --run ID")
+
+
+def test_a_setting_without_effect_warns(file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    given: dict[str, Any] = config(ASYNC)
+    given["trainer"]["devices"] = 1
+    file.write_text(yaml.dump(given), encoding="utf-8")
+    assert main(["fit", "-c", str(file), "--print_config"]) == 0
+    assert capsys.readouterr().err.startswith("scalebook: warning: trainer.devices: has no effect")
+
+
+def test_help_and_unknown_commands(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in COMMANDS)
+    assert main([]) == 2
+    assert main(["fit", "--help"]) == 0
+    assert "MLPClassifier" in capsys.readouterr().out
+    assert main(["fitt"]) == 2
+    assert capsys.readouterr().err == "scalebook: error: fitt: is no command. Did you mean `fit`?\n"
+
+
+def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None:
+    """What `scalebook` runs, in a shell without a terminal."""
+    command = [sys.executable, "-m", "training", "fit", "-c", str(file)]
+    wrong = subprocess.run([*command, "--threads", "0"], capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("scalebook: error: threads: is 0, which is out of bounds. Give a whole number")
+    assert len(wrong.stderr.splitlines()) == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "training", "fit", "-c", str(file), "--trainer.strategy=ddp", "--trainer.devices=2"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\r" not in done.stdout  # no progress bar
+    (job,) = all_jobs(workspace)
+    assert reader(workspace).run(job.id).metrics[names.UPDATES] == 8

@@ -1,0 +1,55 @@
+import pickle
+
+import pytest
+import torch
+
+from training.failures import ADVICE, Diverged, FailureClass, TimedOut, WorkerLost, classify
+from training.spec.errors import ConfigError
+
+
+def chained(outer: BaseException, inner: BaseException) -> BaseException:
+    try:
+        raise outer from inner
+    except BaseException as error:  # noqa: BLE001 - made just above
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "failure_class", "cause"),
+    [
+        (Diverged("train/loss", float("nan"), 7), "diverged", "Diverged: train/loss became nan after 7 updates"),
+        (WorkerLost(1, "killed by SIGKILL"), "worker lost", "WorkerLost: worker 1 died: killed by SIGKILL"),
+        (MemoryError(), "out of memory", "MemoryError: no message"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried"),
+            "out of memory",
+            "OutOfMemoryError: CUDA out of memory. Tried",
+        ),
+        (
+            RuntimeError("[enforce fail] can't allocate memory: 1"),
+            "out of memory",
+            "RuntimeError: [enforce fail] can't allocate memory: 1",
+        ),
+        (TimedOut("x waited"), "timed out", "TimedOut: x waited"),
+        (ConfigError("k", "is wrong", "Mend it."), "configuration", "ConfigError: k: is wrong. Mend it."),
+        (RuntimeError("a\nb"), "unknown", "RuntimeError: a"),
+        (
+            chained(RuntimeError("step failed"), Diverged("l", float("inf"), 1)),
+            "diverged",
+            "Diverged: l became inf after 1 updates",
+        ),
+    ],
+)
+def test_each_failure_has_its_class_cause_and_advice(error: BaseException, failure_class: str, cause: str) -> None:
+    found = classify(error)
+    assert (found.failure_class, found.cause) == (failure_class, cause)
+    assert found.advice == ADVICE[FailureClass(failure_class)]
+    assert found.worker == (1 if isinstance(error, WorkerLost) else None)
+
+
+@pytest.mark.parametrize(
+    "error", [Diverged("l", 1.0, 2), WorkerLost(3, "gone"), ConfigError("k", "m", "r"), TimedOut("t")]
+)
+def test_they_travel_between_processes(error: BaseException) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    assert (type(again), str(again), classify(again)) == (type(error), str(error), classify(error))

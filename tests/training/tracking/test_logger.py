@@ -1,0 +1,64 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from training.tracking.logger import Axes, RunLogger
+from training.tracking.starting import experiment_id, open_store
+from training.workspace import Workspace
+
+
+@pytest.fixture
+def logger(workspace: Workspace, tmp_path: Path) -> RunLogger:
+    client = open_store(workspace)
+    run_id = client.create_run(experiment_id(client, workspace, "test")).info.run_id
+    return RunLogger(workspace.tracking_uri(), run_id, tmp_path)
+
+
+def history(logger: RunLogger, metric: str) -> list[tuple[int, float]]:
+    points = logger.experiment.get_metric_history(logger.run_id, metric)
+    return sorted((point.step, point.value) for point in points)
+
+
+def test_each_new_step_gets_its_axes_once(logger: RunLogger) -> None:
+    at = Axes(10, 80, 0.5)
+    logger.axes = lambda: at
+    logger.log_metrics({"loss": 1.0}, step=3)
+    logger.log_metrics({"val": 2.0}, step=3)
+    at = Axes(20, 160, 1.0)
+    logger.log_metrics({"loss": 0.5}, step=4)
+    logger.finalize("success")
+    assert history(logger, "loss") == [(10, 1.0), (20, 0.5)]
+    assert history(logger, "val") == [(10, 2.0)]
+    assert history(logger, "samples") == [(10, 80.0), (20, 160.0)]
+    assert history(logger, "seconds") == [(10, 0.5), (20, 1.0)]
+    assert history(logger, "updates") == [(10, 10.0), (20, 20.0)]
+
+
+def test_without_axes_the_step_is_lightnings(logger: RunLogger) -> None:
+    logger.log_metrics({"loss": 1.0}, step=3)
+    logger.finalize("success")
+    assert history(logger, "loss") == [(3, 1.0)]
+
+
+def test_it_writes_from_a_fork_of_a_process_that_has_used_the_store(logger: RunLogger) -> None:
+    """The parent's connection is not touched: it works afterwards."""
+    assert history(logger, "loss") == []
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            logger.log_metrics({"loss": 4.0}, step=1)
+            logger.finalize("success")
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert history(logger, "loss") == [(1, 4.0)]
+
+
+def test_an_artifact_is_uploaded(logger: RunLogger, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("hello", encoding="utf-8")
+    logger.log_artifact(tmp_path / "note.txt")
+    assert [one.path for one in logger.experiment.list_artifacts(logger.run_id)] == ["note.txt"]

@@ -1,0 +1,124 @@
+"""The writer against a store that works, that is slow, and that fails for a while."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from training.failures import TimedOut
+from training.tracking import writer
+from training.tracking.starting import experiment_id, open_store
+from training.tracking.writer import MetricWriter
+from training.workspace import Workspace
+
+
+class Store:
+    """In place of an MLflow client: keeps what it is given, slowly or not at all when told so."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[str, float, int]] = []
+        self.batches: list[int] = []
+        self.status = ""
+        self.failures = 0
+        self.delay_s = 0.0
+
+    def update_run(self, run_id: str, status: str) -> None:
+        self.status = status
+
+    def log_batch(self, run_id: str, metrics: list[Any], synchronous: bool) -> None:
+        time.sleep(self.delay_s)
+        if self.failures > 0:
+            self.failures -= 1
+            raise ConnectionError("store is away")
+        self.batches.append(len(metrics))
+        self.points += [(one.key, one.value, one.step) for one in metrics]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    made = Store()
+    monkeypatch.setattr(writer, "client_after_fork", lambda _: made)
+    monkeypatch.setattr(writer, "RETRY_S", 0.05)
+    yield made
+    assert [thread.name for thread in threading.enumerate() if thread.name == "mlflow-writer"] == []
+
+
+def test_every_point_arrives_in_order_and_in_few_batches(store: Store) -> None:
+    made = MetricWriter("uri", "run")
+    for step in range(3000):
+        made.add({"loss": float(step), "other": 1.0}, step)
+    made.close()
+    assert [value for key, value, _ in store.points if key == "loss"] == list(range(3000))
+    assert len(store.points) == 6000
+    assert max(store.batches) <= 1000
+    assert len(store.batches) < 12
+    assert store.status == "RUNNING"
+
+
+def test_the_first_point_does_not_wait(store: Store) -> None:
+    made = MetricWriter("uri", "run")
+    made.add({"loss": 1.0}, 1)
+    until = time.monotonic() + 5
+    while not store.points and time.monotonic() < until:
+        time.sleep(0.01)
+    assert store.points == [("loss", 1.0, 1)]
+    made.close()
+
+
+def test_a_store_that_fails_for_a_while_loses_nothing(store: Store) -> None:
+    store.failures = 3
+    made = MetricWriter("uri", "run")
+    for step in range(10):
+        made.add({"loss": float(step)}, step)
+    made.close()
+    assert [step for _, _, step in store.points] == list(range(10))
+
+
+def test_a_store_that_stays_away_is_an_error_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "DEADLINE_S", 0.4)
+    store.failures = 10**6
+    made = MetricWriter("uri", "run")
+    made.add({"loss": 1.0}, 1)
+    with pytest.raises(TimedOut, match=r"did not take the last 1 points .*store is away"):
+        made.close()
+
+
+def test_memory_is_bounded_by_making_the_run_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "CAPACITY", 50)
+    monkeypatch.setattr(writer, "BATCH", 10)
+    store.delay_s = 0.01
+    made = MetricWriter("uri", "run")
+    for step in range(200):
+        made.add({"loss": float(step)}, step)
+        assert len(made._points) <= 50
+    made.close()
+    assert len(store.points) == 200
+    store.delay_s, store.failures = 0.0, 10**6
+    monkeypatch.setattr(writer, "DEADLINE_S", 0.3)
+    stuck = MetricWriter("uri", "run")
+    for step in range(50):
+        stuck.add({"loss": float(step)}, step)
+    with pytest.raises(TimedOut, match="took no metrics"):
+        stuck.add({"loss": 50.0}, 50)
+    with pytest.raises(TimedOut):
+        stuck.close()
+
+
+def test_with_nothing_to_write_nothing_starts(store: Store) -> None:
+    MetricWriter("uri", "run").close()
+    assert store.status == ""
+
+
+def test_into_a_real_store(workspace: Workspace) -> None:
+    client = open_store(workspace)
+    run_id = client.create_run(experiment_id(client, workspace, "test")).info.run_id
+    made = MetricWriter(workspace.tracking_uri(), run_id)
+    for step in range(20):
+        made.add({"loss": 1 / (step + 1)}, step)
+    made.close()
+    assert [point.value for point in client.get_metric_history(run_id, "loss")] == [
+        1 / (step + 1) for step in range(20)
+    ]
+    assert client.get_run(run_id).info.status == "RUNNING"
