@@ -9,7 +9,7 @@ from training.jobs.folder import ENDED, JobFolder, State
 from training.notebook.figures import count, duration
 from training.tracking import names
 
-BAR: Final = 16
+BAR: Final = 10
 PLAIN_EVERY_S: Final = 10.0
 """Between two lines about one run that goes on, where the output is no terminal."""
 
@@ -68,7 +68,7 @@ class Board:
         self.out.flush()
 
     def line(self, job: JobFolder, state: State, reason: str = "") -> str:
-        """`NAME  ██████----------  38 %  12 s left  val/accuracy 0.964  1,240 updates`."""
+        """`NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`; 80 columns hold all that matters."""
         name = job.request().title.ljust(self._width)
         progress = job.progress()
         if state == "waiting":
@@ -76,12 +76,13 @@ class Board:
         fraction = 1.0 if state == "finished" else (progress.fraction if progress else 0.0)
         words = [name, bar(fraction, self.out.encoding), "    " if fraction is None else f"{fraction * 100:3.0f} %"]
         left = progress.left_s if progress and state == "running" else None
-        words.append((state if left is None else f"{duration(left)} left").ljust(12))
+        words.append((state if left is None else f"{duration(left)} left").ljust(9))
         if progress is not None:
             metric = next(
                 (one for one in (self.metrics.get(job.id, ""), names.TRAIN_LOSS) if one in progress.metrics), ""
             )
-            words += [f"{metric} {progress.metrics[metric]:.4g}".ljust(24)] if metric else [" " * 24]
+            shown = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
+            words.append(shown.ljust(20))
             words.append(f"{count(progress.updates)} updates in {duration(progress.seconds)}")
         result = job.result()
         if result is not None and result.failure:

@@ -31,6 +31,11 @@ def amount(value: Estimate | None, digits: int = 3) -> str:
     return f"{mean} ± {value.half:,.{places}f}"
 
 
+def mean(value: Estimate | None) -> str:
+    """The mean alone, for what nobody decides by."""
+    return NOTHING if value is None else _plain(value.mean, 3)
+
+
 def to_target(value: Reached | None, first: bool = True) -> str:
     """The amount; where a run missed the target, how many reached it (said once a row, in its `first` column)."""
     if value is None or value.of == 0:

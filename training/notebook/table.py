@@ -60,10 +60,10 @@ def _columns(comparison: Comparison) -> list[Column]:
         found.append(Column("final", lambda row: figures.metric(row.final), rank=4))
     return [
         *found,
-        Column("updates/s", lambda row: figures.amount(row.updates_per_second), rank=5),
-        Column("samples/s", lambda row: figures.amount(row.samples_per_second), rank=2),
-        Column("mean", lambda row: figures.amount(row.staleness_mean), "staleness", rank=3),
-        Column("p95", lambda row: figures.amount(row.staleness_p95), "", rank=6),
+        Column("updates/s", lambda row: figures.mean(row.updates_per_second), rank=5),
+        Column("samples/s", lambda row: figures.mean(row.samples_per_second), rank=2),
+        Column("mean", lambda row: figures.mean(row.staleness_mean), "staleness", rank=3),
+        Column("p95", lambda row: figures.mean(row.staleness_p95), "", rank=6),
     ]
 
 

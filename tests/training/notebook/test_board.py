@@ -29,7 +29,7 @@ def test_a_line_says_how_far_a_run_is(tmp_path: Path) -> None:
     job = _job(tmp_path, "one", 0.375)
     board = Board(Terminal(), [job], {"one": "val/accuracy"})
     assert board.line(job, "running") == (
-        "one seed 1  ██████----------   38 %  20 s left     val/accuracy 0.9644       1,240 updates in 12 s"
+        "one seed 1  ████------   38 %  20 s left  accuracy 0.9644       1,240 updates in 12 s"
     )
     assert "train/loss 0.5" in Board(Terminal(), [job], {"one": "val/bits_per_dim"}).line(job, "running")
     job.write(Result("failed", time.time(), "diverged", "train/loss became nan", "Lower the learning rate."))
@@ -83,5 +83,5 @@ def test_a_file_gets_a_line_only_when_there_is_news(tmp_path: Path) -> None:
 
 
 def test_a_bar_without_block_characters() -> None:
-    assert bar(0.5, "ascii") == "#" * 8 + "-" * 8
-    assert bar(None, "utf-8") == "-" * 16
+    assert bar(0.5, "ascii") == "#" * 5 + "-" * 5
+    assert bar(None, "utf-8") == "-" * 10

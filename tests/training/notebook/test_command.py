@@ -107,7 +107,7 @@ def test_an_unknown_cell_or_file_is_said_in_one_line(notebook_file: Path) -> Non
 def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -> None:
     done = _run(notebook_file, "good", "bad")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"good seed 1  .{16}  100 %  finished +val/accuracy 0\.\d+ +46 updates", done.stdout)
+    assert re.search(r"good seed 1  .{10}  100 %  finished +accuracy 0\.\d+ +46 updates", done.stdout)
     assert "1 of 2 runs finished" in done.stdout
     assert re.search(r"bad seed 1 failed\. configuration: .*normalize.* Log: `scalebook jobs log \w{8}`\.", done.stdout)
     assert re.search(r"^good +one process +1 x 64 +0\.002 +0\.\d+ +23 +1,437 ", done.stdout, re.MULTILINE)
