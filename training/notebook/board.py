@@ -68,7 +68,7 @@ class Board:
         self.out.flush()
 
     def line(self, job: JobFolder, state: State, reason: str = "") -> str:
-        """`NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`; 80 columns hold all that matters."""
+        """`NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`, for 80 columns."""
         name = job.request().title.ljust(self._width)
         progress = job.progress()
         if state == "waiting":
