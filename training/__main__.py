@@ -20,10 +20,10 @@ USAGE: Final = """usage: scalebook COMMAND ...
 SCALEBOOK_WORKSPACE overrides."""
 
 COMMANDS: Final = {
-    "fit": "training.cli",
-    "validate": "training.cli",
-    "test": "training.cli",
-    "predict": "training.cli",
+    "fit": "training.commands",
+    "validate": "training.commands",
+    "test": "training.commands",
+    "predict": "training.commands",
     "describe": "training.describe",
     "jobs": "training.jobs.command",
     "notebook": "training.notebook.command",

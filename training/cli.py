@@ -1,9 +1,9 @@
-"""LightningCLI with our defaults, and the commands fit, validate, test and predict around it."""
+"""LightningCLI with our defaults: what runs a config, in a job or in the foreground."""
 
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any, Final
@@ -11,7 +11,6 @@ from typing import Any, Final
 import torch
 from jsonargparse import ArgumentError
 from jsonargparse.typing import PositiveInt
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
@@ -26,18 +25,9 @@ from training.callbacks.clock import DataClock
 from training.callbacks.defaults import default_callbacks
 from training.callbacks.threads import Threads
 from training.jobs.folder import JobFolder
-from training.jobs.queue import find, submit
-from training.modules import import_modules
-from training.spec import catalogue, yaml
-from training.spec.arguments import merge, parse, read
-from training.spec.complete import complete
-from training.spec.description import GROUPS, Description
-from training.spec.errors import ConfigError
 from training.spec.translate import translated
-from training.spec.validate import validate
 from training.tee import TALKERS
 from training.tracking.logger import RunLogger
-from training.workspace import Workspace
 
 PROFILERS: Final[dict[str, type[Profiler]]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
 QUIET: Final = (
@@ -115,6 +105,19 @@ class TrainingCLI(LightningCLI):
             super()._run_subcommand(subcommand)
 
     @override
+    def after_instantiate_classes(self) -> None:
+        """Numbers of jsonargparse's own types, among what a model keeps of its arguments, become plain ones.
+
+        They would go into checkpoints, which torch then refuses to load.
+        """
+        if self.run:
+            hparams = self.model.hparams
+            for name, value in hparams.items():
+                plain = next((kind for kind in (int, float, str) if isinstance(value, kind)), None)
+                if plain is not None and not isinstance(value, bool):
+                    hparams[name] = plain(value)
+
+    @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         asked = self._get(self.config_init, "trainer", default={})
         threads = self._get(self.config_init, "threads", default=1)
@@ -163,76 +166,6 @@ def config_errors() -> Iterator[None]:
         yield
     except ArgumentError as error:
         raise translated(str(error)) from error
-
-
-OPTIONS: Final = {
-    "fit": {"--help": False, "-h": False, "--print_config": False},
-    "validate": {"--help": False, "-h": False, "--run": True},
-}
-HELP: Final = """usage: scalebook {command} -c FILE [-c FILE ...] [--KEY VALUE ...]
-
-Keys are those of a LightningCLI config, such as --trainer.max_epochs 3, --model PixelCNN, --model.features 32,
---data.batch_size 64, --optimizer.lr 0.01. Later ones win. {more}
-Models: {models}. Data: {data}. Strategies: {strategies}.
-`scalebook describe NAME` tells what a class takes."""
-MORE: Final = {
-    "fit": "--print_config shows the whole config and runs nothing.",
-    "validate": "--run ID takes config and checkpoint of a recorded run, --ckpt_path FILE names another checkpoint.",
-}
-
-
-def main(argv: Sequence[str]) -> int:
-    """`fit`, `validate`, `test` or `predict`, then files and overrides. ConfigError before anything is started."""
-    command = argv[0]
-    kind = "fit" if command == "fit" else "validate"
-    workspace = Workspace.find()
-    description = catalogue.describe(workspace)
-    found = parse(argv[1:], description, OPTIONS[kind])
-    if found.options.keys() & {"--help", "-h"} or len(argv) == 1:
-        listed = {group: ", ".join(one.name for one in getattr(description, group)) for group in GROUPS}
-        print(HELP.format(command=command, more=MORE[kind], **listed))
-        return 0 if len(argv) > 1 else 2
-    if (run_id := found.options.get("--run")) is not None:
-        found.config = _of_run(find(workspace, run_id), found.config, description)
-    for problem in validate(found.config, description):
-        if problem.severity == "error":
-            raise ConfigError(problem.key, problem.message, problem.remedy)
-        print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = complete(found.config, description)
-    if "--print_config" in found.options:
-        print(yaml.dump(config), end="")
-        return 0
-    import_modules(workspace)
-    return _fit(workspace, found.config, config, description) if command == "fit" else _evaluate(command, config)
-
-
-def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description) -> int:
-    """Here and now, recorded as a job like those of the browser."""
-    from training.runner import run_job
-
-    quieten()
-    TrainingCLI("fit", config, None, run=False)
-    (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
-    return run_job(job.path)
-
-
-def _evaluate(command: str, config: dict[str, Any]) -> int:
-    """In one process, whatever the run had: several would count some samples twice. Lightning prints the metrics."""
-    if not config.get("ckpt_path"):
-        raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
-    config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1}
-    quieten()
-    try:
-        TrainingCLI(command, config, None)
-    except MisconfigurationException as error:
-        raise ConfigError(command, str(error), "Choose another command, or a model and data that offer it.") from error
-    return 0
-
-
-def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description) -> dict[str, Any]:
-    """Config and newest checkpoint of a recorded run, under what the command line says."""
-    config = {**read(job.config), "ckpt_path": str(job.path / "checkpoints" / "last.ckpt")}
-    return merge(config, overrides, description)
 
 
 def quieten() -> None:

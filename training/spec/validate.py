@@ -30,7 +30,7 @@ def validate(config: Any, description: Description, *, partial: bool = False) ->
         elif key in ("model", "data") and not partial:
             known = sorted(one.name for one in getattr(description, group))
             found.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
-    return found + _without_effect(config, description)
+    return found + _asynchronous(config, description) + _without_effect(config, description)
 
 
 def require(config: Any, description: Description, *, partial: bool = False) -> None:
@@ -100,6 +100,33 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     found = check_args("trainer", settings, description.trainer)
     if value.get("strategy") is not None:
         found += check_class("trainer.strategy", value["strategy"], "strategies", description)
+    return found
+
+
+def _asynchronous(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """What workers cannot do that do not wait for each other."""
+    trainer = mapping(config.get("trainer"))
+    strategy = named(trainer.get("strategy")).info("strategies", description)
+    if strategy is None or strategy.name != "AsyncPS":
+        return []
+    found: list[Problem] = []
+    if trainer.get("precision") == "16-mixed":
+        found.append(
+            Problem("trainer.precision", "scales losses, which AsyncPS does not", "Write bf16-mixed or 32-true.")
+        )
+    if trainer.get("sync_batchnorm"):
+        found.append(
+            Problem("trainer.sync_batchnorm", "needs a batch common to all workers", "Write false, or use ddp.")
+        )
+    if (trainer.get("num_nodes") or 1) != 1:
+        found.append(Problem("trainer.num_nodes", "is not 1, but AsyncPS runs on one machine", "Write 1."))
+    scheduler = named(config.get("lr_scheduler")).info("lr_schedulers", description)
+    if scheduler is not None and scheduler.name == "ReduceLROnPlateau":
+        found.append(
+            Problem(
+                "lr_scheduler", "follows the validation, which only worker 0 does", "Use another scheduler, or ddp."
+            )
+        )
     return found
 
 

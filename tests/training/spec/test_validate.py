@@ -167,6 +167,21 @@ def test_a_mistake_names_key_and_remedy(
     assert found.remedy.endswith(("?", "."))
 
 
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"trainer": {"precision": "16-mixed"}}, "trainer.precision"),
+        ({"trainer": {"sync_batchnorm": True}}, "trainer.sync_batchnorm"),
+        ({"trainer": {"num_nodes": 2}}, "trainer.num_nodes"),
+        ({"lr_scheduler": {"class_path": "ReduceLROnPlateau", "init_args": {"monitor": "val/loss"}}}, "lr_scheduler"),
+    ],
+)
+def test_what_asynchronous_workers_cannot_do(more: dict[str, Any], key: str, description: Description) -> None:
+    with_strategy = {**GOOD, **more, "trainer": {**more.get("trainer", {}), "strategy": "AsyncPS", "devices": 2}}
+    assert [problem.key for problem in validate(with_strategy, description)] == [key]
+    assert validate({**GOOD, **more}, description) == []
+
+
 def test_all_mistakes_are_found_at_once(description: Description) -> None:
     found = errors({"trainer": {"devices": 0, "max_epoch": 1}, "model": "x", "foo": 1}, description)
     assert [one.split(":")[0] for one in found] == ["foo", "trainer.devices", "trainer.max_epoch", "model", "data"]
