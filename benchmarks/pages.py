@@ -3,11 +3,12 @@
     python benchmarks/pages.py [--runs 1000] [--repeats 5]
 
 Starts the app on a temporary workspace, with a real Chromium in front of it, 1280 x 1000. First paint is from the
-navigation to the moment the page's own content is visible, in a new browser session each time, after one visit to warm
-the server. Prints medians and ranges, seconds.
+navigation to the moment the page's own content is visible, in a new tab each time, after one visit to warm server and
+browser. Prints medians and ranges, seconds, and the machine's load, on which they depend.
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import tempfile
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from tests.app.recorded import config, record
 from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
@@ -23,6 +24,7 @@ from training.spec import yaml
 from training.workspace import Workspace
 
 CELLS = 6
+NOTEBOOKS = 10
 TIMEOUT_MS = 60_000
 
 
@@ -39,25 +41,31 @@ def main() -> None:
             with sync_playwright() as playwright:
                 path = next(path for name in CHROMIUMS if (path := shutil.which(name)))
                 browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-                _measure(browser, served.addresses.app, first, options.repeats)
+                context = browser.new_context(viewport={"width": 1280, "height": 1000})
+                _measure(context, served.addresses.app, first, options.repeats)
         finally:
             served.end()
             end_supervisor(workspace)
 
 
 def _fill(workspace: Workspace, runs: int) -> list[str]:
-    """`runs` finished runs over CELLS experiments of one notebook; the ids of two of them."""
+    """`runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, seed after seed; the ids of two of them."""
     began = time.perf_counter()
-    ids = [record(workspace, cell=f"experiment-{i % CELLS}", seed=1 + i // CELLS).id for i in range(runs)]
+    ids = []
+    for i in range(runs):
+        notebook = "first-steps.md" if i % NOTEBOOKS == 0 else f"notebook-{i % NOTEBOOKS}.md"
+        cell, seed = f"experiment-{i // NOTEBOOKS % CELLS}", 1 + i // (NOTEBOOKS * CELLS)
+        ids.append(record(workspace, cell=cell, notebook=notebook, seed=seed).id)
     cells = [f"```yaml experiment=experiment-{i}\n{yaml.dump({'config': config()})}```\n" for i in range(CELLS)]
     text = "---\ntitle: Benchmark\n---\nSix experiments.\n\n" + "\n".join(cells)
     (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
     print(f"{runs} runs recorded in {time.perf_counter() - began:.0f} s")
-    return ids[:2]
+    return [ids[0], ids[NOTEBOOKS]]
 
 
-def _measure(browser: Browser, address: str, ids: list[str], repeats: int) -> None:
+def _measure(context: BrowserContext, address: str, ids: list[str], repeats: int) -> None:
     pages: dict[str, tuple[str, Callable[[Page], None]]] = {
+        "compare, nothing chosen": ("/compare", lambda page: _seen(page, ".sb-empty", 1)),
         "notebook, 6 experiments": ("/", lambda page: _seen(page, ".sb-name", CELLS)),
         "compose": ("/compose?notebook=first-steps", lambda page: _seen(page, ".st-key-compose-run button", 1)),
         "runs": ("/runs", lambda page: _seen(page, "[data-testid=stDataFrame] canvas", 1)),
@@ -66,40 +74,44 @@ def _measure(browser: Browser, address: str, ids: list[str], repeats: int) -> No
     }
     print("\n| first paint | median s | range s |\n|---|---|---|")
     for name, (path, ready) in pages.items():
-        times = [_paint(browser, address + path, ready) for _ in range(repeats + 1)][1:]
-        print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} – {max(times):.2f} |")
-    times = [_run_to_chart(browser, address) for _ in range(repeats)]
-    print(f"| click on Run to the first point on the chart | {statistics.median(times):.2f} "
-          f"| {min(times):.2f} – {max(times):.2f} |")  # fmt: skip
+        _print(name, [_paint(context, address + path, ready) for _ in range(repeats + 1)][1:])
+    _print("click on Run to the first point on the chart", [_run_to_chart(context, address) for _ in range(repeats)])
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+def _print(name: str, times: list[float]) -> None:
+    print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} – {max(times):.2f} |", flush=True)
 
 
 def _seen(page: Page, selector: str, count: int) -> None:
     page.locator(selector).nth(count - 1).wait_for(state="visible", timeout=TIMEOUT_MS)
 
 
-def _paint(browser: Browser, url: str, ready: Callable[[Page], None]) -> float:
-    """Seconds until the content is there, in a session of its own (caches of the browser's process are warm)."""
-    with browser.new_context(viewport={"width": 1280, "height": 1000}) as context:
-        page = context.new_page()
-        began = time.perf_counter()
-        page.goto(url, wait_until="commit")
-        ready(page)
-        return time.perf_counter() - began
+def _paint(context: BrowserContext, url: str, ready: Callable[[Page], None]) -> float:
+    """Seconds until the content is there, in a new tab."""
+    page = context.new_page()
+    began = time.perf_counter()
+    page.goto(url, wait_until="commit")
+    ready(page)
+    took = time.perf_counter() - began
+    page.close()
+    return took
 
 
-def _run_to_chart(browser: Browser, address: str) -> float:
-    with browser.new_context(viewport={"width": 1280, "height": 1000}) as context:
-        page = context.new_page()
-        page.goto(f"{address}/compose?notebook=first-steps")
-        run = page.get_by_role("button", name="Run", exact=True)
-        run.wait_for(timeout=TIMEOUT_MS)
-        page.wait_for_timeout(1500)  # a person reads the form; the server settles
-        began = time.perf_counter()
-        run.click()
-        page.locator(".js-plotly-plot .scatterlayer .trace").first.wait_for(state="attached", timeout=TIMEOUT_MS)
-        took = time.perf_counter() - began
-        page.locator(".sb-chip.sb-finished").first.wait_for(timeout=TIMEOUT_MS)
-        return took
+def _run_to_chart(context: BrowserContext, address: str) -> float:
+    """Seconds from the click to a curve; ends when the run has, so that the next one finds its devices free."""
+    page = context.new_page()
+    page.goto(f"{address}/compose?notebook=first-steps")
+    run = page.locator(".st-key-compose-run button").first
+    run.wait_for(timeout=TIMEOUT_MS)
+    page.wait_for_timeout(1500)  # a person reads the form
+    began = time.perf_counter()
+    run.click()
+    page.locator(".js-plotly-plot .scatterlayer .trace").first.wait_for(state="attached", timeout=TIMEOUT_MS)
+    took = time.perf_counter() - began
+    page.locator(".sb-chip.sb-finished").first.wait_for(timeout=TIMEOUT_MS)
+    page.close()
+    return took
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from training.tracking.reading import RunReader, RunRecord
 from training.workspace import Workspace
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
+SIBLINGS = 12  # more seeds than that are looked up in the notebook
 NOT_LIVING = "Its process is gone, and no reason was recorded."
 
 
@@ -167,12 +168,11 @@ def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
 
 
 def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:
-    """The runs of the same cell with the same config, by seed: the newest of each."""
+    """The runs of the same cell with the same config, by seed: the newest of each, SIBLINGS at most."""
     if not (record.notebook and record.cell):
         return []
-    wanted = record.tags.get(names.TAG_CONFIG_HASH)
+    same = f"tags.`{names.TAG_CONFIG_HASH}` = '{record.tags.get(names.TAG_CONFIG_HASH, '')}'"
     newest: dict[str, RunRecord] = {}
-    for one in reader.runs(notebook=record.notebook, cell=record.cell, limit=100):
-        if one.tags.get(names.TAG_CONFIG_HASH) == wanted:
-            newest.setdefault(one.tags.get(names.TAG_SEED, ""), one)
+    for one in reader.runs(notebook=record.notebook, cell=record.cell, where=same, limit=SIBLINGS):
+        newest.setdefault(one.tags.get(names.TAG_SEED, ""), one)
     return [newest[seed] for seed in sorted(newest, key=lambda seed: (len(seed), seed))]

@@ -107,7 +107,7 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     page.goto(f"{served.addresses.app}/compare?runs={runs['async']},{runs['ddp']}")
     expect(page.locator(".js-plotly-plot .scatterlayer .trace")).to_have_count(2, timeout=20_000)
     page.get_by_text("seconds", exact=True).first.click()
-    expect(page.locator(".js-plotly-plot .xtitle")).to_have_text("seconds", timeout=10_000)
+    expect(page.locator(".js-plotly-plot .xtitle").first).to_have_text("seconds", timeout=10_000)
     table = page.locator("table.sb").first
     expect(table).to_contain_text("pixelcnn-asyncps-x2 seed 1")
     expect(table).to_contain_text("pixelcnn-ddp-x2 seed 1")

@@ -1,0 +1,105 @@
+"""The pictures in the README: the notebook that ships, run for real, and every page of it in a real Chromium.
+
+    python benchmarks/screenshots.py [--out docs/screenshots]
+
+Takes about five minutes on two cores: all experiments of `notebooks/first-steps.md` are run in a temporary workspace.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from app.services import experiments
+from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
+from training.jobs.folder import ENDED, JobFolder
+from training.notebook import store
+from training.spec import catalogue
+from training.workspace import Workspace
+
+DEADLINE_S = 1200.0
+WIDTH, HEIGHT, TALLEST = 1280, 900, 2200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
+    out: Path = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="scalebook-pictures-") as folder:
+        workspace = Workspace(Path(folder)).create()
+        shutil.copy(ROOT / "notebooks" / "first-steps.md", folder)
+        served = serve(workspace)
+        try:
+            with sync_playwright() as playwright:
+                path = next(path for name in CHROMIUMS if (path := shutil.which(name)))
+                browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+                _take(browser, served, out)
+        finally:
+            served.end()
+            end_supervisor(workspace)
+
+
+def _take(browser: Browser, served: Served, out: Path) -> None:
+    jobs = _submit(served.workspace)
+    pixelcnn = [job for job in jobs if "pixelcnn" in (job.request().cell or "")]
+    _wait(lambda: any(job.progress() is not None and job.state() == "running" for job in jobs))
+    time.sleep(4)
+    _picture(browser, served, "/runs", out / "runs-live.png")
+    _wait(lambda: all(job.state() in ENDED for job in jobs))
+    asynchronous = next(job for job in pixelcnn if job.request().strategy == "AsyncPS")
+    compared = ",".join(job.id for job in pixelcnn)
+    _picture(browser, served, "/?notebook=first-steps", out / "notebook.png")
+    _picture(browser, served, "/?notebook=first-steps", out / "notebook-dark.png", scheme="dark")
+    cell = asynchronous.request().cell
+    _picture(browser, served, f"/compose?notebook=first-steps&cell={cell}", out / "compose.png")
+    _picture(browser, served, f"/runs?run={asynchronous.id}", out / "run.png")
+    _picture(browser, served, "/runs", out / "runs.png")
+    _picture(browser, served, f"/compare?runs={compared}&x=seconds", out / "compare.png")
+
+
+def _submit(workspace: Workspace) -> list[JobFolder]:
+    notebook = store.read(workspace.root / "first-steps.md").notebook
+    description = catalogue.describe(workspace)
+    made: list[JobFolder] = []
+    for cell in notebook.experiments():
+        made += experiments.run(workspace, description, "first-steps.md", cell.name, cell.config, cell.repeats)
+    return made
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the runs have not ended within {DEADLINE_S:.0f} s")
+        time.sleep(0.5)
+
+
+def _picture(browser: Browser, served: Served, path: str, file: Path, scheme: str = "light") -> None:
+    """The whole page, up to TALLEST pixels, after its charts have been drawn."""
+    with browser.new_context(
+        viewport={"width": WIDTH, "height": HEIGHT},
+        color_scheme="dark" if scheme == "dark" else "light",
+        device_scale_factor=1.5,
+    ) as context:
+        page = context.new_page()
+        page.goto(served.addresses.app + path)
+        _settle(page)
+        tall = int(page.evaluate("document.querySelector('.stMain').scrollHeight"))
+        page.set_viewport_size({"width": WIDTH, "height": max(HEIGHT, min(tall, TALLEST))})
+        page.wait_for_timeout(1500)
+        page.screenshot(path=file)
+        print(f"{file.name}: {file.stat().st_size // 1024} kB", flush=True)
+
+
+def _settle(page: Page) -> None:
+    page.locator(".stMainBlockContainer").wait_for(timeout=60_000)
+    page.wait_for_timeout(5000)
+
+
+if __name__ == "__main__":
+    main()
