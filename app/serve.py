@@ -5,6 +5,7 @@ Runs belong to the supervisor, not to this process: they go on when it ends.
 
 import argparse
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +42,9 @@ class Ended(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """0 after Ctrl+C and when the workspace is served already; 1 when a server cannot be started."""
     options = _options(argv)
+    os.environ.setdefault(
+        "MLFLOW_DISABLE_TELEMETRY", "true"
+    )  # here and in all that this starts: nobody is told of runs
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
     if not workspace.root.is_dir():

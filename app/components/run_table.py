@@ -45,7 +45,9 @@ def draw(views: Sequence[RunView], key: str) -> Choice:
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
         column_config=_columns(),
-        column_order=[name for name in table if name not in OPTIONAL or any(_told(value) for value in table[name])],
+        column_order=[
+            str(name) for name in table if name not in OPTIONAL or any(_told(value) for value in table[name])
+        ],
         alt="runs, newest first",
     )
     ticked = [views[i].id for i in event.selection.rows if i < len(views)]

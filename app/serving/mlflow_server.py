@@ -31,7 +31,7 @@ def mlflow_server(workspace: Workspace, port: int = PORT) -> Child | None:
         health="/health",
         preferred_port=port,
         log=workspace.hidden / "mlflow.log",
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
         cwd=Path(workspace.root),
     )
 

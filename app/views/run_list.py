@@ -13,6 +13,7 @@ from app.services.runs import RunView
 from training.jobs import queue
 
 PER_PAGE = 50
+OLDEST_FIRST = ("attributes.start_time ASC",)
 EVERY_S = 1.0
 LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
 
@@ -32,12 +33,13 @@ def show() -> None:
 
 
 def _living() -> list[RunView]:
-    """Runs that wait or run, oldest first: in the order in which they will end."""
+    """Runs that run, then those that wait, in the order in which they will start; LIVE_SHOWN at most."""
     workspace, reader = resources.workspace(), resources.reader()
-    records = reader.runs(where="attributes.status = 'RUNNING'", limit=LIVE_SHOWN)
-    records += reader.runs(where="attributes.status = 'SCHEDULED'", limit=LIVE_SHOWN)
-    found = runs.views(workspace, records, resources.waiting_reasons)
-    return [one for one in reversed(found) if not one.ended]
+    records = []
+    for status in ("RUNNING", "SCHEDULED"):
+        records += reader.runs(where=f"attributes.status = '{status}'", limit=LIVE_SHOWN, order_by=OLDEST_FIRST)
+    found = runs.views(workspace, records[:LIVE_SHOWN], resources.waiting_reasons)
+    return [one for one in found if not one.ended]
 
 
 def _show_living(known: list[str]) -> None:
@@ -47,10 +49,11 @@ def _show_living(known: list[str]) -> None:
     if not living:
         return
     with st.container(border=True, key="living"):
-        for one in living[:LIVE_SHOWN]:
-            name, bar, stop = st.columns([3, 5, 1], vertical_alignment="center")
-            with name, st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for one in living:
+            chip, name, bar, stop = st.columns([1, 3, 6, 1], vertical_alignment="center")
+            with chip:
                 html.draw(html.chip(one.state))
+            with name:
                 st.page_link(RUNS.script, label=one.title, query_params={"run": one.id})
             with bar:
                 progress.draw(one)
