@@ -13,7 +13,6 @@ from training.tracking.starting import open_store
 from training.workspace import Workspace
 
 LIBRARIES = (
-    "ignore:The ``noload`` loader strategy is deprecated",  # MLflow 3.17 on SQLAlchemy 2.1
     "ignore:.*LeafSpec.*is deprecated:FutureWarning",  # Lightning 2.6 on torch 2.13
     "ignore::jsonargparse._deprecated.JsonargparseDeprecationWarning",  # Lightning 2.6 on jsonargparse 4.53
     "ignore:.*does not have many workers",
@@ -22,7 +21,7 @@ LIBRARIES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings of libraries about themselves, for the tests that open a store or fit a model."""
+    """Warnings of libraries about themselves, for the tests that fit a model."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             for rule in LIBRARIES:

@@ -23,6 +23,8 @@ LONGEST_EVENT_S: Final = 10.0
 EVENTS_PER_AGE: Final = 200
 """Points come every 0.1 s at first, then ever more slowly: 200 for each doubling-and-a-half of the run's age."""
 
+TRAINING: Final = "train/"
+
 FIGURES_S: Final = 1.0
 """Least time between two points of throughput, shares, staleness and memory."""
 
@@ -110,7 +112,7 @@ class Measure(Callback):
         self._next_event = now + min(LONGEST_EVENT_S, max(FIRST_EVENT_S, age / EVENTS_PER_AGE))
         if not trainer.is_global_zero:
             return
-        points = self._training_loss(trainer)
+        points = self._own_metrics(trainer) | self._training_loss(trainer)
         if now >= self._next_figures and self.counts().updates > 0:
             self._next_figures = now + max(FIGURES_S, age / EVENTS_PER_AGE)
             points |= self._figures(trainer, now)
@@ -200,6 +202,11 @@ class Measure(Callback):
     def _training_seconds(self, now: float) -> float:
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
         return now - self._validation_s if isinstance(self.measured, CountedHere) else now
+
+    def _own_metrics(self, trainer: Trainer) -> dict[str, float]:
+        """What the model itself has logged of the last batch, under names that begin with `train/`."""
+        found = trainer.callback_metrics
+        return {name: float(value) for name, value in found.items() if name.startswith(TRAINING) and value.numel() == 1}
 
     def _training_loss(self, trainer: Trainer) -> dict[str, float]:
         """Of the last batch; reading it waits for the GPU."""

@@ -17,7 +17,7 @@ DEFAULT_EPOCHS: Final = 10
 TRAINER_DEFAULTS: Final[dict[str, Any]] = {
     "accelerator": "auto",
     "devices": 1,
-    "log_every_n_steps": 10,
+    "log_every_n_steps": 50,
     "num_sanity_val_steps": 0,
 }
 BUDGETS: Final = ("max_epochs", "max_steps", "max_time")

@@ -17,6 +17,7 @@ class OneWeight(LightningModule):
         self.weight = torch.nn.Parameter(torch.tensor(10.0))
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.log("train/weight", self.weight)
         return self.weight * 1.0
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:

@@ -45,6 +45,7 @@ def test_the_loss_is_recorded_against_updates_however_many_batches_make_one() ->
     assert (steps[0], steps[-1]) == (0, 4)  # the first batch is half an update
     assert losses[0] == pytest.approx(10.0)
     assert losses[-1] == pytest.approx(9.7)
+    assert kept.points[0][1]["train/weight"] == pytest.approx(10.0)
     last = kept.points[-1][1]
     assert last["best/val/loss"] == pytest.approx(9.6)
     assert last["final/train/loss"] == pytest.approx(9.7)
