@@ -23,9 +23,7 @@ AXES: Final = (UPDATES, SAMPLES, SECONDS)
 UPDATES_PER_SECOND: Final = "perf/updates_per_second"
 SAMPLES_PER_SECOND: Final = "perf/samples_per_second"
 COMPUTE_SHARE: Final = "perf/compute_share"
-WAIT_SHARE: Final = (
-    "perf/wait_share"  # asynchronous: for the shard's lock; under DDP it is part of communicate
-)
+WAIT_SHARE: Final = "perf/wait_share"  # asynchronous: for the shard's lock; under DDP it is part of communicate
 COMMUNICATE_SHARE: Final = "perf/communicate_share"
 DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
@@ -80,9 +78,7 @@ TAG_DEVICES: Final = "scalebook.devices"
 
 # Artifacts
 CONFIG_ARTIFACT: Final = "config.yaml"
-STALENESS_JSON: Final = (
-    "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
-)
+STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
 STALENESS_PICTURE: Final = "staleness.png"
 SAMPLES_PICTURE: Final = "samples.png"
 LOG_ARTIFACT: Final = "log.txt"
