@@ -69,8 +69,13 @@ def _measure(context: BrowserContext, address: str, ids: list[str], repeats: int
         "notebook, 6 experiments": ("/", lambda page: _seen(page, ".sb-name", CELLS)),
         "compose": ("/compose?notebook=first-steps", lambda page: _seen(page, ".st-key-compose-run button", 1)),
         "runs": ("/runs", lambda page: _seen(page, "[data-testid=stDataFrame] canvas", 1)),
-        "one run": (f"/runs?run={ids[0]}", lambda page: _seen(page, ".js-plotly-plot .main-svg", 2)),
-        "compare, 2 runs": (f"/compare?runs={','.join(ids)}", lambda page: _seen(page, ".js-plotly-plot .main-svg", 1)),
+        "one run": (f"/runs?run={ids[0]}", lambda page: _seen(page, ".sb-facts", 1)),
+        "one run, its charts drawn": (f"/runs?run={ids[0]}", lambda page: _seen(page, ".js-plotly-plot .main-svg", 2)),
+        "compare, 2 runs": (f"/compare?runs={','.join(ids)}", lambda page: _seen(page, "table.sb", 1)),
+        "compare, its chart drawn": (
+            f"/compare?runs={','.join(ids)}",
+            lambda page: _seen(page, ".js-plotly-plot .main-svg", 1),
+        ),
     }
     print("\n| first paint | median s | range s |\n|---|---|---|")
     for name, (path, ready) in pages.items():

@@ -29,6 +29,8 @@ class ConfigForm:
 
     description: Description
     config: form.Config
+    last: form.Config
+    """What the page said in its run before this one."""
     version: int
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
 
@@ -50,8 +52,7 @@ class ConfigForm:
         self._optimizer()
         self._section("Budget and seeds")
         repeats = self._budget(repeats)
-        with st.expander("Advanced: trainer, schedule details, threads"):
-            self._advanced()
+        self._advanced()
         return name, repeats
 
     def _section(self, title: str) -> None:
@@ -99,15 +100,32 @@ class ConfigForm:
             st.caption(info.summary)
         return info
 
-    def _args(self, path: str, info: ClassInfo, wanted: Sequence[Field], title: str = "") -> None:
+    def _args(self, path: str, info: ClassInfo, wanted: Sequence[Field]) -> None:
         for one in wanted:
             if not one.advanced:
                 self._field(f"{path}.{one.name}", one)
         advanced = [one for one in wanted if one.advanced]
         if advanced:
-            with st.expander(title or f"More of {info.name}"):
-                for one in advanced:
-                    self._field(f"{path}.{one.name}", one)
+            self._fold(f"More of {info.name}", path, [(f"{path}.{one.name}", one) for one in advanced])
+
+    def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
+        """Fields behind a title. While it is closed they are not drawn, which halves the time of the page; they keep
+        what they said last."""
+        for path, one in wanted:
+            self._carry(path, one)
+        fold = st.expander(title, key=self.key(f"fold.{key}"), on_change="rerun")
+        if fold.open:
+            with fold:
+                places = st.columns(columns)
+                for i, (path, one) in enumerate(wanted):
+                    with places[i % columns]:
+                        self._field(path, one)
+
+    def _carry(self, path: str, one: Field) -> None:
+        """Take over what the page said last at `path`, unless that was for another class."""
+        owner = path.rsplit(".init_args", 1)[0]
+        if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
+            form.assign(self.config, path, one, form.value_of(self.last, path, one))
 
     def _field(self, path: str, one: Field, label: str | None = None) -> Any:
         # The class is part of the key: two classes may have a field of the same name and another default.
@@ -169,13 +187,14 @@ class ConfigForm:
                 self._field("optimizer.init_args.lr", rate)
         with right:
             schedule = self._schedule()
+        scheduled = [(f"lr_scheduler.init_args.{one.name}", one) for one in (schedule.fields if schedule else ())]
+        for path, one in scheduled:
+            if one.required:
+                self._field(path, one)
         if info is not None:
-            with st.expander(f"More of {info.name}" + (f" and {schedule.name}" if schedule else "")):
-                for one in info.fields:
-                    if one.name != "lr":
-                        self._field(f"optimizer.init_args.{one.name}", one)
-                for one in schedule.fields if schedule else ():
-                    self._field(f"lr_scheduler.init_args.{one.name}", one)
+            rest = [(f"optimizer.init_args.{one.name}", one) for one in info.fields if one.name != "lr"]
+            rest += [(path, one) for path, one in scheduled if not one.required]
+            self._fold(f"More of {info.name}" + (f" and {schedule.name}" if schedule else ""), "optimizer", rest, 2)
 
     def _schedule(self) -> ClassInfo | None:
         entries = self.description.lr_schedulers
@@ -230,12 +249,10 @@ class ConfigForm:
         return repeats
 
     def _advanced(self) -> None:
-        columns = st.columns(3)
         threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
         wanted = [one for one in self.description.trainer if one.name not in form.HANDLED_TRAINER_KEYS]
-        for i, one in enumerate([threads, *wanted]):
-            with columns[i % 3]:
-                self._field(one.name if one is threads else f"trainer.{one.name}", one)
+        paths = [("threads", threads), *((f"trainer.{one.name}", one) for one in wanted)]
+        self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
         """Fill the slots; returns the problems that have no field here."""

@@ -48,7 +48,7 @@ def load(choice: Choice, cell_name: str, description: Description) -> ComposeDra
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     """The form; problems are shown at their fields."""
-    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.version)
+    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version)
     typed, repeats = drawn.draw(draft.name, draft.repeats, _suggested(draft.config, description))
     name = typed or _suggested(drawn.config, description)
     homeless = drawn.show_problems([*name_problems(draft, name), *validate(drawn.config, description)])

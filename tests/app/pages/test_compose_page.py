@@ -72,12 +72,38 @@ def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> No
     assert config(app)["trainer"]["strategy"] == "ddp"
 
 
+def as_yaml(app: AppTest, text: str) -> None:
+    """Edit the config as text, then go back to the form."""
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    next(one for one in app.text_area if one.label == "Config").set_value(text).run()
+    app.segmented_control(key="compose-mode").set_value("Form").run()
+
+
 def test_a_problem_is_shown_at_its_field_and_blocks_run(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    next(one for one in app.text_input if one.label == "Betas").set_value("many").run()
-    assert any("'many', which is not a list" in one.value for one in app.error)
+    as_yaml(app, "model: PixelCNN\ndata: {class_path: Digits, init_args: {batch_size: many}}\n")
+    assert any("'many', which is not a whole number" in one.value for one in app.error)
     assert app.button(key="compose-run").disabled
     assert not app.button(key="compose-save").disabled
+    next(one for one in app.text_input if one.label == "Batch size per worker").set_value("8").run()
+    assert not app.button(key="compose-run").disabled
+
+
+def test_a_closed_fold_keeps_what_it_says(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    as_yaml(app, "model: PixelCNN\ndata: Digits\ntrainer: {gradient_clip_val: 0.5, max_epochs: 2}\nthreads: 2\n")
+    number(app, "Epochs").set_value(3).run()
+    assert config(app)["trainer"]["gradient_clip_val"] == 0.5
+    assert config(app)["threads"] == 2
+    assert not [one for one in app.number_input if one.label == "Threads"]
+    version = next(one.key for one in app.number_input if one.label == "Epochs").split(".")[1]
+    app.session_state[f"compose.{version}.fold.trainer"] = True
+    app.run()
+    number(app, "Threads").set_value(4).run()
+    app.session_state[f"compose.{version}.fold.trainer"] = False
+    app.run()
+    number(app, "Epochs").set_value(5).run()
+    assert config(app)["threads"] == 4
 
 
 def test_save_writes_the_cell_and_the_draft_is_gone(open_page: Open, workspace: Workspace) -> None:
