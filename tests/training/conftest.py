@@ -12,21 +12,6 @@ from training.spec.description import Description
 from training.tracking.starting import open_store
 from training.workspace import Workspace
 
-LIBRARIES = (
-    "ignore:.*LeafSpec.*is deprecated:FutureWarning",  # Lightning 2.6 on torch 2.13
-    "ignore::jsonargparse._deprecated.JsonargparseDeprecationWarning",  # Lightning 2.6 on jsonargparse 4.53
-    "ignore:.*does not have many workers",
-    "ignore:.*smaller than the logging interval",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings of libraries about themselves, for the tests that fit a model."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            for rule in LIBRARIES:
-                item.add_marker(pytest.mark.filterwarnings(rule))
-
 
 @pytest.fixture(scope="session")
 def description(tmp_path_factory: pytest.TempPathFactory) -> Description:
@@ -44,6 +29,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         open_store(workspace)
     with closing(sqlite3.connect(workspace.database)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return workspace.database
 

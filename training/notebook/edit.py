@@ -11,11 +11,11 @@ from typing import Any
 from training.notebook.bodies import load_mapping
 from training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell, Kind, Note, Notebook
 from training.notebook.fences import NAME, NAME_REMEDY, fences
-from training.notebook.flow import block, flow, same
 from training.notebook.lines import line_end, split_lines
 from training.notebook.patch import patch
 from training.notebook.splice import inserted, removed, replaced
 from training.spec.errors import ConfigError
+from training.spec.flow import block, flow, same
 from training.spec.yaml import TOP_KEYS
 
 

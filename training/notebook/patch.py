@@ -7,11 +7,11 @@ from typing import Any, Final
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
-from training.notebook.flow import block, flow, key_text, same
 from training.notebook.lines import split_lines
 from training.notebook.positions import compose
 from training.spec import yaml
 from training.spec.errors import ConfigError
+from training.spec.flow import block, flow, key_text, same
 
 WIDTH: Final = 110
 """Columns; a mapping that fits is written on one line, `{class_path: ..., init_args: {...}}`."""

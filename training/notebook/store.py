@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.notebook.cells import Notebook
-from training.notebook.flow import flow
 from training.notebook.parse import parse
 from training.spec.errors import ConfigError
+from training.spec.flow import flow
 from training.workspace import Workspace
 
 NEW = "---\ntitle: {title}\n---\n\nWhat is the question, and what do you expect?\n"

@@ -1,7 +1,7 @@
 """Reading runs back from MLflow: torch-free, for the browser, the command line and comparisons.
 
-`RunReader(tracking_uri)` owns one MlflowClient. Reads are pages and histories, never whole stores: `runs` returns at most
-`limit` runs. Safe to use from several threads. MLflow itself is imported on first use (1.8 s), not with this module.
+`RunReader(tracking_uri)` owns one MlflowClient. Reads are pages and histories, never whole stores: `runs` returns at
+most `limit` runs. Safe to use from several threads. MLflow itself is imported on first use (1.8 s).
 """
 
 from collections.abc import Sequence

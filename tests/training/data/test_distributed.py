@@ -11,8 +11,6 @@ from typing_extensions import override
 from training.data import Digits
 from training.data.batches import Batch
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning 2.6 on torch 2.13
-
 
 class Recorder(LightningModule):
     """Writes each worker's images, one tensor an epoch, to a folder."""

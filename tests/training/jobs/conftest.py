@@ -4,11 +4,9 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,10 @@ from training.jobs import supervisor
 from training.jobs.folder import JobFolder, JobRequest
 from training.jobs.process import ProcessId, alive, send, session
 from training.jobs.warming import RUNNER
-from training.tracking.starting import open_store
 from training.workspace import Workspace
 
 DEADLINE_S = 60.0
 STAND_IN = "tests.training.jobs.standin:run"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """MLflow 3.17 uses an option that SQLAlchemy 2.1 warns of."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated"))
 
 
 def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
@@ -113,19 +103,6 @@ class Bench:
 
 def _gone(process: ProcessId) -> bool:
     return not alive(process)
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its tables and no run; making one takes some 3 s, copying it none."""
-    workspace = Workspace(tmp_path_factory.mktemp("store"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        open_store(workspace)
-    with closing(sqlite3.connect(workspace.database)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return workspace.database
 
 
 @pytest.fixture

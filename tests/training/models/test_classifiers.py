@@ -9,8 +9,6 @@ from training.data import Digits
 from training.models import ConvClassifier
 from training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning 2.6 on torch 2.13
-
 
 @pytest.mark.parametrize(("name", "epochs", "least"), [("ConvClassifier", 8, 0.97), ("MLPClassifier", 8, 0.95)])
 def test_learns_the_digits(name: str, epochs: int, least: float, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from training.data import Digits, ImageSpec
 from training.models import ConvClassifier, ImageModel, MLPClassifier, PixelCNN
 from training.spec.errors import ConfigError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning 2.6 on torch 2.13
 MODELS: list[type[ImageModel]] = [ConvClassifier, MLPClassifier, PixelCNN]
 SMALL: dict[type[ImageModel], dict[str, Any]] = {
     ConvClassifier: {"width": 4, "dropout": 0.1},

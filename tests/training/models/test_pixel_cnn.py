@@ -9,8 +9,6 @@ from training.data import Digits, ImageSpec
 from training.models import PixelCNN
 from training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # Lightning 2.6 on torch 2.13
-
 
 def small(channels: int, layers: int, reach: int) -> PixelCNN:
     torch.manual_seed(0)

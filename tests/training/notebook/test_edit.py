@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.training.notebook.strategies import configs, notebooks
 from training.notebook import edit
 from training.notebook.cells import ComparisonCell, ExperimentCell, Note, Notebook
-from training.notebook.flow import same
 from training.notebook.parse import parse
 from training.spec.errors import ConfigError
+from training.spec.flow import same
 
 PAGE = """Intro.
 

@@ -22,12 +22,19 @@ def flow(value: Any) -> str:
 
 
 def block(value: Mapping[str, Any], indent: int) -> str:
-    """`value` with one `key: item` a line, indented by `indent` columns; lists and empty mappings on one line."""
+    """`value` with one `key: item` a line, indented by `indent` columns.
+
+    A list and an empty mapping stand on one line, a list of mappings (callbacks) with one item a line.
+    """
     lines = []
     for key, item in value.items():
         start = f"{' ' * indent}{key_text(key)}:"
-        nested = isinstance(item, Mapping) and item
-        lines.append(f"{start}\n{block(item, indent + 2)}" if nested else f"{start} {flow(item)}\n")
+        if isinstance(item, Mapping) and item:
+            lines.append(f"{start}\n{block(item, indent + 2)}")
+        elif isinstance(item, list | tuple) and any(isinstance(one, Mapping) for one in item):
+            lines += [f"{start}\n", *(f"{' ' * indent}  - {flow(one)}\n" for one in item)]
+        else:
+            lines.append(f"{start} {flow(item)}\n")
     return "".join(lines)
 
 
