@@ -109,7 +109,7 @@ def _run_to_chart(context: BrowserContext, address: str) -> float:
     page.goto(f"{address}/compose?notebook=first-steps")
     run = page.locator(".st-key-compose-run button").first
     run.wait_for(timeout=TIMEOUT_MS)
-    page.wait_for_timeout(1500)  # a person reads the form
+    page.wait_for_timeout(5000)  # a person reads the form
     began = time.perf_counter()
     run.click()
     page.locator(".js-plotly-plot .scatterlayer .trace").first.wait_for(state="attached", timeout=TIMEOUT_MS)

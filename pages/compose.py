@@ -6,7 +6,7 @@ from app import resources, state
 from app.components import html, page_head
 from app.navigation import NOTEBOOK
 from app.services import notebooks
-from app.views import compose, writing
+from app.views import compose, preload, writing
 
 choice = notebooks.pick(resources.workspace(), st.query_params.get("notebook"))
 if choice is None:
@@ -45,6 +45,7 @@ with left:
 compose.keep(draft, config, name, repeats, description)
 with right, st.container(key="beside"):
     intent = compose.result(choice, config, name, repeats, homeless, description)
+preload.charts()
 if intent:
     compose.finish(intent, choice, draft, config, name, repeats, description)
 writing.show_conflict()

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app.components import charts, html, style
+from app.components import chart_view, charts, html, style
 from app.components.charts import Series
-from app.components.run_detail import chart
 from app.navigation import RUNS
 from app.services.mean_curve import mean_curve
 from app.services.summary import interval
@@ -47,7 +46,7 @@ def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: in
         dark=style.dark(),
         height=height,
     )
-    chart(drawn, key, f"{comparison.metric} against {axis}")
+    chart_view.draw(drawn, key, f"{comparison.metric} against {axis}")
 
 
 def table(comparison: Comparison, *, link_runs: bool = False) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import streamlit as st
 
-from app.components import charts, html, progress, style
+from app.components import chart_view, charts, html, progress, style
 from app.components.charts import Series
 from app.services.runs import RunView, main_metric, shares
 from app.services.words import ago, duration, figure, sentence
@@ -84,7 +84,7 @@ def curves(found: Sequence[Curve], axis: str, log_y: bool) -> None:
         series = [Series(curve.metric, curve.axis(axis), curve.values, charts.PALETTE[0])]
         drawn = charts.lines(series, x_title=axis, title=curve.metric, log_y=log_y, dark=style.dark(), height=280)
         with columns[i % len(columns)]:
-            chart(drawn, f"curve-{curve.metric}", f"{curve.metric} against {axis}")
+            chart_view.draw(drawn, f"curve-{curve.metric}", f"{curve.metric} against {axis}")
 
 
 def time_split(record: RunRecord) -> None:
@@ -96,14 +96,14 @@ def time_split(record: RunRecord) -> None:
     rows = [(name, found) for name, found in rows if found]
     if rows:
         st.subheader("Where the time went")
-        chart(charts.time_split(rows, dark=style.dark()), "time-split", "shares of the workers' time")
+        chart_view.draw(charts.time_split(rows, dark=style.dark()), "time-split", "shares of the workers' time")
 
 
 def staleness(counts: Sequence[Sequence[int]] | None) -> None:
     """How old the gradients were that were applied."""
     if counts and any(any(row) for row in counts):
         st.subheader("Staleness")
-        chart(charts.staleness(counts, dark=style.dark()), "staleness", "histogram of staleness by worker")
+        chart_view.draw(charts.staleness(counts, dark=style.dark()), "staleness", "histogram of staleness by worker")
 
 
 def samples(picture: bytes | None) -> None:
@@ -126,10 +126,3 @@ def files(config: str, log: str, record: RunRecord) -> None:
             [html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in told.items()
         ]
         html.draw(html.table(["What", "Value"], [*rows, [html.text("run id", "dim"), html.text(record.id)]]))
-
-
-def chart(figure: object, key: str, alt: str) -> None:
-    """Any chart of ours: our template, no toolbar that hides the curve."""
-    st.plotly_chart(
-        figure, theme=None, key=key, alt=alt, config={"displaylogo": False, "displayModeBar": False, "responsive": True}
-    )

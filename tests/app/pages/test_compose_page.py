@@ -96,7 +96,7 @@ def test_a_closed_fold_keeps_what_it_says(open_page: Open) -> None:
     assert config(app)["trainer"]["gradient_clip_val"] == 0.5
     assert config(app)["threads"] == 2
     assert not [one for one in app.number_input if one.label == "Threads"]
-    version = next(one.key for one in app.number_input if one.label == "Epochs").split(".")[1]
+    version = str(number(app, "Epochs").key).split(".")[1]
     app.session_state[f"compose.{version}.fold.trainer"] = True
     app.run()
     number(app, "Threads").set_value(4).run()
