@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.notebook.results import results
-
 from app.services import form, runs
 from app.services.drafts import SavedDraft
 from app.services.runs import Reasons, RunView
@@ -13,6 +11,7 @@ from training.jobs import queue
 from training.jobs.folder import JobFolder
 from training.notebook import store
 from training.notebook.cells import ExperimentCell
+from training.notebook.results import results
 from training.spec import yaml
 from training.spec.description import Description
 from training.tracking.reading import RunReader

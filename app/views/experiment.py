@@ -3,7 +3,6 @@
 from functools import partial
 
 import streamlit as st
-from training.notebook.store import Stored
 
 from app import resources, state
 from app.components import experiment_cell
@@ -15,6 +14,7 @@ from app.views import note
 from app.views.writing import write
 from training.notebook import edit
 from training.notebook.cells import ExperimentCell
+from training.notebook.store import Stored
 from training.spec.errors import ConfigError
 from training.spec.validate import validate
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import streamlit as st
-from training.notebook.store import EditedMeanwhile, Stored
 
 from app import state
 from app.services import notebooks
 from training.notebook import store
 from training.notebook.cells import Notebook
+from training.notebook.store import EditedMeanwhile, Stored
 from training.spec.errors import ConfigError
 
 CONFLICT = "conflict"
