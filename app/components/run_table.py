@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.components import progress, style
+from app.components import style
 from app.services.runs import RunView, main_metric
 from app.services.words import ago
 from training.tracking import names
@@ -22,7 +22,7 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 }
 
 
-OPTIONAL = ("progress", "remark", "staleness")  # columns that are left out where no row has anything in them
+OPTIONAL = ("remark", "staleness")  # columns that are left out where no row has anything in them
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ def _row(view: RunView) -> dict[str, Any]:
         "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
         "staleness": metrics.get(names.STALENESS_MEAN),
         "rate": metrics.get(names.UPDATES_PER_SECOND),
-        "progress": None if view.ended else progress.fraction(view),
         "seconds": view.seconds,
         "when": ago(view.began) if view.began else "",
         "remark": view.reason or (f"{view.failure}: {view.cause}" if view.state == "failed" else ""),
@@ -92,7 +91,6 @@ def _columns() -> dict[str, Any]:
         "final": column.NumberColumn("Final", format="%.4f", width="small"),
         "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
         "rate": column.NumberColumn("Updates/s", format="%.0f", width="small"),
-        "progress": column.ProgressColumn("Progress", min_value=0.0, max_value=1.0, format="percent", width=110),
         "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),
         "when": column.TextColumn("Started", width="small"),
         "remark": column.TextColumn("Why", width="large", help="Why it waits, or why it failed."),

@@ -1,0 +1,27 @@
+from tests.app.pages.conftest import Open, html, words
+from tests.app.recorded import config, record
+from training.workspace import Workspace
+
+
+def test_nothing_chosen_says_what_to_do(open_page: Open) -> None:
+    assert "Nothing chosen yet" in html(open_page("compare"))
+
+
+def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
+    first = record(workspace, cell="a", level=2.0)
+    second = record(workspace, cell="b", level=1.5, what=config(2, "ddp"))
+    app = open_page("compare", runs=f"{first.id},{second.id}")
+    shown = html(app)
+    assert len(app.get("plotly_chart")) == 1
+    assert "a seed 1" in shown
+    assert '<td class="num best">1.547</td>' in shown
+    next(one for one in app.number_input if one.label == "Target").set_value(2.5).run()
+    assert "updates to 2.5" in html(app)
+    assert "Single seeds have no interval" in words(app)
+
+
+def test_an_unknown_run_is_named_and_the_others_shown(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, cell="a")
+    app = open_page("compare", runs=f"{job.id},{'f' * 32}")
+    assert "f" * 32 in app.warning[0].value
+    assert "a seed 1" in html(app)
