@@ -51,7 +51,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
     losses = reader(workspace).curve(job.id, names.TRAIN_LOSS)
     assert losses.values[-1] == found[names.final(names.TRAIN_LOSS)]
     assert losses.updates[-1] == updates
-    assert losses.updates[0] <= 4
+    assert losses.updates[0] <= (updates / 2 if strategy == ASYNC else 4)  # worker 1 may be ahead of worker 0's first
 
 
 def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Workspace) -> None:
