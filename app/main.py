@@ -26,3 +26,5 @@ try:
     page.run()
 except ConfigError as error:
     st.error(str(error), icon=":material/error:")
+if toast := state.said():
+    st.toast(toast[0], icon=toast[1])

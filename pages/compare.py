@@ -2,9 +2,6 @@
 
 import streamlit as st
 
-from app import state
 from app.views import compare_runs
 
 compare_runs.show([one for one in st.query_params.get("runs", "").split(",") if one])
-if toast := state.said():
-    st.toast(toast[0], icon=toast[1])

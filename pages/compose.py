@@ -49,5 +49,3 @@ preload.charts()
 if intent:
     compose.finish(intent, choice, draft, config, name, repeats, description)
 writing.show_conflict()
-if toast := state.said():
-    st.toast(toast[0], icon=toast[1])

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import resources, state
+from app import resources
 from app.components import html, page_head
 from app.navigation import COMPOSE
 from app.services import notebooks
@@ -39,6 +39,4 @@ else:
             note.add(stored, len(stored.notebook.cells))
 
 writing.show_conflict()
-if toast := state.said():
-    st.toast(toast[0], icon=toast[1])
 pulse.watch(chosen.path if chosen else None)

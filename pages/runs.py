@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from app import state
 from app.views import pulse, run_detail, run_list
 
 run_id = st.query_params.get("run")
@@ -11,5 +10,3 @@ if run_id:
 else:
     run_list.show()
     pulse.watch()
-if toast := state.said():
-    st.toast(toast[0], icon=toast[1])
