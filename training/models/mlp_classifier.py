@@ -13,7 +13,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "ta
 
 
 class MLPClassifier(Classifier):
-    """Multi-layer perceptron: fully connected layers over the pixels.
+    """Multi-layer perceptron: fully connected layers over the pixels, each with layer normalisation.
 
     Args:
         hidden: Units in each hidden layer.
@@ -41,7 +41,7 @@ class MLPClassifier(Classifier):
         stack: list[nn.Module] = [nn.Flatten()]
         features = images.channels * images.height * images.width
         for _ in range(self.layers):
-            stack += [nn.Linear(features, self.hidden), ACTIVATIONS[self.activation]()]
+            stack += [nn.Linear(features, self.hidden), nn.LayerNorm(self.hidden), ACTIVATIONS[self.activation]()]
             if self.dropout:
                 stack.append(nn.Dropout(self.dropout))
             features = self.hidden
