@@ -28,9 +28,11 @@ e2e: $(VENV)/.dev ## the journeys in a real browser
 	$(BIN)/pytest -q -m e2e tests/e2e
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
-	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/jobs.py
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.jobs
+	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.kill_drills
+	$(BIN)/python -m benchmarks.shape
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Scalebook needs Python 3.11 or newer; set PYTHON=...")'

@@ -4,7 +4,8 @@
 
 Starts the app on a temporary workspace, with a real Chromium in front of it, 1280 x 1000. First paint is from the
 navigation to the moment the page's own content is visible, in a new tab each time, after one visit to warm server and
-browser. Prints medians and ranges, seconds, and the machine's load, on which they depend.
+browser; most of that is Streamlit's own start in the tab ("the menu"). In a tab that is open, from a click in the menu.
+Prints medians and ranges, seconds, and the machine's load, on which they depend.
 """
 
 import argparse
@@ -78,8 +79,16 @@ def _measure(context: BrowserContext, address: str, ids: list[str], repeats: int
         ),
     }
     print("\n| first paint | median s | range s |\n|---|---|---|")
+    _print("the menu", [_paint(context, f"{address}/compare", _menu_seen) for _ in range(repeats + 1)][1:])
     for name, (path, ready) in pages.items():
         _print(name, [_paint(context, address + path, ready) for _ in range(repeats + 1)][1:])
+    for link, target in {
+        "Notebook": "notebook, 6 experiments",
+        "Runs": "runs",
+        "Compare": "compare, nothing chosen",
+    }.items():
+        times = [_by_menu(context, address, link, pages[target][1]) for _ in range(repeats + 1)][1:]
+        _print(f"{target}, by a click in an open tab", times)
     _print("click on Run to the first point on the chart", [_run_to_chart(context, address) for _ in range(repeats)])
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
@@ -97,6 +106,24 @@ def _paint(context: BrowserContext, url: str, ready: Callable[[Page], None]) -> 
     page = context.new_page()
     began = time.perf_counter()
     page.goto(url, wait_until="commit")
+    ready(page)
+    took = time.perf_counter() - began
+    page.close()
+    return took
+
+
+def _menu_seen(page: Page) -> None:
+    page.get_by_role("link", name="Runs", exact=True).first.wait_for(state="visible", timeout=TIMEOUT_MS)
+
+
+def _by_menu(context: BrowserContext, address: str, link: str, ready: Callable[[Page], None]) -> float:
+    """Seconds from a click in the menu of a tab that shows another page."""
+    page = context.new_page()
+    page.goto(f"{address}/compare" if link != "Compare" else f"{address}/runs")
+    _menu_seen(page)
+    page.wait_for_timeout(3000)
+    began = time.perf_counter()
+    page.get_by_role("link", name=link, exact=True).first.click()
     ready(page)
     took = time.perf_counter() - began
     page.close()

@@ -1,6 +1,6 @@
 """The shape of the code, counted: files, their length, the longest functions, and the arrows between the folders.
 
-    python benchmarks/shape.py
+    python -m benchmarks.shape
 
 Reads only the sources. The arrows are those the architecture test holds (tests/test_architecture.py).
 """
