@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,9 @@ def main_process(range_: Range, strategy: Any) -> str:
     return closed(range_, job, "failed", "killed")
 
 
-def a_worker(range_: Range, strategy: Any) -> str:
+def a_worker(number: int, range_: Range, strategy: Any) -> str:
     job = range_.train(strategy)
-    kill(descendants(main_of(job))[-1])
+    kill(descendants(main_of(job))[number])
     return closed(range_, job, "failed", "worker lost")
 
 
@@ -178,9 +179,11 @@ def workplace() -> Iterator[Range]:
 
 DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
     ("main process, AsyncPS", main_process, ASYNC),
-    ("worker 1, AsyncPS", a_worker, ASYNC),
+    ("worker 0, AsyncPS", partial(a_worker, 0), ASYNC),
+    ("worker 1, AsyncPS", partial(a_worker, 1), ASYNC),
     ("main process, DDP", main_process, "ddp"),
-    ("worker 1, DDP", a_worker, "ddp"),
+    ("worker 0, DDP", partial(a_worker, 0), "ddp"),
+    ("worker 1, DDP", partial(a_worker, 1), "ddp"),
     ("supervisor, AsyncPS", the_supervisor, ASYNC),
     ("supervisor, then main process", supervisor_and_main, ASYNC),
     ("warm process, DDP", the_warm_process, "ddp"),
