@@ -19,6 +19,6 @@ def test_a_module_to_run_exists(module: str) -> None:
     assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|    )make ([a-z]+)", TEXT))))
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|    )make ([a-z0-9]+)", TEXT))))
 def test_a_make_target_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
