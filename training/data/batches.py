@@ -1,6 +1,5 @@
 """Batches from memory: one indexing operation a batch, no Python work a sample."""
 
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,5 +54,4 @@ class MemoryLoader(DataLoader[Batch]):
 
 def loader(images: ImageBatches, batch_size: int, shuffle: bool) -> MemoryLoader:
     """Batches in the worker's own process, the last one smaller where they do not divide evenly."""
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # advice for data read from disk
     return MemoryLoader(images, batch_size=batch_size, sampler=EpochShuffle(images) if shuffle else None)

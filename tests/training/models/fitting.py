@@ -1,9 +1,7 @@
 """Fits a model the way the command does: a config of class paths, with the optimizer in it."""
 
-import os
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from training.cli import TrainingCLI
 
@@ -33,5 +31,4 @@ def fit(
         "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
         "ckpt_path": None if ckpt_path is None else str(ckpt_path),
     }
-    with patch.dict(os.environ, {"JSONARGPARSE_DEPRECATION_WARNINGS": "off"}):  # Lightning 2.6 uses old names
-        return TrainingCLI("fit", config, None)
+    return TrainingCLI("fit", config, None)
