@@ -38,7 +38,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
     assert found[names.UPDATES_PER_SECOND] > 0
     assert found[names.SAMPLES_PER_SECOND] == pytest.approx(found[names.UPDATES_PER_SECOND] * 3 * 128 / updates)
     assert found[names.PEAK_MEMORY_MB] > 100
-    weights = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
+    weights = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10 + 2 * (16 + 16)  # three layers, two normalisations
     assert found[names.BYTES_PER_UPDATE] == (0 if strategy == "auto" else 2 * 4 * weights)
     for metric in (names.VAL_LOSS, names.VAL_ACCURACY):
         curve = reader(workspace).curve(job.id, metric)
