@@ -100,6 +100,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> None:
             names.TAG_FAILURE: result.failure,
             names.TAG_CAUSE: result.cause,
             names.TAG_ADVICE: result.advice,
+            names.TAG_DEVICES: _devices(job),
         }
         for name, value in told.items():
             if value:
@@ -108,6 +109,14 @@ def _tell_mlflow(job: JobFolder, result: Result) -> None:
     except Exception:  # noqa: BLE001 - any failure of the store must not hide how the run ended
         traceback.print_exc()
         job.unrecorded.touch()
+
+
+def _devices(job: JobFolder) -> str:
+    """What the run was lent, "" in the foreground, where it may use all."""
+    started = job.started()
+    if started is None or started.inline:
+        return ""
+    return ", ".join([*started.gpus, *(f"core {core}" for core in started.cores)])
 
 
 @contextmanager

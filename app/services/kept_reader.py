@@ -4,10 +4,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from training.tracking.reading import Curve, RunReader, RunRecord
+from training.tracking.reading import NEWEST_FIRST, Curve, RunReader, RunRecord
 
 CURVES_KEPT = 4000  # about 20 kB each
-NEWEST_FIRST = ("attributes.start_time DESC",)
 
 
 class KeptReader(RunReader):

@@ -35,7 +35,6 @@ STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulle
 STALENESS_P50: Final = "ps/staleness_p50"
 STALENESS_P95: Final = "ps/staleness_p95"
 STALENESS_MAX: Final = "ps/staleness_max"
-DROPPED_PUSHES: Final = "ps/dropped_pushes"
 
 
 def best(metric: str) -> str:
@@ -62,7 +61,7 @@ TAG_STATUS: Final = "scalebook.status"  # finished, failed, stopped: MLflow has 
 TAG_FAILURE: Final = "scalebook.failure"  # the failure class
 TAG_CAUSE: Final = "scalebook.cause"  # one line: which process, why
 TAG_ADVICE: Final = "scalebook.advice"  # what to do about it
-TAG_STRATEGY: Final = "scalebook.strategy"  # one of STRATEGY_LABELS' values
+TAG_STRATEGY: Final = "scalebook.strategy"  # single, ddp, AsyncPS, or the name of another class
 TAG_RULE: Final = "scalebook.rule"
 TAG_WORKERS: Final = "scalebook.workers"
 TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"

@@ -14,6 +14,8 @@ from training.tracking import names
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+NEWEST_FIRST = ("attributes.start_time DESC",)
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -92,7 +94,7 @@ class RunReader:
         cell: str | None = None,
         where: str = "",
         limit: int = 100,
-        order_by: Sequence[str] = ("attributes.start_time DESC",),
+        order_by: Sequence[str] = NEWEST_FIRST,
     ) -> list[RunRecord]:
         """The newest `limit` runs, of one notebook or cell if named; `where` is a further MLflow filter."""
         clauses = [where] if where else []
