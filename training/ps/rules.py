@@ -91,7 +91,7 @@ class Async(Rule):
     waits = False
 
     def __init__(self, push_every: int = 1, pull_every: int = 1, max_updates: int | None = None) -> None:
-        self.max_updates = max_updates
+        self._budget = max_updates
         self.push_every = _at_least(1, push_every, "push_every", "1 to push every gradient")
         self.pull_every = _at_least(1, pull_every, "pull_every", "1 to pull after every gradient")
 
@@ -99,13 +99,13 @@ class Async(Rule):
         """One."""
         return 1
 
-    max_updates: int | None = None  # until the hosts ask `accepts` and `needed`: what they asked before
+    _budget: int | None = None  # until the hosts ask `accepts` and `needed`: what they asked before
 
     def decide(self, arrival: Arrival) -> "Verdict":
         return Verdict.REFUSE if self.is_last(arrival.version) else Verdict.APPLY
 
     def is_last(self, version: int) -> bool:
-        return self.max_updates is not None and version >= self.max_updates
+        return self._budget is not None and version >= self._budget
 
 
 class Verdict(Enum):
