@@ -3,7 +3,7 @@
 import argparse
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -49,8 +49,16 @@ LEAST: Final[dict[str, float]] = {
     "accumulate_grad_batches": 1, "gradient_clip_val": 0, "max_epochs": -1, "max_steps": -1, "log_every_n_steps": 1,
     "limit_train_batches": 0, "limit_val_batches": 0, "num_nodes": 1, "check_val_every_n_epoch": 1, "devices": 1,
     "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
+    "workers": 1, "shards": 1, "warmup_updates": 0, "restarts": 0, "deadline_s": 0, "push_every": 1, "pull_every": 1,
+    "bound": 1, "backup_workers": 0, "average": 1, "limit": 0, "strength": 0, "decay": 0, "epsilon": 0,
 }  # fmt: skip
 """Smallest value of arguments whose types say less."""
+
+BELOW: Final[dict[str, float]] = {"decay": 1}
+"""Values that an argument must stay below."""
+
+ABOVE: Final = frozenset({"epsilon", "deadline_s"})
+"""Arguments that must be above their smallest value."""
 
 FRACTION_OR_COUNT: Final = frozenset(
     {"limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
@@ -73,12 +81,13 @@ def describe(workspace: Workspace) -> Description:
     """All that a config in this workspace may name. Imports the user's modules; a failing one becomes a problem."""
     modules, problems = import_modules(workspace)
     own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
-    models, more = _classes([(training.models, "scalebook"), *own], LightningModule)
-    data, yet_more = _classes([(training.data, "scalebook"), *own], LightningDataModule)
+    packages = [module.__name__ for module in modules]
+    models, more = _classes([(training.models, "scalebook"), *own], LightningModule, packages)
+    data, yet_more = _classes([(training.data, "scalebook"), *own], LightningDataModule, packages)
     return Description(
         models=models,
         data=data,
-        strategies=_strategies(),
+        strategies=_strategies(packages),
         optimizers=[
             _library_class(
                 getattr(torch.optim, name),
@@ -96,7 +105,9 @@ def describe(workspace: Workspace) -> Description:
     )
 
 
-def _classes(modules: Iterable[tuple[ModuleType, Source]], base: type) -> tuple[list[ClassInfo], list[str]]:
+def _classes(
+    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str]
+) -> tuple[list[ClassInfo], list[str]]:
     """The concrete subclasses of `base` that the modules define, by the path under which they offer them."""
     found: dict[type, ClassInfo] = {}
     problems: list[str] = []
@@ -107,7 +118,7 @@ def _classes(modules: Iterable[tuple[ModuleType, Source]], base: type) -> tuple[
                 continue
             path = f"{module.__name__}.{name}"
             try:
-                found[kind] = describe_class(kind, path, source, **_model_facts(kind))
+                found[kind] = describe_class(kind, path, source, packages=packages, **_model_facts(kind))
             except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
                 problems.append(f"{path}: {type(error).__name__}: {' '.join(str(error).split())}")
     return list(found.values()), problems
@@ -122,7 +133,7 @@ def _model_facts(kind: type) -> dict[str, Any]:
     return {"own_optimizer": own, "metrics": list(told) if known and told else [VAL_LOSS]}
 
 
-def _strategies() -> list[ClassInfo]:
+def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
     single = ClassInfo(
         "lightning.pytorch.strategies.SingleDeviceStrategy",
         "single",
@@ -137,7 +148,10 @@ def _strategies() -> list[ClassInfo]:
         source="library",
         config_value="ddp",
     )
-    return [single, ddp, describe_class(AsyncPS, "training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING)]
+    ours = describe_class(
+        AsyncPS, "training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
+    )
+    return [single, ddp, replace(ours, fields=[with_bounds(field) for field in ours.fields])]
 
 
 def _schedulers() -> list[ClassInfo]:
@@ -172,6 +186,28 @@ def _trainer() -> list[Field]:
         )
     ]
     return [accelerator, *(_bounded(one) for one in simple), *objects]
+
+
+def with_bounds(field: Field) -> Field:
+    """With bounds that our own classes check only when they are made, and those of the classes it may name."""
+    if field.type == "class":
+        return replace(field, options=[_with_their_bounds(one) for one in field.options])
+    if field.type not in ("int", "float") or (field.minimum is not None and field.maximum is not None):
+        return field
+    return replace(
+        field,
+        minimum=LEAST.get(field.name) if field.minimum is None else field.minimum,
+        exclusive_minimum=field.exclusive_minimum or field.name in ABOVE,
+        maximum=BELOW.get(field.name) if field.maximum is None else field.maximum,
+        exclusive_maximum=field.exclusive_maximum or field.name in BELOW,
+    )
+
+
+def _with_their_bounds(option: ClassInfo) -> ClassInfo:
+    """Of a class of ours; what the arguments of a user's mean is not known here."""
+    if option.source == "user":
+        return option
+    return replace(option, fields=[with_bounds(field) for field in option.fields])
 
 
 def _bounded(field: Field) -> Field:

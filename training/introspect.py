@@ -1,9 +1,12 @@
-"""A class's constructor as described fields: types, bounds, choices and defaults, and help from its docstring."""
+"""A class's constructor as described fields: types, bounds, choices, classes, defaults, and help from its docstring."""
 
+import importlib
 import inspect
 import json
 import re
-from typing import Any, Literal
+from abc import ABC
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 from jsonargparse import ArgumentParser
 
@@ -28,9 +31,15 @@ def describe_class(
     *,
     skip: frozenset[str] = frozenset(),
     basic: frozenset[str] | None = None,
+    packages: Sequence[str] = (),
+    inside: frozenset[type] = frozenset(),
     **more: Any,
 ) -> ClassInfo:
-    """What a config may say of `kind`. `basic` names the fields that are not advanced (default: all simple ones)."""
+    """What a config may say of `kind`. `basic` names the fields that are not advanced (default: all simple ones).
+
+    `packages` are the user's modules, whose classes may be values of arguments too; `inside` the abstract classes that
+    are being described: a rule made of rules is free YAML.
+    """
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
     return ClassInfo(
         class_path=class_path,
@@ -38,47 +47,129 @@ def describe_class(
         summary=_words(summary),
         help=ARGS.split(f"\n{rest}", maxsplit=1)[0].strip() if source != "library" else "",
         source=source,
-        fields=fields_of(kind, skip=skip, basic=basic),
+        fields=fields_of(kind, skip=skip, basic=basic, packages=packages, inside=inside),
         **more,
     )
 
 
-def fields_of(kind: type, *, skip: frozenset[str] = frozenset(), basic: frozenset[str] | None = None) -> list[Field]:
+def fields_of(
+    kind: type,
+    *,
+    skip: frozenset[str] = frozenset(),
+    basic: frozenset[str] | None = None,
+    packages: Sequence[str] = (),
+    inside: frozenset[type] = frozenset(),
+) -> list[Field]:
     """The constructor's arguments; raises whatever jsonargparse raises for a signature that it cannot read."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, skip=set(skip))
     schema = json.loads(parser.get_completion_script("jsonschema"))
-    required = set(schema.get("required", []))
-    properties = {name: told for name, told in schema["properties"].items() if name != "$schema"}
-    return [field_from_schema(name, told, name in required, basic) for name, told in properties.items()]
+    told = Told(set(schema.get("required", [])), basic, schema.get("$defs", {}), tuple(packages), inside)
+    properties = {name: one for name, one in schema["properties"].items() if name != "$schema"}
+    return [_field(name, one, told) for name, one in properties.items()]
 
 
-def field_from_schema(name: str, told: dict[str, Any], required: bool, basic: frozenset[str] | None) -> Field:
+class Told(NamedTuple):
+    """What is known of a class beside its properties."""
+
+    required: set[str]
+    basic: frozenset[str] | None
+    definitions: dict[str, Any]
+    """Schemas that properties refer to."""
+    packages: tuple[str, ...]
+    inside: frozenset[type]
+
+
+def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
     """One field from one property of a JSON schema (Draft 2020-12)."""
-    options = _options(told)
+    options = _options(schema)
     nullable = any(one.get("type") == "null" for one in options)
     options = [one for one in options if one.get("type") != "null"]
     choices = [choice for one in options for choice in one.get("enum", [])]
+    classes = _classes(options, told)
+    required = name in told.required
     kinds = {_kind(one) for one in options}
     kind: FieldType = "float" if kinds == {"int", "float"} else kinds.pop() if len(kinds) == 1 else "json"
-    default = told.get("default")
+    kind = "class" if classes else kind
+    default = schema.get("default")
     bounded = options[0] if len(options) == 1 else {}
     low, high = bounded.get("exclusiveMinimum"), bounded.get("exclusiveMaximum")
     simple = kind not in ("json", "list") or default is not None
     return Field(
         name=name,
         type=kind,
-        help=_help(told.get("description", "")),
+        help=_help(schema.get("description", "")),
         required=required,
-        nullable=nullable or (not required and default is None and "default" in told),
+        nullable=nullable or (not required and default is None and "default" in schema),
         default=default,
-        choices=list(dict.fromkeys(choices)) if kind == "enum" else [],
+        choices=list(dict.fromkeys(choices)) if kind in ("enum", "class") else [],
         minimum=low if low is not None else bounded.get("minimum"),
         maximum=high if high is not None else bounded.get("maximum"),
         exclusive_minimum=low is not None,
         exclusive_maximum=high is not None,
-        advanced=not required and (name not in basic if basic is not None else not simple),
+        advanced=not required and (name not in told.basic if told.basic is not None else not simple),
+        options=classes,
     )
+
+
+def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:
+    """The classes that may be the value of an argument, where its type is an abstract class, or that or some words.
+
+    Each of the words must be the `name` of one of the classes, for whose defaults it then stands. Empty for any other
+    argument. A class counts that is in the abstract one's own package or in one of `told.packages`: what else has been
+    imported into this process is no business of a form's.
+    """
+    references = [one["$ref"] for one in options if "$ref" in one]
+    words = [word for one in options for word in one.get("enum", [])]
+    if len(references) != 1 or len(options) != 1 + bool(words):
+        return []
+    entries = told.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
+    paths = [one["properties"]["class_path"]["const"] for one in entries if "class_path" in one.get("properties", {})]
+    kinds = {path: kind for path in paths if not is_abstract(kind := _load(path))}
+    base = _abstract_base(list(kinds.values()))
+    if base is None or base in told.inside:
+        return []
+    packages = (base.__module__.partition(".")[0], *told.packages)
+    found = [
+        describe_class(
+            kind,
+            path,
+            "user" if within(path, told.packages) else "scalebook",
+            packages=told.packages,
+            inside=told.inside | {base},
+            config_value=next((word for word in words if word == getattr(kind, "name", None)), None),
+        )
+        for path, kind in kinds.items()
+        if within(path, packages)
+    ]
+    names = [one.config_value for one in found]
+    if not all(word in names for word in words):
+        return []
+    return sorted(found, key=lambda one: words.index(one.config_value) if one.config_value else len(words))
+
+
+def _abstract_base(kinds: Sequence[type]) -> type | None:
+    """The nearest abstract class from which all `kinds` are made; None where there is none."""
+    if not kinds:
+        return None
+    common = [base for base in kinds[0].__mro__ if all(issubclass(kind, base) for kind in kinds)]
+    return next((base for base in common if is_abstract(base)), None)
+
+
+def is_abstract(kind: type) -> bool:
+    """Whether it is there to be derived from: with abstract methods, or made from `ABC` directly."""
+    return inspect.isabstract(kind) or ABC in kind.__bases__
+
+
+def within(path: str, packages: Sequence[str]) -> bool:
+    """Whether a dotted name is in one of `packages`."""
+    return any(path.startswith(f"{package}.") for package in packages)
+
+
+def _load(path: str) -> type:
+    module, _, name = path.rpartition(".")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
 
 
 def _options(told: dict[str, Any]) -> list[dict[str, Any]]:

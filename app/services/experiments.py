@@ -32,12 +32,17 @@ class SeedView:
 
 
 def seeds(
-    workspace: Workspace, reader: RunReader, notebook: str, cell: ExperimentCell, reasons: Reasons
+    workspace: Workspace,
+    reader: RunReader,
+    notebook: str,
+    cell: ExperimentCell,
+    description: Description,
+    reasons: Reasons,
 ) -> list[SeedView]:
     """State and results of a cell by seed."""
     return [
         SeedView(one.seed, runs.view(workspace, one.run, reasons) if one.run else None, one.stale)
-        for one in results(reader, notebook, cell)
+        for one in results(reader, notebook, cell, description)
     ]
 
 

@@ -28,7 +28,7 @@ def show(stored: Stored, index: int, cell: ComparisonCell) -> None:
 
 
 def _compare(stored: Stored, cell: ComparisonCell) -> Comparison:
-    return compare(resources.reader(), stored.path.name, stored.notebook, cell)
+    return compare(resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
 
 
 def _head(stored: Stored, index: int, cell: ComparisonCell, found: Comparison) -> None:

@@ -32,7 +32,9 @@ def show(stored: Stored, index: int, cell: ExperimentCell) -> None:
 
 def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
     workspace = resources.workspace()
-    return experiments.seeds(workspace, resources.reader(), stored.path.name, cell, resources.waiting_reasons)
+    return experiments.seeds(
+        workspace, resources.reader(), stored.path.name, cell, resources.description(), resources.waiting_reasons
+    )
 
 
 def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView] | None, was_live: bool) -> None:

@@ -1,4 +1,7 @@
+import collections.abc
+import gc
 import json
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import pytest
@@ -102,6 +105,98 @@ def test_types_become_fields() -> None:
     assert (found["count"].minimum, found["count"].nullable) == (0, True)
     assert found["shape"].default == [1, 2]
     assert (found["mode"].help, found["share"].help) == ("One of two.", "A share.")
+
+
+class Shape(ABC):
+    """A shape."""
+
+    @abstractmethod
+    def area(self) -> float: ...
+
+
+class Square(Shape):
+    """Four equal sides.
+
+    Args:
+        side: How long.
+    """
+
+    name = "square"
+
+    def __init__(self, side: PositiveFloat = 1.0) -> None: ...
+
+    def area(self) -> float:
+        return 1.0
+
+
+class Cut(Shape):
+    """One without another."""
+
+    name = "cut"
+
+    def __init__(self, whole: Shape, hole: Literal["square"] | Shape = "square") -> None: ...
+
+    def area(self) -> float:
+        return 1.0
+
+
+class Board:
+    """A board.
+
+    Args:
+        shape: Its shape.
+    """
+
+    def __init__(
+        self,
+        required: Shape,
+        shape: Literal["cut", "square"] | Shape = "square",
+        maybe: Shape | None = None,
+        words: Literal["square", "circle"] | Shape = "square",
+        mixed: Shape | int = 1,
+    ) -> None: ...
+
+
+def test_an_argument_of_an_abstract_class_is_one_of_its_classes() -> None:
+    found = {one.name: one for one in fields_of(Board)}
+    shape = found["shape"]
+    assert (shape.type, shape.default, shape.choices, shape.help) == (
+        "class",
+        "square",
+        ["cut", "square"],
+        "Its shape.",
+    )
+    assert [(one.name, one.config_value, one.summary) for one in shape.options] == [
+        ("Cut", "cut", "One without another."), ("Square", "square", "Four equal sides."),
+    ]  # fmt: skip
+    (side,) = shape.options[1].fields
+    assert (side.type, side.default, side.minimum, side.exclusive_minimum, side.help) == (
+        "float",
+        1,
+        0,
+        True,
+        "How long.",
+    )
+    assert {one.type for one in shape.options[0].fields} == {"json"}, "a shape made of shapes is free YAML"
+    assert (found["required"].type, found["required"].required, found["required"].choices) == ("class", True, [])
+    assert [one.config_value for one in found["required"].options] == [None, None]
+    assert (found["maybe"].type, found["maybe"].nullable) == ("class", True)
+    assert {found["words"].type, found["mixed"].type} == {"json"}, "one that accepts more than classes and their names"
+
+
+def test_classes_of_strangers_are_no_options() -> None:
+    """Of the same base, but neither beside it nor in a module of the user's."""
+    stranger = type("Stranger", (Shape,), {"__module__": "collections.abc", "area": Square.area})
+    setattr(collections.abc, "Stranger", stranger)  # noqa: B010 - a name that the module has not
+    try:
+        (plain,) = [one for one in fields_of(Board) if one.name == "shape"]
+        (own,) = [one for one in fields_of(Board, packages=("collections.abc",)) if one.name == "shape"]
+    finally:
+        delattr(collections.abc, "Stranger")
+        del stranger
+        gc.collect()
+    assert [one.name for one in plain.options] == ["Cut", "Square"]
+    assert [(one.name, one.source, one.config_value) for one in own.options][-1] == ("Stranger", "user", None)
 
 
 def test_the_command_prints_one_class_and_names_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def submit(
         accelerator=_accelerator(load),
         notebook=notebook,
         cell=cell,
-        config_hash=resumed_from.request().config_hash if resumed_from else config_hash(config),
+        config_hash=resumed_from.request().config_hash if resumed_from else config_hash(config, description),
         priority=priority,
         strategy=load.strategy,
         resumed_from=resumed_from.id if resumed_from else None,

@@ -7,6 +7,7 @@ from typing import Any
 from training.notebook.cells import Axis, ComparisonCell, Notebook
 from training.notebook.results import SeedResult, results
 from training.notebook.rows import AXES, Outcome, Row, row
+from training.spec.description import Description
 from training.tracking import names
 from training.tracking.reading import Curve, RunReader, RunRecord
 
@@ -30,7 +31,12 @@ class Comparison:
 
 
 def compare(
-    reader: RunReader, notebook_name: str, nb: Notebook, cell: ComparisonCell, seeds: int | None = None
+    reader: RunReader,
+    notebook_name: str,
+    nb: Notebook,
+    cell: ComparisonCell,
+    description: Description,
+    seeds: int | None = None,
 ) -> Comparison:
     """The comparison `cell` of the notebook whose file is called `notebook_name`.
 
@@ -44,7 +50,7 @@ def compare(
         if experiment is None:
             rows.append(Row(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
-        found = results(reader, notebook_name, experiment, experiment.seeds(seeds))
+        found = results(reader, notebook_name, experiment, description, experiment.seeds(seeds))
         runs = _shown([one.run for one in found if one.run and not one.stale])
         curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(found), _outcome(found))

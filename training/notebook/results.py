@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from training.notebook.cells import ExperimentCell
+from training.spec.description import Description
 from training.spec.identity import config_hash
 from training.tracking import names
 from training.tracking.reading import RunReader, RunRecord
@@ -26,10 +27,14 @@ class SeedResult:
 
 
 def results(
-    reader: RunReader, notebook_name: str, cell: ExperimentCell, seeds: Sequence[int] | None = None
+    reader: RunReader,
+    notebook_name: str,
+    cell: ExperimentCell,
+    description: Description,
+    seeds: Sequence[int] | None = None,
 ) -> list[SeedResult]:
     """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`."""
-    hash_now = config_hash(cell.config)
+    hash_now = config_hash(cell.config, description)
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     found = []
     for seed in cell.seeds() if seeds is None else seeds:

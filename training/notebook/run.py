@@ -72,7 +72,7 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
             board.say(_explained(job, state))
-    _compare(wanted, workspace, out)
+    _compare(wanted, workspace, description, out)
     return 0 if finished == len(jobs) else 1
 
 
@@ -159,12 +159,12 @@ def _explained(job: JobFolder, state: State) -> str:
     return f"{title} {state}. {words} Log: `scalebook jobs log {job.id[:8]}`."
 
 
-def _compare(wanted: Wanted, workspace: Workspace, out: TextIO) -> None:
+def _compare(wanted: Wanted, workspace: Workspace, description: Description, out: TextIO) -> None:
     """Every comparison of the notebook that has something to do with what was run."""
     reader = RunReader(workspace.tracking_uri())
     ran = {cell.name for cell in wanted.cells}
     for cell in wanted.notebook.comparisons():
         if ran & set(cell.runs):
-            found = compare(reader, wanted.path.name, wanted.notebook, cell, wanted.seeds)
+            found = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
             out.write(f"\n{table(found)}\n")
     out.flush()

@@ -36,9 +36,10 @@ def table(comparison: Comparison) -> str:
 
 
 def strategy(row: Row) -> str:
-    """`one process`, `DDP`, `async PS`, or with its rule `bounded PS`."""
+    """`one process`, `DDP`, `async PS`, or with what matters of its rule `bounded PS, bound 3`."""
     if row.strategy == "AsyncPS" and row.rule:
-        return f"{row.rule} PS"
+        rule, comma, more = row.rule.partition(",")
+        return f"{rule} PS{comma}{more}"
     return STRATEGIES.get(row.strategy, row.strategy or figures.NOTHING)
 
 

@@ -1,7 +1,8 @@
 """The command line of `scalebook fit`: config files and `--key value`, merged as LightningCLI merges them.
 
-Done without torch, so that a mistake is said at once. Later ones win; a value is YAML; below a key that names a class
-`init_args` may be left out (`--model.features 32`); `--key+ value` appends to a list.
+Done without torch, so that a mistake is said at once. Later ones win; a value is YAML; `--key+ value` appends to a
+list. Below a key that names a class `init_args` may be left out: `--model.features 32`,
+`--trainer.strategy.rule.bound 3`.
 """
 
 import copy
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from training.spec import yaml
+from training.spec.class_fields import chosen
 from training.spec.classes import GROUP_OF_KEY, named
-from training.spec.description import Description
+from training.spec.description import Description, Field
 from training.spec.errors import ConfigError
 
 CONFIG_OPTIONS: Final = ("-c", "--config")
@@ -93,12 +95,32 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
     if old.name is None or new.name is None or old.args is None or new.args is None:
         return copy.deepcopy(value)
     info = new.info(group, description)
-    fitting = {one.name for one in info.fields} if info else set()
+    fields = {one.name: one for one in info.fields} if info else {}
     same = new.name == old.name or (info is not None and info == old.info(group, description))
-    kept = {name: arg for name, arg in old.args.items() if same or name in fitting}
+    kept = {name: arg for name, arg in old.args.items() if same or name in fields}
     if not kept and isinstance(value, str):
         return value
-    return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **copy.deepcopy(new.args)}}
+    told = {
+        name: _merge_field(kept.get(name, fields[name].default), arg, fields[name])
+        if name in fields and fields[name].type == "class"
+        else copy.deepcopy(arg)
+        for name, arg in new.args.items()
+    }
+    return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **told}}
+
+
+def _merge_field(before: Any, value: Any, field: Field) -> Any:
+    """`value` over `before` where both name classes of one field; arguments are kept while the class is the same.
+
+    A mapping without class_path gives arguments to the class that is there, with or without `init_args`.
+    """
+    old = chosen(before, field)
+    if old is not None and isinstance(value, Mapping) and "class_path" not in value:
+        value = {"class_path": old.info.class_path, "init_args": value.get("init_args", value)}
+    new = chosen(value, field)
+    if old is None or new is None or new.info != old.info or isinstance(value, str):
+        return copy.deepcopy(value)
+    return {"class_path": new.info.class_path, "init_args": copy.deepcopy({**old.args, **new.args})}
 
 
 def _set(found: Arguments, key: str, text: str, description: Description) -> None:

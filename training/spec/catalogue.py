@@ -17,7 +17,10 @@ from training.workspace import SETTINGS, Workspace
 DEADLINE_S: Final = 120.0
 """For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
 
-DESCRIBED: Final = ("models", "data", "strategies", "spec/description.py", "describe.py", "introspect.py")
+DESCRIBED: Final = (
+    "models", "data", "strategies", "ps/rules.py", "ps/damping.py", "spec/description.py", "describe.py",
+    "introspect.py",
+)  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""
 
 

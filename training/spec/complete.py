@@ -4,8 +4,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
+from training.spec.class_fields import chosen
 from training.spec.classes import GROUP_OF_KEY, mapping, named
-from training.spec.description import ClassInfo, Description
+from training.spec.description import ClassInfo, Description, Field
 
 DEFAULT_SEED: Final = 1
 DEFAULT_THREADS: Final = 1
@@ -73,11 +74,20 @@ def _spelled_out(value: Any, info: ClassInfo | None) -> Any:
     args: dict[str, Any] = {}
     for field in info.fields:
         if field.name in told.args:
-            args[field.name] = told.args[field.name]
+            args[field.name] = _class_value(told.args[field.name], field)
         elif field.default is not None and not (info.source == "library" and field.advanced):
-            args[field.name] = copy.deepcopy(field.default)
+            args[field.name] = _class_value(copy.deepcopy(field.default), field)
     rest = {name: given for name, given in told.args.items() if name not in args}
     done: dict[str, Any] = {"class_path": info.class_path, "init_args": {**args, **rest}}
     if isinstance(value, Mapping) and "dict_kwargs" in value:
         done["dict_kwargs"] = value["dict_kwargs"]
     return done
+
+
+def _class_value(value: Any, field: Field) -> Any:
+    """The value of a field that is a class, `bounded`, with path and arguments; any other as it stands."""
+    found = chosen(value, field) if field.type == "class" else None
+    if found is None:
+        return value
+    written = value if isinstance(value, Mapping) else {"class_path": found.info.class_path}
+    return _spelled_out(written, found.info)

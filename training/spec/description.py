@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-FieldType = Literal["int", "float", "bool", "str", "enum", "list", "json"]
+FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
 Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -19,6 +19,9 @@ class Field:
 
     `type` "json" is anything that needs free YAML. `minimum`/`maximum` are inclusive unless the matching `exclusive_*`
     is set. `default` is None both for "no default" (then `required`) and for a default of None (then `nullable`).
+
+    `type` "class" is one of several classes with settings of their own: the value names one of `options` in the ways
+    that `ClassInfo` tells, or is one of its names in `choices`, which stands for that class with its defaults.
     """
 
     name: str
@@ -33,13 +36,19 @@ class Field:
     exclusive_minimum: bool = False
     exclusive_maximum: bool = False
     advanced: bool = False
+    options: list["ClassInfo"] = field(default_factory=list)
+
+    def option(self, name: str) -> "ClassInfo | None":
+        """The class of this field called `name`: by full path, class name or bare name."""
+        return next((one for one in self.options if name in (one.class_path, one.name, one.config_value)), None)
 
 
 @dataclass(frozen=True)
 class ClassInfo:
     """One class that a config may name.
 
-    `config_value`, when not None, is what the config holds instead of `class_path`/`init_args` (`auto`, `ddp`).
+    `config_value`, when not None, is what the config holds instead of `class_path`/`init_args` (`auto`, `ddp`); for a
+    class that is the value of a field, its bare name, which stands for its defaults (`bounded`).
     `own_optimizer`: a module that overrides `configure_optimizers`; the config's optimizer is then not used.
     """
 
@@ -77,7 +86,7 @@ class Description:
         raw: dict[str, Any] = json.loads(text)
         for group in GROUPS:
             raw[group] = [_class_info(item) for item in raw[group]]
-        raw["trainer"] = [Field(**item) for item in raw["trainer"]]
+        raw["trainer"] = [_field(item) for item in raw["trainer"]]
         return cls(**raw)
 
     def to_json(self) -> str:
@@ -90,4 +99,8 @@ class Description:
 
 
 def _class_info(raw: dict[str, Any]) -> ClassInfo:
-    return ClassInfo(**{**raw, "fields": [Field(**item) for item in raw["fields"]]})
+    return ClassInfo(**{**raw, "fields": [_field(item) for item in raw["fields"]]})
+
+
+def _field(raw: dict[str, Any]) -> Field:
+    return Field(**{**raw, "options": [_class_info(item) for item in raw["options"]]})

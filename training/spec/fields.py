@@ -1,10 +1,11 @@
-"""One value against one described field: type, bounds, choices."""
+"""One value against one described field: type, bounds, choices, and the settings of a class."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from training.spec.classes import suggestion
+from training.spec.class_fields import chosen
+from training.spec.classes import named, suggestion
 from training.spec.description import Field
 from training.spec.errors import Problem
 
@@ -12,7 +13,7 @@ WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", 
 
 
 def check_value(key: str, value: Any, field: Field) -> Problem | None:
-    """What is wrong with `value` at `key`, if anything."""
+    """The first thing that is wrong with `value` at `key`, if anything."""
     if value is None:
         if field.nullable or (not field.required and field.default is None):
             return None
@@ -26,6 +27,8 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             return None
         known = [str(choice) for choice in field.choices]
         return Problem(key, f"is {shown(value)}, which is none of {', '.join(known)}", suggestion(str(value), known))
+    if field.type == "class":
+        return next(iter(_check_class(key, value, field)), None)
     if not _has_type(value, field):
         return Problem(
             key, f"is {shown(value)}, which is not {WORDS.get(field.type, field.type)}", f"Give {expected(field)}."
@@ -42,6 +45,8 @@ def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partia
     for name, value in args.items():
         if name not in known:
             found.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
+        elif known[name].type == "class" and value is not None:
+            found += _check_class(f"{key}.{name}", value, known[name])
         elif problem := check_value(f"{key}.{name}", value, known[name]):
             found.append(problem)
     if not partial:
@@ -50,8 +55,31 @@ def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partia
     return found
 
 
+def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
+    """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
+    told, found = named(value), chosen(value, field)
+    if told.name is None:
+        return [Problem(key, f"is {shown(value)}, which names no class", f"Give {expected(field)}.")]
+    extra = [
+        Problem(f"{key}.{one}", "does not belong beside class_path", f"Move it into {key}.init_args.")
+        for one in told.extra
+    ]
+    if told.args is None:
+        return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
+    if found is None:
+        known = [one.name for one in field.options] if isinstance(value, Mapping) else _words(field)
+        return [Problem(key, f"names {shown(told.name)}, which it does not know", suggestion(told.name, known))]
+    return extra + check_args(f"{key}.init_args", found.args, found.info.fields)
+
+
+def _words(field: Field) -> list[str]:
+    return [one.config_value or one.name for one in field.options]
+
+
 def expected(field: Field) -> str:
     """What may be written, as the object of a sentence: `a whole number above 0`."""
+    if field.type == "class":
+        return f"one of {', '.join(_words(field))}, or {{class_path: ..., init_args: {{...}}}}"
     if field.type == "enum":
         return f"one of {', '.join(str(choice) for choice in field.choices)}"
     words = WORDS.get(field.type, "a value")

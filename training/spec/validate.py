@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from training.spec import asynchronous
 from training.spec.classes import GROUP_OF_KEY, mapping, named, suggestion
 from training.spec.description import Description, Field, Group
 from training.spec.errors import ConfigError, Problem
 from training.spec.fields import check_args, check_value, shown
+from training.spec.workload import workload
 from training.spec.yaml import TOP_KEYS
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
@@ -14,11 +16,14 @@ SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
 THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
 
 
-def validate(config: Any, description: Description, *, partial: bool = False) -> list[Problem]:
+def validate(
+    config: Any, description: Description, *, partial: bool = False, cores: int | None = None
+) -> list[Problem]:
     """All problems of `config`, in the order of its keys; `partial` allows what is required to be missing.
 
-    Warnings are settings without effect. A config without errors is one that LightningCLI accepts, as far as the
-    description tells; what only the classes themselves can refuse is found when they are built.
+    Warnings are settings without effect, and workers without a core of their own where `cores` tells how many there
+    are. A config without errors is one that LightningCLI accepts, as far as the description tells; what only the
+    classes themselves can refuse is found when they are built.
     """
     if not isinstance(config, Mapping):
         return [Problem("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")]
@@ -30,7 +35,8 @@ def validate(config: Any, description: Description, *, partial: bool = False) ->
         elif key in ("model", "data") and not partial:
             known = sorted(one.name for one in getattr(description, group))
             found.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
-    return found + _asynchronous(config, description) + _without_effect(config, description)
+    found += asynchronous.problems(config, description) + _without_effect(config, description)
+    return found + (_crowded(config, description, cores) if cores else [])
 
 
 def require(config: Any, description: Description, *, partial: bool = False) -> None:
@@ -103,33 +109,6 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     return found
 
 
-def _asynchronous(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """What workers cannot do that do not wait for each other."""
-    trainer = mapping(config.get("trainer"))
-    strategy = named(trainer.get("strategy")).info("strategies", description)
-    if strategy is None or strategy.name != "AsyncPS":
-        return []
-    found: list[Problem] = []
-    if trainer.get("precision") == "16-mixed":
-        found.append(
-            Problem("trainer.precision", "scales losses, which AsyncPS does not", "Write bf16-mixed or 32-true.")
-        )
-    if trainer.get("sync_batchnorm"):
-        found.append(
-            Problem("trainer.sync_batchnorm", "needs a batch common to all workers", "Write false, or use ddp.")
-        )
-    if (trainer.get("num_nodes") or 1) != 1:
-        found.append(Problem("trainer.num_nodes", "is not 1, but AsyncPS runs on one machine", "Write 1."))
-    scheduler = named(config.get("lr_scheduler")).info("lr_schedulers", description)
-    if scheduler is not None and scheduler.name == "ReduceLROnPlateau":
-        found.append(
-            Problem(
-                "lr_scheduler", "follows the validation, which only worker 0 does", "Use another scheduler, or ddp."
-            )
-        )
-    return found
-
-
 def _without_effect(config: Mapping[str, Any], description: Description) -> list[Problem]:
     found: list[Problem] = []
     model = named(config.get("model")).info("models", description)
@@ -154,3 +133,19 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
             )
         )
     return found
+
+
+def _crowded(config: Mapping[str, Any], description: Description, cores: int) -> list[Problem]:
+    """Workers that would take turns on the cores: they run, and their times say little."""
+    load = workload(config, description)
+    if load.threads * load.workers <= cores:
+        return []
+    each = f"{load.threads} threads" if load.threads > 1 else "1 thread"
+    return [
+        Problem(
+            "threads" if load.threads > 1 else "trainer.devices",
+            f"is more than this machine has: {load.workers} workers with {each} each on {cores} cores",
+            "They take turns, so times and staleness are those of a crowded machine. Use fewer to measure speed.",
+            "warning",
+        )
+    ]

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from training.spec.class_fields import Chosen, chosen
 from training.spec.classes import mapping, named
 from training.spec.complete import complete
-from training.spec.description import Description, Group
+from training.spec.description import ClassInfo, Description, Group
+from training.spec.rule_words import words
 
-STRATEGY_LABELS: Final = {"single": "One process", "ddp": "DDP", "AsyncPS": "Asynchronous parameter server"}
+STRATEGY_LABELS: Final = {"single": "One process", "ddp": "DDP", "AsyncPS": "Parameter server"}
 SYNCHRONOUS: Final = ("single", "ddp")
 
 
@@ -22,6 +24,7 @@ class Workload:
     strategy: str
     """`single`, `ddp`, `AsyncPS`, or the name of another class."""
     rule: str | None
+    """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`."""
     workers: int
     threads: int
     batch_per_worker: int | None
@@ -30,7 +33,9 @@ class Workload:
     batch_global: int | None
     """Samples that all workers together compute at a time: per worker x workers."""
     batch_effective: int | None
-    """Samples whose gradients make one update: all workers' under DDP, one worker's where it pushes by itself."""
+    """Samples whose gradients make one update: those of `gradients` workers."""
+    gradients: int
+    """Gradients that are averaged into one update: all workers' under DDP, one where a worker pushes by itself."""
     learning_rate: float | None
     accelerator: str
 
@@ -45,22 +50,45 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     args = mapping(strategy.args)
     devices = _count(trainer.get("devices")) or 1
     workers = 1 if name == "single" else _count(args.get("workers")) or devices
-    rule = args.get("rule") or (info and next((field.default for field in info.fields if field.name == "rule"), None))
+    rule = choice("rule", args, info)
+    gradients = workers if name in SYNCHRONOUS else _gradients(rule, workers)
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
-    synchronous = name in SYNCHRONOUS or rule == "sync"
+    pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
     return Workload(
         strategy=name,
-        rule=str(rule) if rule else None,
+        rule=_rule_words(rule, args, info) if rule else args.get("rule"),
         workers=workers,
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
         accumulate=accumulate,
         batch_global=batch and batch * workers,
-        batch_effective=batch and batch * accumulate * (workers if synchronous else 1),
+        batch_effective=batch and batch * accumulate * gradients * pushed,
+        gradients=gradients,
         learning_rate=_learning_rate(done, description),
         accelerator=str(trainer.get("accelerator") or "auto"),
     )
+
+
+def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen | None:
+    """The class that a strategy's argument `name` names, by default or by `args`; None where it names none."""
+    field = next((one for one in info.fields if one.name == name and one.type == "class"), None) if info else None
+    return chosen(args.get(name, field.default), field) if field else None
+
+
+def _gradients(rule: Chosen | None, workers: int) -> int:
+    """Gradients in one update; a rule of the user's own counts as one that applies each."""
+    told = rule.settings() if rule else {}
+    if rule and rule.word == "sync":
+        return max(1, workers - (_count(told.get("backup_workers")) or 0))
+    return _count(told.get("average")) or 1 if rule and rule.word == "softsync" else 1
+
+
+def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
+    damping = choice("damping", args, info)
+    warmup = _count(args.get("warmup_updates"))
+    parts = [words(rule), words(damping) if damping else "", f"warm-up {warmup}" if warmup else ""]
+    return ", ".join(part for part in parts if part)
 
 
 def _strategy_name(name: str) -> str:

@@ -67,7 +67,7 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
 
     @override
     def _configure_launcher(self) -> None:
-        self._launcher = ForkLauncher(self, self)
+        self._launcher = ForkLauncher(self)
 
     def before_fork(self, trainer: Trainer) -> int:
         """Make what the workers share. Whatever is not training needs one worker only."""

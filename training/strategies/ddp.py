@@ -39,7 +39,7 @@ class DDP(DDPStrategy):
         if self.num_nodes > 1 or self.cluster_environment.creates_processes_externally:
             super()._configure_launcher()
         else:
-            self._launcher = ForkLauncher(self, self)
+            self._launcher = ForkLauncher(self)
 
     def before_fork(self, trainer: Trainer) -> int:
         """Bind the port where the workers will meet."""

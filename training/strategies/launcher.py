@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import torch
 from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
 from lightning.pytorch import Trainer
-from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
-from lightning.pytorch.strategies.parallel import ParallelStrategy
+from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.call import _interrupt
 from lightning.pytorch.trainer.states import TrainerFn, TrainerState
 from typing_extensions import override
@@ -30,7 +29,7 @@ class Forked(Protocol):
         """In the monitor, when all workers have ended, however they did."""
 
 
-class ForkLauncher(_MultiProcessingLauncher):
+class ForkLauncher(_Launcher):
     """Runs a Trainer's function in forked workers; this process only watches them.
 
     An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
@@ -38,9 +37,18 @@ class ForkLauncher(_MultiProcessingLauncher):
     0's weights, metrics, state and best checkpoint path.
     """
 
-    def __init__(self, strategy: ParallelStrategy, forked: Forked) -> None:
-        super().__init__(strategy, start_method="fork")
+    def __init__(self, forked: Forked) -> None:
         self._forked = forked
+        self._already_fit = False
+
+    @property
+    @override
+    def is_interactive_compatible(self) -> bool:
+        return True
+
+    @override
+    def kill(self, signum: int) -> None:
+        """Nothing: `run_workers` ends what it has started, however `launch` is left."""
 
     @override
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:

@@ -9,7 +9,9 @@ from training.notebook.comparison import compare, compare_runs, differences
 from training.notebook.estimate import Estimate
 from training.notebook.parse import parse
 from training.notebook.results import results
-from training.notebook.table import WIDTH, table
+from training.notebook.rows import Row
+from training.notebook.table import WIDTH, strategy, table
+from training.spec.description import Description
 from training.spec.identity import config_hash
 from training.tracking import names
 from training.tracking.reading import RunReader
@@ -41,11 +43,11 @@ SYNC, ASYNC, BROKEN = NB.experiments()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _runs(client: "MlflowClient") -> None:
+def _runs(client: "MlflowClient", description: Description) -> None:
     def add(cell: str, seed: int, values: list[float], **more: object) -> None:
         found = NB.experiment(cell)
         assert found is not None
-        told: dict[str, object] = {"cell": cell, "config_hash": config_hash(found.config), "seed": seed}
+        told: dict[str, object] = {"cell": cell, "config_hash": config_hash(found.config, description), "seed": seed}
         record(client, metric="val/accuracy", values=values, **{**told, **more})  # type: ignore[arg-type]  # a test's words
 
     ddp = {names.TAG_STRATEGY: "ddp", names.TAG_RULE: ""}
@@ -59,20 +61,20 @@ def _runs(client: "MlflowClient") -> None:
     add("broken", 1, [], status="FAILED", tags={names.TAG_FAILURE: "diverged", names.TAG_CAUSE: "loss became nan"})
 
 
-def test_results_are_the_newest_of_the_config_as_it_stands(reader: RunReader) -> None:
-    first, second = results(reader, "page.md", SYNC)
+def test_results_are_the_newest_of_the_config_as_it_stands(reader: RunReader, description: Description) -> None:
+    first, second = results(reader, "page.md", SYNC, description)
     assert first.run is not None
     assert second.run is not None
     assert (first.seed, first.run.metrics["val/accuracy"], first.stale) == (1, 0.95, False)
     assert (second.seed, second.run.metrics["val/accuracy"], second.stale) == (2, 0.93, False)
-    (edited,) = results(reader, "page.md", parse(PAGE.replace("Other", "Another")).experiments()[2])
+    (edited,) = results(reader, "page.md", parse(PAGE.replace("Other", "Another")).experiments()[2], description)
     assert edited.run is not None
     assert edited.stale
-    assert results(reader, "other.md", BROKEN)[0].run is None
+    assert results(reader, "other.md", BROKEN, description)[0].run is None
 
 
-def test_a_comparison_averages_over_seeds(reader: RunReader) -> None:
-    found = compare(reader, "page.md", NB, NB.comparisons()[0])
+def test_a_comparison_averages_over_seeds(reader: RunReader, description: Description) -> None:
+    found = compare(reader, "page.md", NB, NB.comparisons()[0], description)
     sync, other, broken, gone = found.rows
     assert sync.best is not None
     assert (sync.outcome, sync.strategy, sync.workers, sync.batch_global) == ("finished", "ddp", 2, 32)
@@ -92,8 +94,8 @@ def test_a_comparison_averages_over_seeds(reader: RunReader) -> None:
     assert [curve.values[0] for curve in found.curves] == [0.5] * 4
 
 
-def test_what_differs(reader: RunReader) -> None:
-    found = dict(compare(reader, "page.md", NB, NB.comparisons()[0]).differences)
+def test_what_differs(reader: RunReader, description: Description) -> None:
+    found = dict(compare(reader, "page.md", NB, NB.comparisons()[0], description).differences)
     assert list(found) == ["model", "trainer.strategy", "trainer.devices", "seed_everything"]
     assert found["trainer.strategy"] == {"sync": "ddp", ASYNC.name: "AsyncPS", "broken": None}
     assert differences({"a": {"x": {"y": 1}}, "b": {"x": {"y": 1}}}) == []
@@ -109,8 +111,8 @@ def test_any_runs_side_by_side(reader: RunReader) -> None:
         compare_runs(reader, ["0" * 32], "val/accuracy")
 
 
-def test_the_table_fits_and_says_what_is_missing(reader: RunReader) -> None:
-    lines = table(compare(reader, "page.md", NB, NB.comparisons()[0])).splitlines()
+def test_the_table_fits_and_says_what_is_missing(reader: RunReader, description: Description) -> None:
+    lines = table(compare(reader, "page.md", NB, NB.comparisons()[0], description)).splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert lines[0] == (
         "both: val/accuracy (higher is better, target 0.9); mean of 2 seeds ± half of its 95 % interval"
@@ -124,7 +126,16 @@ def test_the_table_fits_and_says_what_is_missing(reader: RunReader) -> None:
     assert "gone: 0 of 0 runs, missing (no such experiment in this notebook)" in lines
 
 
-def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader) -> None:
-    found = compare(reader, "page.md", NB, NB.comparisons()[0], seeds=1)
+def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader, description: Description) -> None:
+    found = compare(reader, "page.md", NB, NB.comparisons()[0], description, seeds=1)
     assert found.rows[0].best == Estimate(0.95, None, 1)
     assert "One seed each" in table(found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [("async", "async PS"), ("bounded, bound 3", "bounded PS, bound 3"), ("sync, 1 backup", "sync PS, 1 backup")],
+)
+def test_a_rule_is_named_with_what_matters(rule: str, words: str) -> None:
+    row = Row("one", "finished", strategy="AsyncPS", rule=rule, seeds=1)
+    assert strategy(row) == words

@@ -119,3 +119,28 @@ def test_a_mistake_in_a_file_names_file_and_line(tmp_path: Path, description: De
     (tmp_path / "y.yaml").write_text("- 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"y\.yaml: is not a mapping"):
         parse(["-c", str(tmp_path / "y.yaml")], description, {})
+
+
+BOUNDED = "training.ps.rules.Bounded"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("--trainer.strategy.rule bounded", "bounded"),
+        ("--trainer.strategy.rule bounded --trainer.strategy.rule.bound 3", {"bound": 3}),
+        ("--trainer.strategy.init_args.rule Bounded --trainer.strategy.init_args.rule.init_args.bound=3", {"bound": 3}),
+        ("--trainer.strategy.rule {class_path:~Bounded,init_args:~{bound:~3}}", {"bound": 3}),
+        ("--trainer.strategy.rule bounded --trainer.strategy.rule.bound 3 --trainer.strategy.rule async", "async"),
+    ],
+)
+def test_the_settings_of_a_rule(words: str, rule: Any, engine: Description) -> None:
+    argv = ["--trainer.strategy", "AsyncPS", *(word.replace("~", " ") for word in words.split())]
+    found = parse(argv, engine, {}).config
+    written = found["trainer"]["strategy"]["init_args"]["rule"]
+    if isinstance(rule, str):
+        assert written == rule
+    else:
+        assert complete(found, engine)["trainer"]["strategy"]["init_args"]["rule"] == {
+            "class_path": BOUNDED, "init_args": rule,
+        }  # fmt: skip

@@ -46,7 +46,7 @@ class Small(LightningModule):
         self.log("val/mean_index", self.seen)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self.log("test/loss", cross_entropy(self.net(batch[0]), batch[1]))
+        self.log("test/loss", cross_entropy(self.net(batch[0]), batch[1]), sync_dist=True)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         out: Tensor = self.net(batch[0])
@@ -103,14 +103,18 @@ def weights(model: LightningModule) -> Tensor:
 
 
 class Diary(Callback):
-    """Each worker writes what it saw into `folder/<worker>.json`."""
+    """Each worker writes what it saw into `folder/<worker>.json`, and what its model keeps in `notes`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.notes: dict[str, Any] = {"train": [], "val": [], "pid": 0, "errors": []}
+        self.notes: dict[str, Any] = {"train": [], "val": [], "lrs": [], "validations": 0, "pid": 0, "errors": []}
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self.notes["train"] += batch[2].tolist()
+        self.notes["lrs"].append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.notes["validations"] += not trainer.sanity_checking
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -120,9 +124,12 @@ class Diary(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy: Any = trainer.strategy
+        self.notes["updates"] = trainer.global_step
         if hasattr(strategy, "counts"):
             histogram = strategy.staleness()
             self.notes.update(updates=strategy.counts().updates, histogram=histogram.counts.sum(1).tolist())
+        self.notes["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        self.notes |= getattr(pl_module, "notes", {})
         self.write(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
