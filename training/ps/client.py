@@ -1,81 +1,147 @@
-"""The worker's end: a replica of the parameters, pushes and pulls."""
+"""The worker's end: pushes, pulls, and what happens between them."""
 
-from collections.abc import Sequence
+import copy
+import time
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from training.ps.hosts.inline import InlineHost, Pushed
-from training.ps.layout import Layout
-from training.ps.shard import Snapshot
+from training.ps.door import Verdict
+from training.ps.hosts import Host, Push
+from training.ps.hyper import Groups
+from training.ps.region import COMMUNICATE, ROW, WAIT, Control
+from training.ps.replica import Replica
+from training.ps.rounds import clip_
+from training.ps.shard import Newest
+from training.ps.trace import HyperTrace
 
 
-class Replica:
-    """A worker's own copy of the parameters, on its own device, laid out as in the shard: a pull is one copy.
+class Pushed(NamedTuple):
+    """What became of a push: the version the replica has now, whether the gradient was let in, and whether it was the
+    last that the budget of updates allows."""
 
-    Making one moves the parameters' data into the flat buffer `flat` (uint8 [bytes]); their values stay.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], layout: Layout) -> None:
-        self.parameters = list(parameters)
-        device = self.parameters[0].device
-        self.flat = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
-        for parameter, view in zip(self.parameters, layout.views(self.flat), strict=True):
-            view.copy_(parameter.detach())
-            parameter.data = view
-
-    def gradients(self) -> list[Tensor | None]:
-        """The gradients, on the CPU, None where there is none."""
-        return [None if p.grad is None else p.grad.to("cpu") for p in self.parameters]
+    version: int
+    applied: bool
+    staleness: int
+    is_last: bool
 
 
 class Client:
-    """Pushes what the worker's optimizer would apply, and keeps the replica as new as the last push or pull.
+    """One worker's end of one optimizer. Between two calls nothing changes the replica.
 
-    `version` is that of the replica. Between two calls nothing changes the replica, so a worker that neither pushes
-    nor pulls holds a consistent snapshot.
+    With `push_every` or `pull_every` above 1 (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
+    own replica in between, and pushes the sum of its gradients.
     """
 
-    def __init__(self, host: InlineHost, replica: Replica, optimizer: Optimizer) -> None:
-        self._host, self._replica, self._optimizer = host, replica, optimizer
-        self._is_local = replica.flat.device.type == "cpu"
-        self._landing = replica.flat if self._is_local else torch.zeros_like(replica.flat, device="cpu")
-        self._groups = len(optimizer.param_groups)
-        self.version = 0
+    def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
+        self.host, self.replica, self.optimizer = host, replica, optimizer
+        self._control, self._worker, self._words = control, worker, host.section.words
+        settings, rule = control.settings, control.settings.rule
+        self._clip = None if rule.gathers else settings.clip
+        self._push_every, self._pull_every = rule.push_every, rule.pull_every
+        self._groups, self._steps = len(optimizer.param_groups), 0
+        self._sum: list[Tensor | None] | None = None
+        self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._bases: list[Newest] = []
+        self._pulled = 0.0
+        self._hyper = None if settings.trace is None else HyperTrace(settings.trace, host.section.number, worker)
 
-    def push(self) -> Pushed:
-        """Hand in the gradients with the optimizer's present hyper-parameters; the replica is new afterwards."""
-        if len(self._optimizer.param_groups) != self._groups:
+    @property
+    def version(self) -> int:
+        """That of the replica; of the oldest shard, where they differ."""
+        return min(base.version for base in self._bases)
+
+    def begin(self) -> None:
+        """Before the first gradient: wait until the rule lets this worker begin, then pull."""
+        self.host.settle(self._worker)
+        self.host.await_turn(self._worker)
+        self.pull()
+
+    def push(self, valid: bool = True) -> Pushed:
+        """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
+
+        `valid` False: there is no usable gradient, and the worker only takes part.
+        """
+        if len(self.optimizer.param_groups) != self._groups:
             raise ValueError(
                 "optimizer: a param group was added during training, which a parameter server does not "
                 "support. Add all groups in configure_optimizers and freeze them by requires_grad."
             )
-        groups = self._optimizer.param_groups
-        pushed = self._host.push(self._replica.gradients(), groups, self.version, self._landing)
-        self._land()
-        self.version = pushed.version
-        return pushed
+        started, waited = time.perf_counter(), self._waited()
+        gradients, groups = self.replica.gradients(), self.optimizer.param_groups
+        if self._clip is not None:
+            clip_(self._clip, gradients)
+        self._steps += 1
+        if self._push_every > 1:
+            gradients = self._summed(gradients)
+        verdict, staleness = Verdict.ADMIT, 0
+        if self._steps % self._push_every == 0:
+            verdict, staleness = self._push(gradients, groups, valid)
+            self.host.await_turn(self._worker)
+        if self._steps % self._pull_every == 0:
+            self.pull()
+        elif valid:
+            self._own_step(groups)
+        is_last = verdict is Verdict.END or self.host.section.door.is_over()
+        self._communicated(started, waited)
+        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
 
     def pull(self) -> int:
-        """Make the replica as new as the shard; returns the version."""
-        self.version = self._host.pull(self._landing)
-        self._land()
+        """Make the replica the newest version; returns it (of the oldest shard, where they differ)."""
+        self._bases = self.host.pull(self._worker)
+        self._pulled = time.monotonic()
+        self.replica.take(self._bases)
         return self.version
 
-    def snapshot(self) -> Snapshot:
-        """A snapshot of the shard; the replica takes its parameters, so that both are of one version."""
-        snapshot = self._host.snapshot()
-        self._replica.flat.copy_(snapshot.flat)
-        self.version = snapshot.version
-        return snapshot
+    def snapshot(self) -> tuple[int, dict[str, Any]]:
+        """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own."""
+        state, self._bases = {}, []
+        for shard in self.host.section.shards:
+            shard.words.lock.acquire(self.host.section.deadline_s)
+            try:
+                self._bases.append(shard.hold(self._worker))
+                state.update(copy.deepcopy(shard.optimizer_state()))
+            finally:
+                shard.words.lock.release()
+        self._pulled = time.monotonic()
+        self.replica.take(self._bases)
+        self.replica.privatise()
+        groups = self.optimizer.state_dict()["param_groups"]
+        return self.version, {"state": dict(sorted(state.items())), "param_groups": groups}
 
-    def detach(self) -> None:
-        """Give every parameter memory of its own again; the client is of no use afterwards."""
-        for parameter in self._replica.parameters:
-            parameter.data = parameter.data.clone()
+    def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> tuple[Verdict, int]:
+        self._seq += 1
+        self._words.begun[self._worker] = self._seq
+        if self._hyper is not None:
+            self._hyper.note(self._seq, groups)
+        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid)
+        outcome = self.host.push(push)
+        self.host.section.door.tick(self._worker)
+        return outcome
 
-    def _land(self) -> None:
-        if not self._is_local:
-            self._replica.flat.copy_(self._landing)
+    @torch.no_grad()
+    def _summed(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """The gradients since the last push, this one included."""
+        if self._sum is None or self._steps % self._push_every == 1:
+            self._sum = [None] * len(gradients)
+        for place, gradient in enumerate(gradients):
+            total = self._sum[place]
+            if gradient is not None:
+                self._sum[place] = gradient.clone() if total is None else total.add_(gradient)
+        return self._sum
+
+    @torch.no_grad()
+    def _own_step(self, groups: Groups) -> None:
+        for group in groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad, alpha=-float(group["lr"]))
+
+    def _waited(self) -> float:
+        return float(self._control.seconds[self._worker * ROW + WAIT])
+
+    def _communicated(self, started: float, waited: float) -> None:
+        spent = time.perf_counter() - started - (self._waited() - waited)
+        self._control.seconds[self._worker * ROW + COMMUNICATE] += spent

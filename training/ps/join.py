@@ -1,65 +1,144 @@
-"""How a worker joins: plan, shared memory, first parameters, client."""
+"""How a worker joins: plans, shared memory, first parameters, clients."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
-from training.ps.client import Client, Replica
-from training.ps.hosts.inline import InlineHost
+from training.ps.client import Client
+from training.ps.hosts import make_host
 from training.ps.membership import Membership
 from training.ps.optimizers import parameters_of
-from training.ps.region import DIGEST, Control, Memory
-from training.ps.rules import Rule
-from training.ps.shard import Shard, plan_shard
+from training.ps.plan import digest
+from training.ps.region import ALLOCATED, DIGEST, FINISHED, RESTING, STARTED, Control
+from training.ps.replica import Replica
+from training.ps.run import SharedRun
+from training.ps.section import Section, make_sections, plan_sections
 
 
-class SharedRun:
-    """What the processes of one run have in common. Made once, before the fork, by the process that forks."""
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of the run at one moment: the updates that each optimizer's shards all have, and its state dict.
 
-    def __init__(self, workers: int) -> None:
-        self.control = Control(workers)
-        self.memory = Memory()
+    The parameters of that moment are in the worker's replica. Shards that are updated while the snapshot is taken may
+    be ahead of others by the pushes under way.
+    """
 
-    def member(self, worker: int, deadline_s: float) -> Membership:
-        """The membership of one worker; `deadline_s` (seconds) bounds each of its waits, those for the lock too."""
-        return Membership(self.control, worker, deadline_s)
-
-    def close(self) -> None:
-        """Give up the memory's handle; in the process that made it, when the run has ended."""
-        self.memory.close()
+    versions: list[int]
+    optimizers: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Joined:
-    """One worker's parts, ready for training."""
+    """One worker's parts, ready for training; one client for each optimizer, in order."""
 
-    client: Client
-    shard: Shard
+    run: SharedRun
+    membership: Membership
+    clients: list[Client]
+
+    def begin(self) -> None:
+        """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
+        control, worker = self.run.control, self.membership.worker
+        if control.word(worker, RESTING):
+            for client in self.clients:
+                client.host.section.words.clocks[worker] = -1
+            control.set_word(worker, RESTING, 0)
+        for client in self.clients:
+            client.begin()
+
+    def pull(self) -> None:
+        """Make the replicas as new as can be."""
+        for client in self.clients:
+            client.pull()
+
+    def rest(self) -> None:
+        """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
+        self._leave(RESTING)
+
+    def finish(self) -> None:
+        """This worker will not push any more."""
+        self._leave(FINISHED)
+
+    def wait_for_others(self) -> None:
+        """After `finish`: wait until all living workers have finished and all that they pushed has been applied."""
+        self.membership.wait_for_others()
+        for client in self.clients:
+            client.host.complete()
+
+    def _leave(self, word: int) -> None:
+        for client in self.clients:
+            client.host.settle(self.membership.worker)
+        self.run.control.set_word(self.membership.worker, word, 1)
+        self.run.control.event.wake()
+        for client in self.clients:
+            client.host.help()
+
+    def snapshot(self) -> Snapshot:
+        """The state of this moment; the replica has its parameters, in private memory until the next push or pull."""
+        taken = [client.snapshot() for client in self.clients]
+        return Snapshot([version for version, _ in taken], [state for _, state in taken])
+
+    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
+        """Go on from these versions and optimizer state dicts; by one worker, before the run's first update."""
+        for client, version, state in zip(self.clients, versions, states, strict=True):
+            section = client.host.section
+            section.words.door[0], section.words.door[1] = version << 32, version
+            for shard in section.shards:
+                shard.restore(version, state["state"])
+
+    def detach(self) -> None:
+        """Give every parameter memory of its own again; the clients are of no use afterwards."""
+        for client in self.clients:
+            client.replica.detach()
 
 
-def join(run: SharedRun, membership: Membership, optimizer: Optimizer, rule: Rule) -> Joined:
-    """Become a worker: called once in every worker, in parallel, with the same model, optimizer and rule.
+def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]) -> Joined:
+    """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
 
-    The first parameters are those of worker 0. From here on the parameters of `optimizer` live in the client's
-    replica, and `optimizer` itself only lends its param groups.
+    The first parameters are those of worker 0. From here on the parameters of the optimizers are the clients' replicas,
+    and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
     """
-    control, worker = run.control, membership.worker
-    plan = plan_shard(optimizer)
-    control.set_word(worker, DIGEST, plan.digest())
-    if worker == 0:
-        run.memory.allocate(plan.nbytes)
-    membership.rendezvous("memory")
-    different = [other for other, digest in enumerate(control.column(DIGEST)) if digest != plan.digest()]
+    control, worker, late = run.control, membership.worker, membership.joins_late
+    plans = plan_sections(run, optimizers)
+    control.set_word(worker, DIGEST, digest(plans, run.settings))
+    if not late:
+        if worker == 0:
+            run.memory.allocate(plans[-1].end)
+            control.head[ALLOCATED] = 1
+        membership.rendezvous("memory")
+        _compare(control, worker)
+    sections = make_sections(run, plans, optimizers, worker, membership.deadline_s)
+    own_steps = run.settings.rule.push_every > 1 or run.settings.rule.pull_every > 1
+    clients = []
+    for section in sections:
+        parameters = parameters_of(section.optimizer)
+        if worker == 0 and not late:
+            _initialise(section, [p.detach() for p in parameters])
+        replica = Replica(section, parameters, own_steps)
+        clients.append(Client(control, worker, make_host(section), replica, section.optimizer))
+    if worker == 0 and not late:
+        control.head[STARTED] = 1
+        if run.settings.trace is not None:
+            run.write_trace_head()
+    membership.rendezvous("first parameters")
+    joined = Joined(run, membership, clients)
+    joined.pull()
+    return joined
+
+
+def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:
+    for shard in section.shards:
+        shard.initialise([parameters[place] for place in shard.plan.parameters])
+    section.words.used[0] = 1
+
+
+def _compare(control: Control, worker: int) -> None:
+    mine = control.word(worker, DIGEST)
+    different = [other for other in control.living() if control.word(other, DIGEST) != mine]
     if different:
         raise ValueError(
             f"model: workers {[worker, *different]} have made different parameters or optimizers. "
             "Make the model the same in every worker, whatever its rank."
         )
-    shard = Shard(plan, run.memory.map(), optimizer, control)
-    replica = Replica(parameters_of(optimizer), plan.parameters)
-    client = Client(InlineHost(shard, control, worker, rule, membership.deadline_s), replica, optimizer)
-    if worker == 0:
-        shard.initialise(replica.flat)
-    membership.rendezvous("first parameters")
-    client.pull()
-    return Joined(client, shard)

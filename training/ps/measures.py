@@ -17,8 +17,9 @@ class Counts(NamedTuple):
 class WorkerTimes(NamedTuple):
     """One worker's seconds so far, by what it did, and what it achieved with them.
 
-    `wait` is for the lock; `communicate` is applying the update and copying the new parameters; `compute` and
-    `data` are reported by whoever runs the training loop (`add_time`).
+    `wait` is for locks, for the rule and for servers; `communicate` is the rest of a push: applying it, or laying it
+    out for a server; `compute` and `data` are reported by whoever runs the training loop (`add_time`). `updates`
+    counts the worker's gradients that were applied.
     """
 
     compute: float
@@ -27,6 +28,24 @@ class WorkerTimes(NamedTuple):
     data: float
     updates: int
     samples: int
+
+
+class PushMeasures(NamedTuple):
+    """What became of one worker's gradients at one shard of one optimizer (`section`), whole run so far.
+
+    `age_s`: mean seconds between pull and application. `drift`: mean ||w - w_base||, what the shard moved meanwhile,
+    NaN where norms are not measured. Both NaN before the first application. Drops are decided once for all shards,
+    and counted at shard 0.
+    """
+
+    worker: int
+    section: int
+    shard: int
+    applied: int
+    dropped: int
+    duplicates: int
+    age_s: float
+    drift: float
 
 
 class StalenessHistogram:

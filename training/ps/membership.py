@@ -1,54 +1,46 @@
 """Who has come, who has finished; every wait has a deadline. Death is noticed by whoever made the processes."""
 
-import time
 from collections.abc import Callable
-from typing import Final
 
-from training.ps.region import ARRIVALS, FINISHED, REFUSED, UPDATES, Control
-
-POLL_S: Final = 0.002
+from training.ps.region import ARRIVALS, STARTED, Control
 
 
 class Membership:
-    """One worker's part in the group. Each word it writes is its own, so nothing here needs the lock."""
+    """One worker's part in the group. Each word it writes is its own, so nothing here needs a lock."""
 
     def __init__(self, control: Control, worker: int, deadline_s: float) -> None:
         self._control, self.worker, self.deadline_s = control, worker, deadline_s
 
+    @property
+    def joins_late(self) -> bool:
+        """Whether training was under way when this worker came: it was started again."""
+        return bool(self._control.head[STARTED])
+
     def rendezvous(self, name: str) -> None:
-        """Wait until every worker has come to as many rendezvous as this one; TimeoutError names who is missing.
+        """Wait until every living worker has come to as many rendezvous as this one; TimeoutError names who is missing.
 
         For the time before training only: a worker that computes waits for nobody.
         """
         mine = self._control.word(self.worker, ARRIVALS) + 1
         self._control.set_word(self.worker, ARRIVALS, mine)
-        late = self._wait(lambda: [w for w, n in enumerate(self._control.column(ARRIVALS)) if n < mine])
-        if late:
-            raise TimeoutError(f"rendezvous {name!r}: workers {late} did not come within {self.deadline_s:g} s")
-
-    def finish(self) -> None:
-        """Say that this worker will not push any more."""
-        self._control.set_word(self.worker, FINISHED, 1)
+        self._control.event.wake()
+        self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
 
     def wait_for_others(self) -> None:
-        """Wait until all other workers have finished; TimeoutError when none of them pushes for the deadline."""
-        running = self._wait(
-            lambda: [w for w, done in enumerate(self._control.column(FINISHED)) if not done and w != self.worker]
-        )
-        if running:
-            raise TimeoutError(f"workers {running} neither pushed nor finished within {self.deadline_s:g} s")
+        """Wait until all other living workers have finished; TimeoutError when nothing happens for the deadline.
 
-    def _wait(self, missing: Callable[[], list[int]]) -> list[int]:
-        """Poll until nobody is missing; who is, once `deadline_s` have passed without any push."""
-        seen, until = self._pushes(), time.monotonic() + self.deadline_s
-        while left := missing():
-            now = time.monotonic()
-            if (pushes := self._pushes()) != seen:
-                seen, until = pushes, now + self.deadline_s
-            if now > until:
-                return left
-            time.sleep(POLL_S)
-        return []
+        Through `Joined`, which also waits until all is applied that they pushed.
+        """
+        self._wait(self._running, "workers {} neither pushed nor finished")
 
-    def _pushes(self) -> int:
-        return sum(self._control.column(UPDATES)) + sum(self._control.column(REFUSED))
+    def _late(self, mine: int) -> list[int]:
+        return [w for w in self._control.living() if self._control.word(w, ARRIVALS) < mine]
+
+    def _running(self) -> list[int]:
+        return [w for w in self._control.training() if w != self.worker]
+
+    def _wait(self, missing: Callable[[], list[int]], words: str) -> None:
+        def what() -> str:
+            return f"worker {self.worker} waited in vain, {words.format(missing())}"
+
+        self._control.event.wait(lambda: not missing(), self.deadline_s, what)

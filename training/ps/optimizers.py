@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,20 +31,40 @@ def parameters_of(optimizer: Optimizer) -> list[Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter]) -> Optimizer:
+def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Sequence[int] | None = None) -> Optimizer:
     """The same optimizer, its arguments and state included, on other parameters in the order of `parameters_of`.
 
-    Not by its constructor, whose arguments need not be its defaults (AdamW), but by copying the object with the old
-    parameters exchanged for the new ones. A scheduler's wrapper around `step` is left behind.
+    `chosen` are the places of those that `parameters` stand for, increasing; None: all. Groups that lose every
+    parameter are left out (`groups_of` says which stay). Not by the constructor, whose arguments need not be its
+    defaults (AdamW), but by copying the object with the old parameters exchanged for the new ones. A scheduler's
+    wrapper around `step` is left behind.
     """
     old = parameters_of(optimizer)
-    memo: dict[int, Any] = {id(a): b for a, b in zip(old, parameters, strict=True)}
+    places = range(len(old)) if chosen is None else chosen
+    given = dict(zip(places, parameters, strict=True))
+    memo: dict[int, Any] = {id(p): given.get(place, p) for place, p in enumerate(old)}
+    kept = {id(old[place]) for place in places}
     made: Optimizer = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
+        if name == "param_groups":
+            groups = [{**group, "params": [p for p in group["params"] if id(p) in kept]} for group in value]
+            value = [group for group in groups if group["params"]]
+        elif name == "state":
+            value = defaultdict(dict, {p: s for p, s in value.items() if id(p) in kept})
         if name != "step":
             is_hooks = name.startswith("_optimizer_")  # functions that may hold a whole model: shared, not copied
             vars(made)[name] = value if is_hooks else copy.deepcopy(value, memo)
     return made
+
+
+def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
+    """The groups that hold any of the parameters at `chosen`, in order."""
+    found, place, wanted = [], 0, set(chosen)
+    for number, group in enumerate(optimizer.param_groups):
+        if any(place + i in wanted for i in range(len(group["params"]))):
+            found.append(number)
+        place += len(group["params"])
+    return found
 
 
 def discover(optimizer: Optimizer) -> list[Kept]:
@@ -74,6 +95,41 @@ def discover(optimizer: Optimizer) -> list[Kept]:
         if shapes.get((kept.parameter, kept.name)) != kept.example.shape:
             raise _refused(optimizer, f"the shape of its state {kept.name!r} changes")
     return last
+
+
+def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> None:
+    """ValueError when separate optimizers for `shards` do not do exactly what one optimizer does.
+
+    Found by steps with random gradients on copies. True for optimizers that look at one parameter at a time, layer-wise
+    ones (LARS, LAMB) included; not for those that take a norm over all layers.
+    """
+    if len(shards) < 2:
+        return
+    generator = torch.Generator().manual_seed(0)
+    originals = [p.detach().to("cpu", copy=True) for p in parameters_of(optimizer)]
+    noise = [[_noise(p, generator) for p in originals] for _ in range(DRY_STEPS)]
+    ways = []
+    for cuts in ([range(len(originals))], shards):
+        copies = [Parameter(p.clone()) for p in originals]
+        made = [rebuild(optimizer, [copies[i] for i in cut], list(cut)) for cut in cuts]
+        with torch.random.fork_rng(devices=[]):
+            for gradients in noise:
+                for parameter, gradient in zip(copies, gradients, strict=True):
+                    parameter.grad = gradient.clone()
+                for one in made:
+                    torch.manual_seed(0)
+                    one.step()
+        ways.append(copies)
+    if not all(torch.equal(a, b) for a, b in zip(*ways, strict=True)):
+        raise ValueError(
+            f"trainer.strategy.init_args.shards: {type(optimizer).__name__} keeps something across layers, or draws "
+            f"random numbers, so {len(shards)} shards would not do what one does. Write shards: 1."
+        )
+
+
+def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
+    real = like.dtype if like.dtype.is_floating_point else torch.float32
+    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(real).to(like.dtype).mul_(0.1)
 
 
 def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[Kept]:

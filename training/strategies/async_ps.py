@@ -17,11 +17,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from training.ps import Joined, SharedRun, join
+from training.ps import Joined, Settings, SharedRun, Snapshot, join
 from training.ps.membership import Membership
 from training.ps.region import STOP
-from training.ps.rules import RULES, RuleName
-from training.ps.shard import Snapshot
+from training.ps.rules import RuleName, make_rule
 from training.strategies.independent import IndependentWorkers
 from training.strategies.launcher import ForkLauncher, take_rank
 from training.strategies.shared_measures import SharedMeasures
@@ -74,7 +73,9 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         """Make what the workers share. Whatever is not training needs one worker only."""
         self._forked = self.num_processes if trainer.state.fn == TrainerFn.FITTING else 1
         if trainer.state.fn == TrainerFn.FITTING:
-            self._run = SharedRun(self._forked)
+            max_updates = None if trainer.max_steps == -1 else trainer.max_steps
+            settings = Settings(rule=make_rule(self.rule), max_updates=max_updates)
+            self._run = SharedRun(self._forked, settings)
         return self._forked
 
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -101,8 +102,7 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         super().setup(trainer)
         if self._run is not None and self._membership is not None:
             optimizer = the_optimizer(trainer, self.optimizers, self.num_processes)
-            rule = RULES[self.rule](max_updates=None if trainer.max_steps == -1 else trainer.max_steps)
-            self._joined = join(self._run, self._membership, optimizer, rule)
+            self._joined = join(self._run, self._membership, [optimizer])
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
@@ -123,8 +123,8 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
 
     @override
     def on_train_end(self) -> None:
-        assert self._membership is not None
-        self._membership.finish()
+        assert self._joined is not None
+        self._joined.finish()
         if self._worker == 0:
             self._wait_for_others()
             self._take_snapshot()
@@ -132,7 +132,7 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
     @override
     def teardown(self) -> None:
         if self._joined is not None:
-            self._joined.client.detach()
+            self._joined.detach()
             self._joined = self._snapshot = None
         super().teardown()
 
@@ -152,7 +152,7 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         assert self.lightning_module is not None
         output = self.precision_plugin._wrap_closure(self.lightning_module, optimizer, closure)
         self._snapshot = None
-        pushed = self._joined.client.push()
+        pushed = self._joined.clients[0].push()
         optimizer._opt_called = True  # type: ignore[attr-defined]  # what a scheduler looks at to know of a step
         trainer, head = self._trainer, self._run.control.head
         if pushed.is_last:
@@ -173,15 +173,16 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         assert self._joined is not None
         if not self._trainer.sanity_checking and ends_here(self._trainer):
             self._wait_for_others()
-        self._snapshot = self._joined.client.snapshot()
+        self._snapshot = self._joined.snapshot()
         return self._snapshot
 
     def _wait_for_others(self) -> None:
-        assert self._membership is not None
+        assert self._joined is not None
         assert self._run is not None
         if self._trainer.should_stop:
             self._run.control.head[STOP] = 1
-        self._membership.wait_for_others()
+        self._joined.finish()
+        self._joined.wait_for_others()
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -197,12 +198,12 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         if self._joined is None or self._worker != 0:
             return own
         snapshot = self._snapshot or self._take_snapshot()
-        return {**snapshot.optimizer, "param_groups": own["param_groups"]}
+        return {**snapshot.optimizers[0], "param_groups": own["param_groups"]}
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
         if self._snapshot is not None:
-            checkpoint[CHECKPOINT_KEY] = {"version": self._snapshot.version, "samples": self.counts().samples}
+            checkpoint[CHECKPOINT_KEY] = {"version": self._snapshot.versions[0], "samples": self.counts().samples}
         super().save_checkpoint(checkpoint, filepath, storage_options)
 
     @override
@@ -213,7 +214,7 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         optimizer.load_state_dict({"state": {}, "param_groups": state["param_groups"]})
         if self._worker == 0 and self._joined is not None:
             ours = checkpoint.get(CHECKPOINT_KEY, {})
-            self._joined.shard.restore(ours.get("version", checkpoint["global_step"]), state)
+            self._joined.restore([ours.get("version", checkpoint["global_step"])], [state])
             self.add_samples(ours.get("samples", 0))
 
     # --- meetings ------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         if self._membership is not None and name in MEETINGS:
             self._membership.rendezvous(name)
             if name == "run-stage" and self._joined is not None:
-                self._joined.client.pull()
+                self._joined.begin()
 
 
 def _own_storage(value: Any) -> Any:

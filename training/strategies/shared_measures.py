@@ -2,8 +2,8 @@
 
 from typing import Final, Literal
 
-from training.ps import Counts, SharedRun, StalenessHistogram, WorkerTimes
-from training.ps.region import COMPUTE, DATA, ROW, SAMPLES, VERSION
+from training.ps import Counts, PushMeasures, SharedRun, StalenessHistogram, WorkerTimes
+from training.ps.region import COMPUTE, DATA, ROW, SAMPLES
 
 PARTS: Final = {"compute": COMPUTE, "data": DATA}
 
@@ -19,17 +19,19 @@ class SharedMeasures:
 
     def counts(self) -> Counts:
         """Updates and samples of all workers together."""
-        if self._run is None:
-            return Counts(0, 0)
-        return Counts(self._run.control.head[VERSION], sum(self._run.control.column(SAMPLES)))
+        return Counts(0, 0) if self._run is None else self._run.counts()
 
     def worker_times(self) -> list[WorkerTimes]:
         """Each worker's seconds."""
-        return [] if self._run is None else self._run.control.worker_times()
+        return [] if self._run is None else self._run.worker_times()
 
     def staleness(self) -> StalenessHistogram | None:
         """The staleness of every update."""
-        return None if self._run is None else self._run.control.staleness()
+        return None if self._run is None else self._run.staleness()
+
+    def pushes(self) -> list[PushMeasures]:
+        """What became of the pushes, by worker and shard."""
+        return [] if self._run is None else self._run.pushes()
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         """Add to this worker's own time."""

@@ -1,91 +1,82 @@
-"""A shard in shared memory without a process of its own: whoever pushes applies, under the shard's lock."""
+"""Shards without processes of their own: whoever pushes applies, under the lock of each shard in turn."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from training.ps.region import COMMUNICATE, REFUSED, ROW, TORN, UPDATES, WAIT, Control
-from training.ps.rules import Arrival, Rule, Verdict
-from training.ps.shard import Shard, Snapshot
+from training.ps.door import Verdict
+from training.ps.hosts.base import Host, Outcome, Push
+from training.ps.section import Section
 
 
-class Pushed(NamedTuple):
-    """What became of a push: the version the worker holds now, whether its gradient was applied, whether to go on."""
+class InlineHost(Host):
+    """No process in between: one pass over the parameters for each update, and no copy for SGD."""
 
-    version: int
-    applied: bool
-    staleness: int
-    is_last: bool
+    def __init__(self, section: Section) -> None:
+        super().__init__(section)
+        self._places = [shard.plan.parameters for shard in section.shards]
 
+    def push(self, push: Push) -> Outcome:
+        if self._rule.gathers:
+            return self._contribute(push)
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        if not self._door.must_ask:
+            self._apply(push)
+            return Outcome(Verdict.ADMIT, staleness)
+        with self._door.gate():
+            staleness = self._staleness(push)
+            verdict = self._door.judge(push.worker, push.seq, staleness)
+            if verdict is Verdict.ADMIT and self._control.settings.serial:
+                self._apply(push)
+                return Outcome(verdict, staleness)
+        if verdict is Verdict.ADMIT:
+            self._apply(push)
+        return Outcome(verdict, staleness)
 
-class ShardTorn(RuntimeError):
-    """A worker died while it applied an update: the parameters may be neither before nor after it."""
+    def settle(self, worker: int) -> None:
+        """Nothing is ever left to apply."""
 
-
-class InlineHost:
-    """One worker's door to a shard in shared memory. Times and counts go to the worker's own row of `control`."""
-
-    def __init__(self, shard: Shard, control: Control, worker: int, rule: Rule, deadline_s: float) -> None:
-        self._shard, self._control, self._rule, self._worker = shard, control, rule, worker
-        self._deadline_s = deadline_s
-        self._row = worker * ROW
-        self._bins = control.bins
-
-    def push(
-        self,
-        gradients: Sequence[Tensor | None],
-        groups: Sequence[Mapping[str, Any]],
-        base_version: int,
-        into: Tensor,
-    ) -> Pushed:
-        """Hand in a gradient and take the parameters that follow it, in one hold of the lock.
-
-        `into` (uint8 [bytes of the parameters], this worker's) receives them. The lock is held for one optimizer step
-        and one memory copy.
-        """
+    def await_turn(self, worker: int) -> None:
         asked = time.perf_counter()
-        with self._locked():
-            entered = time.perf_counter()
-            arrival = Arrival(self._worker, base_version, self._shard.version)
-            applied = self._rule.decide(arrival) is Verdict.APPLY
-            if applied:
-                self._shard.apply(gradients, groups)
-                self._count(arrival.staleness)
-            into.copy_(self._shard.flat)
-            version = self._shard.version
-        self._shard.release()
-        if not applied:
-            self._control.words[self._row + REFUSED] += 1
-        seconds = self._control.seconds
-        seconds[self._row + WAIT] += entered - asked
-        seconds[self._row + COMMUNICATE] += time.perf_counter() - entered
-        return Pushed(version, applied, arrival.staleness, self._rule.is_last(version))
+        if self._rule.gathers:
+            what = f"worker {worker} waits in rule {self._rule.name}"
+            self._control.event.wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
+        else:
+            self._door.await_turn(worker)
+        self._waited(worker, asked)
 
-    def pull(self, into: Tensor) -> int:
-        """Take the newest parameters; returns their version."""
-        with self._locked():
-            into.copy_(self._shard.flat)
-            return self._shard.version
+    def help(self) -> None:
+        if self._rule.gathers and self.section.rounds.close():
+            self.section.rounds.commit()
 
-    def snapshot(self) -> Snapshot:
-        """Parameters, optimizer state and version of one moment."""
-        with self._locked():
-            return self._shard.snapshot()
+    def complete(self) -> None:
+        self.help()
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._control.lock.acquire(self._deadline_s):
-            self._control.head[TORN] = 1
-        try:
-            if self._control.head[TORN]:
-                raise ShardTorn("a worker died while it applied an update, so the parameters cannot be trusted")
-            yield
-        finally:
-            self._control.lock.release()
+    def _apply(self, push: Push) -> None:
+        for number in self.section.order:
+            shard = self._shards[number]
+            asked = time.perf_counter()
+            shard.words.lock.acquire(self._deadline_s)
+            self._waited(push.worker, asked)
+            try:
+                gradients = [push.gradients[place] for place in self._places[number]]
+                shard.apply([push.origin(number)], gradients, push.groups)
+            finally:
+                shard.words.lock.release()
 
-    def _count(self, staleness: int) -> None:
-        self._control.words[self._row + UPDATES] += 1
-        self._control.histogram[self._worker * self._bins + min(staleness, self._bins - 1)] += 1
+    def _contribute(self, push: Push) -> Outcome:
+        rounds, base = self.section.rounds, push.bases[0].version
+        slot = rounds.slot(push.worker)
+        origins = [push.origin(number) for number in range(len(self._shards))]
+        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
+        while (verdict := rounds.register(push.worker, slot, base)) is None:
+            rounds.commit()
+        staleness = self._door.version() - base
+        if rounds.close():
+            rounds.commit()
+        return Outcome(verdict, staleness)
+
+    def _helped(self, worker: int) -> bool:
+        """Whether the worker's turn has come; applies a round that is complete first."""
+        self.help()
+        return self._door.has_turn(worker)

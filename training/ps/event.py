@@ -1,0 +1,64 @@
+"""One word in shared memory that processes can sleep on: woken when anything happens, never trusted to be woken.
+
+On Linux a futex (futex(2)); elsewhere a poll. Unlike a condition variable it has no state that a killed process could
+leave behind.
+"""
+
+import ctypes
+import errno
+import platform
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
+POLL_S: Final = 0.0005  # where there is no futex
+_FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
+_WAIT: Final = 0
+_WAKE: Final = 1
+_EVERYBODY: Final = 2**31 - 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Event:
+    """`memory` is shared, writable, 8 bytes, and outlives this object. Made before the fork; any process may use it."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._word = memory[:4].cast("i")
+        self._storage = ctypes.c_int.from_buffer(memory)
+        self._number = _FUTEX.get(platform.machine()) if sys.platform == "linux" else None
+        self._address = ctypes.c_void_p(ctypes.addressof(self._storage))
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+    def wake(self) -> None:
+        """Let all that wait look again. Call it after the change that they wait for."""
+        self._word[0] = time.monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
+        if self._number is not None:
+            self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
+
+    def wait(self, ready: Callable[[], bool], deadline_s: float, what: Callable[[], str]) -> None:
+        """Sleep until `ready()`; TimeoutError with `what()` when for `deadline_s` seconds nobody has woken us."""
+        until = time.monotonic() + deadline_s
+        while True:
+            seen = self._word[0]
+            if ready():
+                return
+            self._sleep(seen)
+            now = time.monotonic()
+            if self._word[0] != seen:
+                until = now + deadline_s
+            elif now > until:
+                raise TimeoutError(f"{what()}: nothing happened for {deadline_s:g} s")
+
+    def _sleep(self, seen: int) -> None:
+        if self._number is None:
+            time.sleep(POLL_S)
+            return
+        timeout = _Timespec(0, int(SLICE_S * 1e9))
+        code = self._syscall(self._number, self._address, _WAIT, seen, ctypes.byref(timeout), None, 0)
+        if code != 0 and ctypes.get_errno() not in (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR):
+            raise OSError(ctypes.get_errno(), "futex")

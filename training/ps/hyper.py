@@ -1,0 +1,43 @@
+"""Hyper-parameters that travel with a push: param groups as JSON, exact to the last bit of every number."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Groups = Sequence[Mapping[str, Any]]
+
+
+def encode(groups: Groups) -> bytes:
+    """Everything but the parameters. Numbers, texts, None, tuples and tensors of one element; else a ValueError."""
+    return json.dumps([{k: _plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
+
+
+def decode(text: bytes) -> list[dict[str, Any]]:
+    """The inverse of `encode`."""
+    groups: list[dict[str, Any]] = [{k: _value(v) for k, v in group.items()} for group in json.loads(text)]
+    return groups
+
+
+def _plain(key: str, value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_plain(key, one) for one in value]}
+    raise ValueError(
+        f"optimizer: its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process. "
+        "Write host: inline and a rule that applies on arrival, or use another optimizer."
+    )
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    if "tensor" in plain:
+        return torch.tensor(plain["tensor"], dtype=getattr(torch, plain["dtype"])).reshape(plain["shape"])
+    values = [_value(one) for one in next(iter(plain.values()))]
+    return tuple(values) if "tuple" in plain else values

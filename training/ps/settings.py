@@ -1,0 +1,84 @@
+"""How a parameter server treats gradients: one value, made before the fork, the same in every process."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from training.ps.damping import Damping, DelayCompensation, DropAbove, NoDamping
+from training.ps.rules import Async, Rule, Softsync
+
+HostName = Literal["inline", "process"]
+ClipKind = Literal["norm", "value"]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Clipping of what is applied: each gradient by its worker under a rule that applies on arrival, the average under
+    one that gathers. A norm is taken over all shards of an optimizer (Pascanu et al. 2013, section 3.2)."""
+
+    kind: ClipKind
+    limit: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is done with a gradient, and where.
+
+    `max_updates` ends the run exactly there. `overlap`: workers compute while their last push is applied (host
+    process). `trace`: folder for the log of updates. `norms`: measure ||w - w_base|| at each update, one more pass
+    over the parameters.
+    """
+
+    rule: Rule = field(default_factory=Async)
+    damping: Damping = field(default_factory=NoDamping)
+    warmup_updates: int = 0
+    max_updates: int | None = None
+    clip: Clip | None = None
+    shards: int = 1
+    host: HostName = "inline"
+    overlap: bool = False
+    trace: Path | None = None
+    norms: bool = False
+
+    def check(self, workers: int) -> None:
+        """ValueError, naming key and remedy, for settings that contradict each other."""
+        self.rule.check(workers)
+        problem = None
+        if self.host not in get_args(HostName):
+            problem = f"host: {self.host!r} is neither inline nor process. Write inline"
+        elif self.shards < 1:
+            problem = f"shards: {self.shards} is less than 1. Write 1"
+        elif self.warmup_updates < 0:
+            problem = f"warmup_updates: {self.warmup_updates} is negative. Write 0"
+        elif self.overlap and self.host == "inline":
+            problem = "overlap: under the inline host the worker itself applies its push. Write host: process"
+        elif self.overlap and self.rule.gathers:
+            problem = f"overlap: under rule {self.rule.name} a worker waits for the others anyway. Write overlap: false"
+        elif self.overlap and (self.damping.compensates or self.serial or self.norms):
+            problem = "overlap: does not go with delay_compensation, drop_above or norms. Write overlap: false"
+        elif self.rule.gathers and self.damping.compensates:
+            problem = f"damping: delay_compensation does not go with rule {self.rule.name}. Write none, or rule: async"
+        if problem:
+            raise ValueError(f"trainer.strategy.init_args.{problem}.")
+
+    @property
+    def serial(self) -> bool:
+        """Whether a push is decided and applied in one go, so that no other comes in between: damping may drop it."""
+        return isinstance(self.damping, DropAbove) and not self.rule.gathers
+
+    @property
+    def keeps_squares(self) -> bool:
+        """Whether a mean of squared gradients is kept beside the optimizer's state."""
+        return isinstance(self.damping, DelayCompensation) and self.damping.adaptive
+
+    def most(self, workers: int) -> int:
+        """Gradients in one update at most."""
+        if not self.rule.gathers:
+            return 1
+        return self.rule.average if isinstance(self.rule, Softsync) else workers
+
+    def slots(self, workers: int) -> int:
+        """Gradients that lie in shared memory at a time: those gathered, and one that each worker is writing."""
+        if self.rule.gathers:
+            return workers if self.rule.waits else workers + self.most(workers)
+        return workers if self.host == "process" else 0
