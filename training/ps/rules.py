@@ -7,7 +7,6 @@ same objects, always under a lock that makes a `View` one moment.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from enum import Enum
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from training.ps.by_settings import BySettings
@@ -90,27 +89,13 @@ class Async(Rule):
     gathers = False
     waits = False
 
-    def __init__(self, push_every: int = 1, pull_every: int = 1, max_updates: int | None = None) -> None:
-        self._budget = max_updates
+    def __init__(self, push_every: int = 1, pull_every: int = 1) -> None:
         self.push_every = _at_least(1, push_every, "push_every", "1 to push every gradient")
         self.pull_every = _at_least(1, pull_every, "pull_every", "1 to pull after every gradient")
 
     def needed(self, view: View) -> int:
         """One."""
         return 1
-
-    _budget: int | None = None  # until the hosts ask `accepts` and `needed`: what they asked before
-
-    def decide(self, arrival: Arrival) -> "Verdict":
-        return Verdict.REFUSE if self.is_last(arrival.version) else Verdict.APPLY
-
-    def is_last(self, version: int) -> bool:
-        return self._budget is not None and version >= self._budget
-
-
-class Verdict(Enum):
-    APPLY = "apply"
-    REFUSE = "refuse"
 
 
 class Bounded(Rule):
