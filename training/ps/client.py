@@ -15,7 +15,7 @@ from training.ps.region import COMMUNICATE, ROW, WAIT, Control
 from training.ps.replica import Replica
 from training.ps.rounds import clip_
 from training.ps.shard import Newest
-from training.ps.trace import HyperTrace
+from training.ps.trace import WorkerTrace
 
 
 class Pushed(NamedTuple):
@@ -46,7 +46,9 @@ class Client:
         self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._bases: list[Newest] = []
         self._pulled = 0.0
-        self._hyper = None if settings.trace is None else HyperTrace(settings.trace, host.section.number, worker)
+        self._trace: WorkerTrace | None = None
+        if settings.trace is not None:
+            self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
 
     @property
     def version(self) -> int:
@@ -114,8 +116,8 @@ class Client:
     def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> tuple[Verdict, int]:
         self._seq += 1
         self._words.begun[self._worker] = self._seq
-        if self._hyper is not None:
-            self._hyper.note(self._seq, groups)
+        if self._trace is not None:
+            self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
         push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid)
         outcome = self.host.push(push)
         self.host.section.door.tick(self._worker)

@@ -125,19 +125,20 @@ class Rounds:
         gradients: list[Tensor | None] = [None] * len(filled[0].gradients)
         for place in places:
             present = [g for one in valid if (g := one.gradients[place]) is not None]
-            gradients[place] = _mean(present, len(valid)) if present else None
+            gradients[place] = mean(present, len(valid))
         if self._clip is not None:
             clip_(self._clip, gradients)
         return Average(gradients, filled[-1].groups)
 
 
-def _mean(present: Sequence[Tensor], count: int) -> Tensor:
-    if count == 1:
-        return present[0].clone()
+def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
+    """The sum of `present`, in this order, by `count`; new memory, None for no tensors."""
+    if not present:
+        return None
     total = present[0] + present[1] if len(present) > 1 else present[0].clone()
     for gradient in present[2:]:
         total += gradient
-    return total.div_(count)
+    return total.div_(count) if count > 1 else total
 
 
 def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:

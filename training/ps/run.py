@@ -6,7 +6,7 @@ from training.ps.membership import Membership
 from training.ps.readout import counts, pushes, staleness, worker_times
 from training.ps.region import ARRIVALS, FINISHED, LOST, RESTING, STARTED, Control, Memory
 from training.ps.settings import Settings
-from training.ps.trace import write_head
+from training.ps.trace import Head, write_head
 
 
 class SharedRun:
@@ -49,16 +49,16 @@ class SharedRun:
         """Say in the trace what it is a trace of, and the versions that are in it."""
         assert self.settings.trace is not None
         used = [words for words in self.control.sections if words.used[0]]
-        content = {
-            "workers": self.control.workers,
-            "shards": self.settings.shards,
-            "most": self.settings.most(self.control.workers),
-            "rule": repr(self.settings.rule),
-            "damping": repr(self.settings.damping),
-            "first": [words.door[1] for words in used],
-            "last": [[shard.newest[0] >> 17 for shard in words.shards] for words in used],
-        }
-        write_head(self.settings.trace, content)
+        head = Head(
+            workers=self.control.workers,
+            shards=self.settings.shards,
+            most=self.settings.most(self.control.workers),
+            rule=repr(self.settings.rule),
+            damping=repr(self.settings.damping),
+            first=[words.door[1] for words in used],
+            last=[[shard.newest[0] >> 17 for shard in words.shards] for words in used],
+        )
+        write_head(self.settings.trace, head)
 
     # --- measures: readable at any time, by every process of the run ----------------------------------------------
 

@@ -1,8 +1,9 @@
 """The log of updates: which gradients made which version of which shard. With the batches it replays a run.
 
-A folder: `trace.json` (workers, sections, shards, the versions at start and end), `section-i-shard-j.bin` (fixed
-records), and `section-i-worker-w.jsonl` (hyper-parameters, a line where they change). A record is written before its
-version is published, at a place that follows from the version: what a killed process has begun, its successor
+A folder: `trace.json`, the run's settings and the versions at start and end; of each shard `section-i-shard-j.bin`,
+which gradients made its versions; of each worker `section-i-worker-w.bin`, from which versions its gradients were
+computed, and `section-i-worker-w.jsonl`, the hyper-parameters where they changed. A shard's record is written before
+its version is published, at a place that follows from the version: what a killed process has begun, its successor
 overwrites.
 """
 
@@ -33,6 +34,19 @@ class Record(NamedTuple):
     rate: float
 
 
+class Head(NamedTuple):
+    """What a trace is a trace of. `most` gradients make an update at most; `first` by section, `last` by section and
+    shard: the versions before the first and after the last update."""
+
+    workers: int
+    shards: int
+    most: int
+    rule: str
+    damping: str
+    first: list[int]
+    last: list[list[int]]
+
+
 class ShardTrace:
     """Writes one shard's records. Opened in each process that applies; called under the shard's lock."""
 
@@ -51,33 +65,38 @@ class ShardTrace:
         os.close(self._file)
 
 
-class HyperTrace:
-    """Writes one worker's hyper-parameters, before the first push that uses them."""
+class WorkerTrace:
+    """Writes one worker's pushes, each before it is made."""
 
-    def __init__(self, folder: Path, section: int, worker: int) -> None:
-        self._path = _hyper(folder, section, worker)
+    def __init__(self, folder: Path, section: int, worker: int, shards: int) -> None:
+        self._settings = _hyper(folder, section, worker)
         self._last = b""
+        self._record = _pushed(shards)
+        self._file = os.open(_pushes(folder, section, worker), os.O_WRONLY | os.O_CREAT, 0o644)
 
-    def note(self, seq: int, groups: Groups) -> None:
-        """The groups that push `seq` travels with."""
+    def note(self, seq: int, bases: Sequence[int], valid: bool, groups: Groups) -> None:
+        """Push `seq`: the version of each shard that it was computed from, whether it counts, what it travels with."""
+        os.pwrite(self._file, self._record.pack(seq, valid, *bases), (seq - 1) * self._record.size)
         text = encode(groups)
         if text != self._last:
-            with self._path.open("ab") as file:
+            with self._settings.open("ab") as file:
                 file.write(json.dumps(seq).encode() + b" " + text + b"\n")
             self._last = text
 
+    def __del__(self) -> None:
+        os.close(self._file)
 
-def write_head(folder: Path, content: dict[str, Any]) -> None:
+
+def write_head(folder: Path, head: Head) -> None:
     """`trace.json`; the first time when training begins, again with the last versions when the run has ended."""
     part = folder / "trace.json.part"
-    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    part.write_text(json.dumps(head._asdict(), indent=1), encoding="utf-8")
     part.replace(folder / "trace.json")
 
 
-def read_head(folder: Path) -> dict[str, Any]:
+def read_head(folder: Path) -> Head:
     """What `write_head` wrote."""
-    content: dict[str, Any] = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
-    return content
+    return Head(**json.loads((folder / "trace.json").read_text(encoding="utf-8")))
 
 
 def read_updates(folder: Path, section: int, shard: int, most: int, first: int, last: int) -> Iterator[list[Record]]:
@@ -96,6 +115,22 @@ def read_hyper(folder: Path, section: int, worker: int) -> list[tuple[int, list[
     lines = path.read_bytes().splitlines() if path.exists() else []
     parts = [line.split(b" ", 1) for line in lines]
     return [(int(seq), decode(text)) for seq, text in parts]
+
+
+def read_pushes(folder: Path, section: int, worker: int, shards: int) -> dict[int, tuple[bool, tuple[int, ...]]]:
+    """By push: whether it counts, and the version of each shard that it was computed from."""
+    path, record = _pushes(folder, section, worker), _pushed(shards)
+    content = path.read_bytes() if path.exists() else b""
+    rows = (record.unpack_from(content, at) for at in range(0, len(content), record.size))
+    return {seq: (bool(valid), tuple(bases)) for seq, valid, *bases in rows if seq}
+
+
+def _pushed(shards: int) -> struct.Struct:
+    return struct.Struct(f"<qq{shards}q")
+
+
+def _pushes(folder: Path, section: int, worker: int) -> Path:
+    return folder / f"section-{section}-worker-{worker}.bin"
 
 
 def _records(folder: Path, section: int, shard: int) -> Path:

@@ -1,0 +1,106 @@
+"""A run of several processes, traced, and the same run again in one."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Linear, Module, Sequential, Tanh
+from torch.nn.functional import mse_loss
+from torch.optim import Adam, Optimizer
+
+from training.ps import Clip, Settings, SharedRun, join, serve
+from training.ps.damping import DelayCompensation, Inverse
+from training.ps.replay import replay
+from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
+from training.ps.trace import read_head
+from training.strategies.processes import run_workers
+
+WORKERS, PUSHES, DEADLINE_S = 4, 12, 30.0
+
+
+def model() -> Module:
+    torch.manual_seed(1)
+    return Sequential(Linear(6, 8), Tanh(), Linear(8, 5), Tanh(), Linear(5, 1))
+
+
+def optimizer(made: Module) -> Optimizer:
+    return Adam(made.parameters(), lr=0.02)
+
+
+def compute(made: Module, worker: int, seq: int) -> None:
+    """The gradient on the batch of that push; one batch in five leaves the last layer out."""
+    inputs = torch.randn(7, 6, generator=torch.Generator().manual_seed(1000 * worker + seq))
+    assert isinstance(made, Sequential)
+    out = made(inputs) if seq % 5 else made[:4](inputs)
+    torch.autograd.backward(mse_loss(out, torch.zeros_like(out)))
+
+
+def train(settings: Settings) -> list[Tensor]:
+    """The weights after a real run; the learning rate falls with each push."""
+    run = SharedRun(WORKERS, settings)
+
+    def body(process: int) -> list[Tensor] | None:
+        made = model()
+        adam = optimizer(made)
+        if process >= WORKERS:
+            serve(run, process - WORKERS, DEADLINE_S, [adam])
+            return None
+        joined = join(run, run.member(process, DEADLINE_S), [adam])
+        joined.begin()
+        for seq in range(1, PUSHES + 1):
+            for parameter in made.parameters():
+                parameter.grad = None
+            compute(made, process, seq)
+            time.sleep(0.002 * (process + 1))
+            adam.param_groups[0]["lr"] = 0.02 / seq
+            joined.clients[0].push(valid=not (settings.rule.gathers and (process, seq) == (1, 3)))
+        joined.finish()
+        joined.wait_for_others()
+        joined.pull()
+        return [p.detach().clone() for p in made.parameters()]
+
+    weights = run_workers(WORKERS + run.servers, body)[0]
+    run.close()
+    assert isinstance(weights, list)
+    return weights
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("host", ["inline", "process"])
+@pytest.mark.parametrize("rule", [Async(), Sync(1), Softsync(3)], ids=lambda rule: rule.name)
+def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shards: int, rule: Rule) -> None:
+    settings = Settings(rule=rule, host=host, shards=shards, trace=tmp_path)  # type: ignore[arg-type]
+    expected = train(settings)
+    made = model()
+    replay(tmp_path, settings, optimizer(made), lambda worker, seq: compute(made, worker, seq))
+    for again, weight in zip(made.parameters(), expected, strict=True):
+        assert torch.equal(again.detach(), weight)
+    head = read_head(tmp_path)
+    assert len(head.last[0]) == shards
+    assert head.last[0][0] >= (WORKERS * PUSHES if not rule.gathers else PUSHES)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(rule=Bounded(2), damping=Inverse(), clip=Clip("norm", 0.1)),
+        Settings(rule=Async(), damping=DelayCompensation(strength=1.0, adaptive=True), shards=2),
+        Settings(rule=Sync(), clip=Clip("norm", 0.1), shards=2, host="process"),
+    ],
+    ids=["inverse-clip", "delay-compensation", "sync-clip"],
+)
+def test_damping_and_clipping_are_replayed_too(tmp_path: Path, settings: Settings) -> None:
+    settings = replace(settings, trace=tmp_path)
+    expected = train(settings)
+    made = model()
+    replay(tmp_path, settings, optimizer(made), lambda worker, seq: compute(made, worker, seq))
+    assert all(torch.equal(a.detach(), b) for a, b in zip(made.parameters(), expected, strict=True))
+
+
+def test_a_trace_of_other_settings_is_refused(tmp_path: Path) -> None:
+    train(Settings(trace=tmp_path))
+    with pytest.raises(ValueError, match=r"a trace of Async\(.*\) with NoDamping\(\), not of these settings"):
+        replay(tmp_path, Settings(rule=Sync()), optimizer(model()), lambda worker, seq: None)

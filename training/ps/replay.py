@@ -1,0 +1,154 @@
+"""A traced run again, in one process: the same updates in the same order give the same weights, bit for bit."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from training.ps.hyper import Groups
+from training.ps.optimizers import parameters_of
+from training.ps.rounds import clip_, mean
+from training.ps.run import SharedRun
+from training.ps.section import Section, make_sections, plan_sections
+from training.ps.settings import Settings
+from training.ps.shard import Origin
+from training.ps.trace import Head, Record, read_head, read_hyper, read_pushes, read_updates
+
+ComputeGradient = Callable[[int, int], None]
+"""`compute(worker, seq)`: put the gradient of that push, on its batch, into the `grad` of the parameters."""
+
+
+class Key(NamedTuple):
+    """One push."""
+
+    worker: int
+    seq: int
+
+
+def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: ComputeGradient) -> None:
+    """Make the updates in the trace `folder` again, on the parameters of `optimizer`, which hold the run's first ones.
+
+    `settings` are those of the run. Each gradient is computed on parameters of the versions it was computed from then;
+    memory is needed for those that are still to be used. One optimizer, pushing every gradient; ValueError otherwise.
+    """
+    head = read_head(folder)
+    if len(head.last) != 1 or settings.rule.push_every > 1 or settings.rule.pull_every > 1:
+        raise ValueError(f"{folder}: only one optimizer that pushes and pulls every gradient can be replayed")
+    if head.rule != repr(settings.rule) or head.damping != repr(settings.damping):
+        raise ValueError(f"{folder}: this is a trace of {head.rule} with {head.damping}, not of these settings")
+    run = SharedRun(head.workers, replace(settings, host="inline", overlap=False, trace=None, norms=False))
+    plans = plan_sections(run, [optimizer])
+    run.memory.allocate(plans[-1].end)
+    (section,) = make_sections(run, plans, [optimizer], 0, 1.0)
+    _Replay(folder, settings, section, head, compute).run()
+    run.close()
+
+
+class _Replay:
+    def __init__(
+        self, folder: Path, settings: Settings, section: Section, head: Head, compute: ComputeGradient
+    ) -> None:
+        self._settings, self._section, self._compute = settings, section, compute
+        self._parameters, self._first = parameters_of(section.optimizer), head.first[0]
+        self._pushes = {
+            Key(worker, seq): told
+            for worker in range(head.workers)
+            for seq, told in read_pushes(folder, 0, worker, head.shards).items()
+        }
+        self._hyper = [read_hyper(folder, 0, worker) for worker in range(head.workers)]
+        self._updates = [
+            list(read_updates(folder, 0, shard, head.most, self._first + 1, last))
+            for shard, last in enumerate(head.last[0])
+        ]
+        used = {Key(r.worker, r.seq) for updates in self._updates for update in updates for r in update}
+        self._base_uses = Counter((s, base) for key in used for s, base in enumerate(self._pushes[key][1]))
+        self._gradient_uses = Counter(Key(r.worker, r.seq) for us in self._updates for u in us for r in u)
+        self._versions: dict[tuple[int, int], list[Tensor]] = {}
+        self._gradients: dict[Key, list[Tensor | None]] = {}
+
+    def run(self) -> None:
+        for number, shard in enumerate(self._section.shards):
+            shard.initialise([self._parameters[place].detach() for place in shard.plan.parameters])
+            shard.restore(self._first, {})
+            self._keep(number)
+        while any(self._updates):
+            before = sum(map(len, self._updates))
+            for number, updates in enumerate(self._updates):
+                while updates and all(self._gradient(Key(r.worker, r.seq)) for r in updates[0]):
+                    self._apply(number, updates.pop(0))
+            assert sum(map(len, self._updates)) < before, "the trace has an update that no gradient can lead to"
+        for shard in self._section.shards:
+            for place, view in zip(shard.plan.parameters, shard.views[shard.newest().slab], strict=True):
+                self._parameters[place].data = view.clone()
+
+    def _keep(self, number: int) -> None:
+        shard = self._section.shards[number]
+        if self._base_uses[number, shard.version]:
+            self._versions[number, shard.version] = [view.clone() for view in shard.views[shard.newest().slab]]
+
+    def _gradient(self, key: Key) -> bool:
+        """Whether the gradient of a push is there; computes it as soon as its versions are."""
+        if key in self._gradients:
+            return True
+        bases = list(enumerate(self._pushes[key][1]))
+        if any(base not in self._versions for base in bases):
+            return False
+        for number, version in bases:
+            places = self._section.shards[number].plan.parameters
+            for place, tensor in zip(places, self._versions[number, version], strict=True):
+                self._parameters[place].data = tensor.clone()
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._compute(key.worker, key.seq)
+        found = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters]
+        if self._settings.clip is not None and not self._settings.rule.gathers:
+            clip_(self._settings.clip, found)
+        self._gradients[key] = found
+        return True
+
+    @torch.no_grad()
+    def _apply(self, number: int, update: list[Record]) -> None:
+        shard, keys = self._section.shards[number], [Key(r.worker, r.seq) for r in update]
+        slab = self._put_base(number, keys[0]) if self._settings.damping.compensates else shard.newest().slab
+        origins = [Origin(r.worker, r.seq, r.base_version, slab, 0.0) for r in update]
+        gradients = self._averaged(keys) if self._settings.rule.gathers else self._gradients[keys[0]]
+        applied = shard.apply(origins, [gradients[place] for place in shard.plan.parameters], self._groups(keys[-1]))
+        assert applied, f"push {keys[0]} is in the trace twice"
+        self._keep(number)
+        for key in keys:
+            self._forget(key)
+
+    def _averaged(self, keys: list[Key]) -> list[Tensor | None]:
+        valid = [self._gradients[key] for key in keys if self._pushes[key][0]]
+        places = range(len(self._parameters))
+        found = [mean([g for one in valid if (g := one[i]) is not None], len(valid)) for i in places]
+        if self._settings.clip is not None:
+            clip_(self._settings.clip, found)
+        return found
+
+    def _put_base(self, number: int, key: Key) -> int:
+        """Lay the version that a gradient was computed from into a slab, for delay compensation; returns the slab."""
+        shard = self._section.shards[number]
+        slab = (shard.newest().slab + 1) % len(shard.views)
+        for view, tensor in zip(shard.views[slab], self._versions[number, self._pushes[key][1][number]], strict=True):
+            view.copy_(tensor)
+        shard.words.held[0] = slab
+        return slab
+
+    def _groups(self, key: Key) -> Groups:
+        return next(groups for seq, groups in reversed(self._hyper[key.worker]) if seq <= key.seq)
+
+    def _forget(self, key: Key) -> None:
+        self._gradient_uses[key] -= 1
+        if self._gradient_uses[key]:
+            return
+        del self._gradients[key]
+        for base in enumerate(self._pushes[key][1]):
+            self._base_uses[base] -= 1
+            if not self._base_uses[base]:
+                del self._versions[base]
