@@ -29,7 +29,7 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.DATA: "Check the data set's files and arguments; the log has the full traceback.",
     FailureClass.CONFIGURATION: "Correct the config and run it again.",
     FailureClass.WORKER_LOST: "Look for the cause in the log, then run again or resume from the last checkpoint.",
-    FailureClass.SERVER_LOST: "Run again, or resume from the last checkpoint.",
+    FailureClass.SERVER_LOST: "Look for the cause in the log, then run again or resume from the last checkpoint.",
     FailureClass.KILLED: "Something else ended the process, often for want of memory: run again or resume.",
     FailureClass.TIMED_OUT: "Look in the log for what it waited for, or raise the deadline.",
     FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
@@ -68,6 +68,17 @@ class WorkerLost(RuntimeError):
         return type(self), (self.worker, self.cause)
 
 
+class ServerLost(RuntimeError):
+    """A server process died and could not be started again; `cause` names its pid and the signal or exit code."""
+
+    def __init__(self, server: int, cause: str) -> None:
+        super().__init__(f"server {server} died: {cause}")
+        self.server, self.cause = server, cause
+
+    def __reduce__(self) -> tuple[type["ServerLost"], tuple[int, str]]:
+        return type(self), (self.server, self.cause)
+
+
 class TimedOut(RuntimeError):
     """A wait inside a run met its deadline; the message says who waited for what."""
 
@@ -97,6 +108,8 @@ def _class_of(error: BaseException) -> FailureClass:
         return FailureClass.DIVERGED
     if isinstance(error, WorkerLost):
         return FailureClass.WORKER_LOST
+    if isinstance(error, ServerLost):
+        return FailureClass.SERVER_LOST
     if isinstance(error, TimedOut | TimeoutError):
         return FailureClass.TIMED_OUT
     if isinstance(error, ConfigError):

@@ -3,7 +3,7 @@ import pickle
 import pytest
 import torch
 
-from training.failures import ADVICE, Diverged, FailureClass, TimedOut, WorkerLost, classify
+from training.failures import ADVICE, Diverged, FailureClass, ServerLost, TimedOut, WorkerLost, classify
 from training.spec.errors import ConfigError
 
 
@@ -19,6 +19,7 @@ def chained(outer: BaseException, inner: BaseException) -> BaseException:
     [
         (Diverged("train/loss", float("nan"), 7), "diverged", "Diverged: train/loss became nan after 7 updates"),
         (WorkerLost(1, "killed by SIGKILL"), "worker lost", "WorkerLost: worker 1 died: killed by SIGKILL"),
+        (ServerLost(2, "killed by SIGKILL"), "server lost", "ServerLost: server 2 died: killed by SIGKILL"),
         (MemoryError(), "out of memory", "MemoryError: no message"),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried"),
@@ -48,7 +49,8 @@ def test_each_failure_has_its_class_cause_and_advice(error: BaseException, failu
 
 
 @pytest.mark.parametrize(
-    "error", [Diverged("l", 1.0, 2), WorkerLost(3, "gone"), ConfigError("k", "m", "r"), TimedOut("t")]
+    "error",
+    [Diverged("l", 1.0, 2), WorkerLost(3, "gone"), ServerLost(0, "gone"), ConfigError("k", "m", "r"), TimedOut("t")],
 )
 def test_they_travel_between_processes(error: BaseException) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here

@@ -1,0 +1,147 @@
+"""What the batches of an epoch are: lists of samples' indices, the same in every worker."""
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, overload
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from typing_extensions import override
+
+from training.data.shuffle import EpochShuffle
+
+Indices = Any
+"""What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler makes."""
+Batches = Sequence[Indices]
+_KEPT: Final = 4
+"""Epochs whose order is kept: the worker's own, and those of which it does what a dead worker left."""
+
+
+class EpochOrder:
+    """The batches of each epoch of a DataLoader over a data set with a length.
+
+    A loader that shuffles (a RandomSampler without replacement) gets the order of `EpochShuffle`, a function of
+    PL_GLOBAL_SEED and epoch alone; one that does not gets the data set's. Any other sampler or batch sampler is drawn
+    whole, with torch's, numpy's and Python's random numbers seeded by seed + epoch (its own `generator` and `set_epoch`
+    too), so it must depend on nothing else.
+
+    `alone`: there is one worker, so the loader's own samplers are drawn, batch by batch, as they would be without us.
+    """
+
+    def __init__(self, loader: DataLoader[Any], alone: bool) -> None:
+        self.loader, self._alone = loader, alone
+        self._kept: dict[int, Batches] = {}
+
+    def __call__(self, epoch: int) -> Batches:
+        """The batches of an epoch; drawn once, in epochs' order if `alone`."""
+        if epoch not in self._kept:
+            while len(self._kept) >= _KEPT:
+                del self._kept[min(self._kept)]
+            self._kept[epoch] = self._draw(epoch)
+        return self._kept[epoch]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass on to the loader's samplers what Lightning tells them at the beginning of an epoch."""
+        for sampler in self._samplers():
+            if callable(set_epoch := getattr(sampler, "set_epoch", None)):
+                set_epoch(epoch)
+
+    def _samplers(self) -> list[Any]:
+        source = index_sampler(self.loader)
+        candidates = [self.loader.sampler, source, getattr(source, "sampler", None)]
+        return list({id(sampler): sampler for sampler in candidates if sampler is not None}.values())
+
+    def _draw(self, epoch: int) -> Batches:
+        source, seed = index_sampler(self.loader), int(os.environ.get("PL_GLOBAL_SEED", "0")) + epoch
+        if self._alone:
+            return _AsDrawn(source)
+        order = _plain_order(self.loader.sampler, seed)
+        if order is not None and type(source) is BatchSampler:
+            return _Slices(order, source.batch_size, source.drop_last)
+        if order is not None and source is self.loader.sampler:  # no batches: an index at a time
+            return _Slices(order, None, False)
+        with isolate_rng(include_cuda=False):
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # what a user's sampler may draw from
+            random.seed(seed)
+            self.set_epoch(epoch)
+            for sampler in self._samplers():
+                if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
+                    generator.manual_seed(seed)
+            return list(source)
+
+
+def index_sampler(loader: DataLoader[Any]) -> Any:
+    """What the loader draws indices from: its batch sampler, or its sampler if it does not make batches."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
+def _plain_order(sampler: Any, seed: int) -> torch.Tensor | range | None:
+    """The order of all samples, or None for a sampler that we do not know."""
+    if type(sampler) is SequentialSampler:
+        return range(len(sampler))
+    known = type(sampler) is EpochShuffle or type(sampler) is RandomSampler
+    if known and not sampler.replacement and len(sampler) == len(sampler.data_source):
+        return torch.randperm(len(sampler), generator=torch.Generator().manual_seed(seed))
+    return None
+
+
+class _Slices(Sequence[Indices]):
+    """Batch i is order[i * size : (i + 1) * size], the last one smaller unless dropped; an index each without size."""
+
+    def __init__(self, order: torch.Tensor | range, size: int | None, drop_last: bool) -> None:
+        self._order, self._size = order, size
+        whole, rest = divmod(len(order), size or 1)
+        self._count = whole + bool(rest and not drop_last)
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Indices: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Indices]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        if self._size is None:
+            return int(self._order[index])
+        part = self._order[index * self._size : (index + 1) * self._size]
+        return part.tolist() if isinstance(part, torch.Tensor) else list(part)
+
+
+class _AsDrawn(Sequence[Indices]):
+    """The batches of a sampler, drawn when they are needed and not before."""
+
+    def __init__(self, source: Any) -> None:
+        self._count = len(source)
+        self._source: Iterator[Indices] = iter(source)
+        self._drawn: list[Indices] = []
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Indices: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Indices]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        while len(self._drawn) <= index:
+            try:
+                self._drawn.append(next(self._source))
+            except StopIteration:
+                raise ValueError(
+                    f"data: the loader's sampler says it has {self._count} batches, but it has {len(self._drawn)}."
+                ) from None
+        return self._drawn[index]

@@ -1,0 +1,162 @@
+"""One forked process of a run: how it is started, how it tells its end from a death, what its monitor keeps of it."""
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext
+from multiprocessing.process import BaseProcess
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+
+Role = Literal["worker", "server"]
+Body = Callable[[int], Any]
+GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+
+class WorkerTraceback(Exception):  # the cause of an error, not an error
+    """Where in which process an exception was raised; the cause of the exception that the monitor raises again."""
+
+    def __init__(self, role: Role, number: int, text: str) -> None:
+        super().__init__(f"in {role} {number}:\n{text}")
+
+
+class Ended(NamedTuple):
+    """A process's last message: what its body returned, or the exception that ended it."""
+
+    result: Any
+    error: BaseException | None
+    text: str
+
+
+class Forked(NamedTuple):
+    """One process as the monitor sees it."""
+
+    role: Role
+    number: int
+    process: BaseProcess
+    messages: Connection
+    death: int  # a file descriptor that becomes readable when the process ends
+
+    def last_message(self) -> Ended | None:
+        """The message, when one has come or the process has ended; None: it died without one."""
+        try:
+            if not self.messages.poll():  # it died, and something that it had started holds the pipe open
+                return None
+            ended: Ended = pickle.loads(self.messages.recv_bytes())  # noqa: S301  # from our own fork, its pipe alone
+        except (EOFError, OSError):  # an OSError: it died in the middle of the message
+            return None
+        return ended
+
+    def exit_code(self) -> int | None:
+        """Of a process that said nothing: wait GRACE_S for its end, then make an end of it."""
+        if not wait([self.death], GRACE_S):
+            self.process.kill()
+            wait([self.death], GRACE_S)
+        return self.process.exitcode  # not join(timeout): that waits for what the process has started as well
+
+    def cause(self) -> str:
+        """How a process that said nothing died, in words; ends it if it lives."""
+        code, pid = self.exit_code(), self.process.pid
+        if code is not None and code < 0:
+            return f"process {pid} was killed by signal {signal.Signals(-code).name}"
+        return f"process {pid} ended with exit code {code} and without a result"
+
+    def end(self, within_s: float) -> None:
+        """SIGKILL unless it ends within so many seconds, then let go of it."""
+        wait([self.death], max(0.0, within_s))
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.forget()
+        self.process.close()
+
+    def forget(self) -> None:
+        """Close this process's ends of what connects it with that one."""
+        self.messages.close()
+        os.close(self.death)
+
+
+@contextmanager
+def holding_back_sigterm() -> Iterator[set[int | signal.Signals]]:
+    """SIGTERM waits until the end of the block; gives the signal mask from before it, for `fork`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def fork(role: Role, number: int, body: Body, others: Sequence[Forked], mask: set[int | signal.Signals]) -> Forked:
+    """Start `body(number)`; in the new process what the monitor holds of `others` is closed.
+
+    Call it inside `holding_back_sigterm`, whose `mask` the new process gets once SIGTERM has its default there.
+    """
+    context: ForkContext = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+
+    def main() -> None:
+        receiving.close()
+        for other in others:
+            other.forget()
+        _main(role, number, body, sending)
+
+    told = (main, os.getpid(), torch.get_num_threads(), mask)
+    process = context.Process(target=_prepared, args=told, name=f"{role}-{number}")
+    process.start()
+    sending.close()
+    # Not process.sentinel where there is a choice: what a worker has started keeps that open.
+    death = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") and process.pid else os.dup(process.sentinel)
+    return Forked(role, number, process, receiving, death)
+
+
+def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals]) -> None:
+    _die_with(monitor)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    torch.set_num_threads(threads)
+    main()
+
+
+def _main(role: Role, number: int, body: Body, messages: Connection) -> None:
+    """A process's life. Ends by message, so that the monitor can tell an end from a death.
+
+    Ctrl-C in a terminal reaches every process: workers end in order, servers serve them until then.
+    """
+    os.register_at_fork(after_in_child=messages.close)  # the pipe ends with this process, whatever it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler if role == "worker" else signal.SIG_IGN)
+    try:
+        message = pickle.dumps(Ended(body(number), None, ""))  # not Connection.send: torch would share the tensors
+    except BaseException as error:  # noqa: BLE001  # everything, SystemExit too, is reported and raised by the monitor
+        message = pickle.dumps(Ended(None, _portable(error), traceback.format_exc()))
+    messages.send_bytes(message)
+    messages.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The exception itself if it survives pickling, else a RuntimeError that says what it was."""
+    try:
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301  # made two lines above
+        if type(again) is type(error):
+            return error
+    except Exception:  # noqa: BLE001  # any failure to pickle means the same: use the replacement below
+        pass
+    return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies (Linux; elsewhere the parent's own clean-up must do)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)

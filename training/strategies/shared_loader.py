@@ -1,0 +1,271 @@
+"""A training loader whose batches go to whichever worker comes first, and what Lightning is told about it.
+
+Lightning asks a loader for its length once and then counts. Here the length of an epoch is known at its end only, so
+with each batch the loader says anew how many this worker will have: `ceil(batches / workers)` at first, one more than
+so far when that is passed, and exactly as many as so far once nothing is left. These figures are `fit_loop.max_batches`
+and the `length` of its fetcher, where Lightning keeps the copies that it counts against.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.fabric.utilities.data import _auto_add_worker_init_fn
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities import rank_zero_warn
+from torch.utils.data import DataLoader
+
+from training.ps.cursor import Claim, Cursor
+from training.strategies.epoch_order import EpochOrder, Indices, index_sampler
+
+
+class _Claims:
+    """The index sampler of the loader inside: one epoch's claims, as they are made."""
+
+    def __init__(self, cursor: Cursor, worker: int, turns: bool, order: EpochOrder) -> None:
+        self._cursor, self._worker, self._turns, self._order = cursor, worker, turns, order
+        self.plans: dict[int, list[Claim]] = {}  # of epochs that a checkpoint has found begun: what was left
+        self._held: Claim | None = None
+        self._given: deque[Claim] = deque()  # to the loader inside, which has not delivered them
+        self._claimed = self._delivered = self._finished = 0  # batches so far, one after the other
+        self._epoch = -1
+
+    def enter(self, epoch: int, batches: int) -> None:
+        """Begin an epoch. What was claimed in the one before and never used counts as done."""
+        self.finish_all()
+        self._held, self._epoch = None, epoch
+        self._given.clear()
+        self._cursor.begin(self._worker, epoch, batches, self._turns)
+
+    def finish(self) -> None:
+        """Every batch delivered so far is done."""
+        if self._delivered > self._finished:
+            self._cursor.done(self._worker, self._delivered - self._finished)
+            self._finished = self._delivered
+
+    def finish_all(self) -> None:
+        """Every batch claimed so far is done, or its epoch was left."""
+        self._delivered = self._claimed
+        self.finish()
+
+    def peek(self) -> bool:
+        """Whether there is a next batch; if so it is claimed."""
+        if self._held is None:
+            self._held = self._cursor.claim(self._worker)
+            self._claimed += self._held is not None
+        return self._held is not None
+
+    def __iter__(self) -> Iterator[Indices]:
+        while self.peek():
+            assert self._held is not None
+            claim, self._held = self._held, None
+            self._given.append(claim)
+            origin = self.plans[claim.epoch][claim.batch] if claim.epoch in self.plans else claim
+            yield self._order(origin.epoch)[origin.batch]
+
+    def deliver(self) -> tuple[int, bool]:
+        """The loader inside has made a batch: its number (-1 if of an earlier epoch), and whether it is the last."""
+        claim = self._given.popleft()
+        self._delivered += 1
+        return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
+
+    def left(self) -> dict[int, list[list[int]]]:
+        """By epoch, what is not done in it now: [epoch, start, stop], in terms of the data's own epochs."""
+        state = self._cursor.state()
+        return {epoch: [part for r in ranges for part in self._origins(epoch, *r)] for epoch, ranges in state.items()}
+
+    def _origins(self, epoch: int, start: int, stop: int) -> list[list[int]]:
+        if epoch not in self.plans:
+            return [[epoch, start, stop]]
+        return [[origin.epoch, origin.batch, origin.batch + 1] for origin in self.plans[epoch][start:stop]]
+
+
+class SharedLoader:
+    """A DataLoader over a data set with a length whose batches go to whichever worker comes first.
+
+    Batch i of epoch e is the same whatever the number of workers (`EpochOrder`), so k workers with batch b see together
+    what one worker sees with b. `len` is what a worker has when all are equally fast. `limit_train_batches` as a number
+    is per worker, as a fraction of the epoch. `val_check_interval` counts the batches of all workers, divided by their
+    number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch.
+
+    The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
+    """
+
+    def __init__(self, loader: DataLoader[Any], trainer: Trainer, cursor: Cursor, worker: int, turns: bool) -> None:
+        self.loader, self._trainer, self._workers = loader, trainer, cursor.workers
+        self._order = EpochOrder(loader, alone=cursor.workers == 1)
+        self._claims = _Claims(cursor, worker, turns, self._order)
+        self._inner = copy.copy(loader)
+        which = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        for name, value in ((which, self._claims), ("_iterator", None)):
+            object.__setattr__(self._inner, name, value)  # a DataLoader guards its samplers against mistakes
+        _auto_add_worker_init_fn(self._inner, worker)
+        self.is_last = False  # the batch delivered last is the worker's last of this epoch
+        self._epoch = 0
+        self._expected = 0  # batches of this worker in this epoch
+        self._before = self._batches = 0  # batches of this epoch: done before the checkpoint, all
+        self._validations = 0  # intervals of this epoch that are over
+        self._due = False
+        self._marked: dict[str, Any] | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return self._per_worker(len(index_sampler(self.loader)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while being copied
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    @property
+    def sampler(self) -> "SharedLoader":
+        """Where Lightning looks for a `set_epoch`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is of this epoch."""
+        self._epoch = epoch
+        self._order.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The worker's batches of the epoch. Claims nothing before the first one is asked for."""
+        self._enter()
+        empty = True
+        while self._claims.peek():  # again when the loader inside had come to its end and a dead worker left something
+            for batch in self._inner:
+                empty = False
+                number, self.is_last = self._claims.deliver()
+                self._tell_length()
+                self._tell_validation(number)
+                yield batch
+        if empty:
+            self._pass_by()
+
+    # --- what the strategy says --------------------------------------------------------------------------------------
+
+    def peek(self) -> bool:
+        """Whether there is another batch for this worker; if so it is claimed."""
+        return self._claims.peek()
+
+    def done(self) -> None:
+        """The gradients of all batches delivered so far have been pushed."""
+        self._claims.finish()
+        self._marked = None
+
+    def reopen(self) -> None:
+        """The batch that was said to be the last is not."""
+        self.is_last = False
+        fit = self._trainer.fit_loop
+        fit.epoch_loop.batch_progress.is_last_batch = False
+        self._say(fit.epoch_loop.batch_progress.current.ready, 0, last=False)
+        self._validations -= self._due
+        self._say_validation(fit.epoch_loop.batch_progress.current.ready, due=False)
+
+    def succeed(self, before: "SharedLoader") -> None:
+        """Take the place of a loader that this worker used until now."""
+        before._claims.finish_all()
+        self._claims.plans = before._claims.plans
+
+    # --- what Lightning is told --------------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        plan, whole = self._claims.plans.get(self._epoch), self._limit(len(self._order(self._epoch)))
+        batches = whole if plan is None else len(plan)
+        self._claims.enter(self._epoch, batches)
+        self._batches = max(whole, batches)
+        self._before = self._batches - batches
+        self._validations = self._before // self._interval()
+        self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
+        self.is_last = False
+
+    def _tell_length(self) -> None:
+        self._say(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, 1, self.is_last)
+
+    def _say(self, ready: int, fetching: int, last: bool) -> None:
+        """`ready`: batches of this worker up to the present one; `fetching`: 1 while Lightning is fetching that."""
+        fit = self._trainer.fit_loop
+        assert fit._data_fetcher is not None
+        fit.max_batches = ready if last else max(ready + 1, self._expected)
+        fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + int(fit.max_batches) - ready
+        fit._data_fetcher.done = last
+
+    def _interval(self) -> int:
+        """Batches of all workers between two validations."""
+        interval = self._trainer.val_check_interval
+        share = self._per_worker(self._batches)
+        mine = (
+            interval if isinstance(interval, int) else int(share * interval) if isinstance(interval, float) else share
+        )
+        return max(1, min(mine * self._workers, self._batches))
+
+    def _tell_validation(self, number: int) -> None:
+        """Validation is due when an interval is over; the interval at the end of the epoch when nothing is left."""
+        whole_rounds = -(-(self._before + number + 1) // self._workers) * self._workers
+        at = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
+        over = max(self._validations, at // self._interval())
+        self._due, self._validations = over > self._validations, over
+        self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
+
+    def _say_validation(self, ready: int, due: bool) -> None:
+        """Lightning validates after the batch whose number in the epoch `val_check_batch` divides."""
+        trainer = self._trainer
+        if trainer.check_val_every_n_epoch is not None and trainer._val_check_time_interval is None:  # type: ignore[attr-defined]  # set by its constructor
+            trainer.val_check_batch = ready if due else ready + 1
+
+    def _pass_by(self) -> None:
+        """An epoch that was over before this worker came: only the schedulers need to know."""
+        for optimizer in self._trainer.optimizers:
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # else a scheduler warns that it comes too early
+        self._trainer.fit_loop.epoch_loop.update_lr_schedulers("epoch", update_plateau_schedulers=False)
+
+    def _limit(self, batches: int) -> int:
+        limit = self._trainer.limit_train_batches
+        assert limit is not None
+        return int(batches * limit) if isinstance(limit, float) else min(batches, limit * self._workers)
+
+    def _per_worker(self, batches: int) -> int:
+        return -(-batches // self._workers)
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """A checkpoint written before the next push has the position of this moment."""
+        self._marked = self._position()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is left of the epochs begun; Lightning puts it into checkpoints."""
+        return self._marked or self._position()
+
+    def _position(self) -> dict[str, Any]:
+        return {"left": self._claims.left(), "batches": len(index_sampler(self.loader)), "validation_due": self._due}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Remember what `resume` is to do."""
+        self._loaded = state
+
+    def resume(self) -> None:
+        """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one."""
+        fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
+        if self._loaded is None and fit._combined_loader_states_to_load:  # at the end of an epoch Lightning loads none
+            self._loaded = fit._combined_loader_states_to_load[0]
+            fit._combined_loader_states_to_load = []
+        if self._loaded is None:
+            return
+        if self._loaded["batches"] != batches:
+            rank_zero_warn(
+                f"data: the checkpoint was written in an epoch of {self._loaded['batches']} batches; now it has "
+                f"{batches}. The epoch begins anew, so some of its samples are seen twice."
+            )
+            return
+        first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
+        left = {int(epoch): [[*part] for part in parts] for epoch, parts in self._loaded["left"].items()}
+        if first not in left:
+            left[first] = [[first, 0, self._limit(len(self._order(first)))]]
+        for epoch in sorted(left):
+            claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
+            self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
+        ready = fit.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]  # as above
+        if fit.restarting and ready:
+            fit.max_batches = ready + self._per_worker(len(self._claims.plans[first]))
+            self._say_validation(ready, self._loaded["validation_due"])

@@ -1,0 +1,185 @@
+"""The training data of workers that do not wait for each other: each takes the next batch that nobody has taken yet.
+
+How a strategy uses `SharedData` (one for each fit):
+
+- `__init__` before the fork; the monitor calls `cursor.bury(worker)` when one dies, `cursor.revive` before a restart
+- `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
+- `pushed` after each push; `mark` when parameters are copied for a checkpoint; `end` in `on_train_end`
+- `is_distributed` must be False: Lightning would put a sampler of its own into the loader
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from lightning.fabric.utilities.data import has_iterable_dataset, sized_len
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from typing_extensions import override
+
+from training.ps.cursor import Cursor
+from training.strategies.shared_loader import SharedLoader
+
+POLL_S: Final = 0.002
+
+
+class SharedData:
+    """One worker's access to the data of the run.
+
+    Sized loaders are shared batch by batch (`SharedLoader`), streams by turns (`EveryKth`). What the user has divided
+    (`use_distributed_sampler: false`, a DistributedSampler) stays as it is.
+
+    Args:
+        workers: Workers of the run.
+        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
+    """
+
+    def __init__(self, workers: int, turns: bool) -> None:
+        self.workers, self.turns = workers, turns
+        self.cursor = Cursor(workers)
+        self.worker = 0
+        self.deadline_s = 600.0
+        self._idle: Callable[[bool], None] = lambda idle: None
+        self._stopped: Callable[[], bool] = lambda: False
+        self._loader: SharedLoader | None = None
+
+    def join(
+        self,
+        worker: int,
+        deadline_s: float,
+        idle: Callable[[bool], None] = lambda idle: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Become a worker's. `idle(True)` takes it out of the rule's clocks while it waits for what a death may bring
+        back, `idle(False)` in again; `stopped` says that the run ends, so that nothing need be waited for.
+        """
+        self.worker, self.deadline_s, self._idle, self._stopped = worker, deadline_s, idle, stopped
+
+    def process(self, trainer: Trainer, dataloader: Any) -> Any:
+        """The loader that takes the place of a training loader of the user's."""
+        divided = isinstance(getattr(dataloader, "sampler", None), DistributedSampler)
+        if divided or not trainer._accelerator_connector.use_distributed_sampler:
+            return dataloader
+        stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
+        if stream or sized_len(dataloader) is None:
+            return dataloader if self.workers == 1 else EveryKth(dataloader, self.worker, self.workers)
+        before, self._loader = self._loader, SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns)
+        if before is not None:  # trainer.reload_dataloaders_every_n_epochs
+            self._loader.succeed(before)
+        return self._loader
+
+    def start(self, trainer: Trainer) -> None:
+        """Refuse what cannot be shared; go on where the checkpoint was. ValueError with the remedy."""
+        fit, shared = trainer.fit_loop, self._loader
+        loaders = [] if fit._combined_loader is None else fit._combined_loader.flattened
+        own_fetching = isinstance(fit._data_fetcher, _DataLoaderIterDataFetcher)
+        if shared is None or not (len(loaders) > 1 or own_fetching):
+            if shared is not None:
+                shared.resume()
+                if not trainer.lightning_module.automatic_optimization:
+                    trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
+            return
+        if self.workers > 1:
+            what = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
+            remedy = "one loader over a data set that returns all of them" if len(loaders) > 1 else "`batch` instead"
+            raise ValueError(f"data: {what} cannot be shared by {self.workers} workers. Use {remedy}, or one worker.")
+        assert fit._combined_loader is not None
+        assert fit._data_fetcher is not None
+        originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
+        fit._combined_loader.flattened, self._loader = originals, None
+        iter(fit._data_fetcher)
+
+    def pushed(self, trainer: Trainer) -> None:
+        """All batches fetched so far are in the parameters.
+
+        At the end of the last epoch it returns when the other workers have come there too (worker 0 excepted, whose
+        death ends the run), and Lightning then hears whether there is more to do. `TimeoutError` when they neither
+        claim nor push for `deadline_s`. Under manual optimization all this happens after the batch, not here.
+        """
+        if trainer.lightning_module.automatic_optimization:
+            self.finish_batch(trainer)
+
+    def finish_batch(self, trainer: Trainer) -> None:
+        """See `pushed`."""
+        loader = self._loader
+        if loader is None:
+            return
+        loader.done()
+        last_epoch = trainer.fit_loop.epoch_progress.current.ready == trainer.max_epochs
+        if loader.is_last and last_epoch and self.workers > 1 and not self._stopped():
+            self._idle(True)
+            try:
+                more = self._wait_for_more(loader)
+            finally:
+                self._idle(False)
+            if more:
+                loader.reopen()
+
+    def mark(self) -> None:
+        """Parameters were copied now: a checkpoint written before the next push has the position of this moment."""
+        if self._loader is not None:
+            self._loader.mark()
+
+    def end(self) -> None:
+        """This worker claims no more; what it holds, and its share of what was never begun, is open to the others."""
+        if self._loader is not None:
+            self._loader.done()
+        self.cursor.bury(self.worker)
+
+    def _wait_for_more(self, loader: "SharedLoader") -> bool:
+        besides = {0, self.worker}
+        seen, until = self.cursor.progress(), time.monotonic() + self.deadline_s
+        while not loader.peek():
+            if self._stopped() or not self.cursor.outstanding(besides):
+                return loader.peek()  # asked before the last death was known
+            if (progress := self.cursor.progress()) != seen:
+                seen, until = progress, time.monotonic() + self.deadline_s
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, and other workers "
+                    "neither took a batch nor pushed one"
+                )
+            time.sleep(POLL_S)
+        return True
+
+
+class _AfterEachBatch(Callback):
+    """Under manual optimization a batch has as many pushes as its training_step likes; it is done when that is over."""
+
+    def __init__(self, data: SharedData) -> None:
+        self._data = data
+
+    @override
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._data.finish_batch(trainer)
+
+
+class EveryKth:
+    """A stream divided by turns: worker i takes batches i, i + k, ... and draws the others in vain.
+
+    So the stream must be the same in every worker: shuffle by a seed, not by the process's random numbers. To save the
+    drawing, divide the data set yourself and set `trainer.use_distributed_sampler: false`. Nobody else can take the
+    share of a worker that dies: it is lost for the run.
+    """
+
+    def __init__(self, loader: Iterable[Any], worker: int, workers: int) -> None:
+        self.loader, self._worker, self._workers = loader, worker, workers
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(self.loader, self._worker, None, self._workers)
+
+    def __len__(self) -> int:
+        """This worker's batches; TypeError when unknown, or when there is none, which Lightning takes for an end."""
+        length = sized_len(self.loader)
+        mine = 0 if length is None else -(-(length - self._worker) // self._workers)
+        if mine <= 0:
+            raise TypeError("a stream without a length")
+        return mine
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while being copied
+            raise AttributeError(name)
+        return getattr(self.loader, name)

@@ -1,0 +1,178 @@
+"""The monitor's watch over the processes of a run: who has ended, who has died, and what is done about it."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from multiprocessing.connection import wait
+from typing import Any, Final, NamedTuple
+
+import psutil
+
+from training.failures import ServerLost, WorkerLost
+from training.strategies.forked import GRACE_S, Body, Forked, Role, WorkerTraceback, fork, holding_back_sigterm
+
+STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
+ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
+
+
+class Lost(NamedTuple):
+    """A process that died without a result; `cause` names its pid and the signal or exit code."""
+
+    role: Role
+    number: int
+    cause: str
+
+    def error(self) -> WorkerLost | ServerLost:
+        """What to raise when this ends the run."""
+        return WorkerLost(self.number, self.cause) if self.role == "worker" else ServerLost(self.number, self.cause)
+
+
+class Reaction(Enum):
+    """What to do about a loss: end the run, go on without that process, or start the same body once more."""
+
+    END = auto()
+    GO_ON = auto()
+    RESTART = auto()
+
+
+Policy = Callable[[Lost], Reaction]
+
+
+class Watch:
+    """Starts processes and looks after them. Used by one thread of one process, the monitor."""
+
+    def __init__(self, bodies: Mapping[Role, Body], lost: Policy) -> None:
+        self._bodies, self._policy = bodies, lost
+        self._strangers = {child.pid for child in psutil.Process().children(recursive=True)}
+        self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
+        self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
+        self._results: dict[int, Any] = {}
+        self.stopping = threading.Event()  # a SIGTERM has come
+        self._until = math.inf
+
+    def start(self, role: Role, number: int) -> None:
+        """Fork one process."""
+        with holding_back_sigterm() as mask:  # until it is known here, so that a SIGTERM can reach it
+            process = fork(role, number, self._bodies[role], list(self._forked.values()), mask)
+            self._forked[role, number] = self._running[role, number] = process
+
+    def first_worker(self) -> int | None:
+        """The process id of the first worker that still runs: worker 0 unless it was lost."""
+        workers = [one for (role, _), one in sorted(self._running.items()) if role == "worker"]
+        return workers[0].process.pid if workers else None
+
+    def results(self, count: int) -> list[Any]:
+        """Wait for all workers: what each returned, None for a lost one; `WorkerLost` when all `count` were lost."""
+        last: Lost | None = None
+        while self._some("worker"):
+            for process in self._ready(1.0):
+                last = self._take(process) or last
+            self._check_stop()
+        if last is not None and not self._results:
+            raise last.error()
+        self._let_servers_end()
+        until = time.monotonic() + GRACE_S
+        for key in self._forked.keys() - self._running.keys():  # time to close files; a result was sent before
+            wait([self._forked[key].death], max(0.0, until - time.monotonic()))
+        return [self._results.get(number) for number in range(count)]
+
+    def end(self) -> None:
+        """SIGTERM, a grace period, SIGKILL; then whatever they left. Everybody is gone afterwards."""
+        for process in self._forked.values():
+            if process.process.is_alive():
+                process.process.terminate()
+        until = time.monotonic() + GRACE_S
+        for process in self._forked.values():
+            process.end(until - time.monotonic())
+        self._forked.clear()
+        self._running.clear()
+        self._end_orphans()
+
+    def _some(self, role: Role) -> bool:
+        return any(running == role for running, _ in self._running)
+
+    def _ready(self, timeout_s: float) -> list[Forked]:
+        """Who has a last message or has died, as soon as there is somebody."""
+        running = list(self._running.values())
+        ready = wait([p.messages for p in running] + [p.death for p in running], timeout_s)
+        return [p for p in running if p.messages in ready or p.death in ready]
+
+    def _take(self, process: Forked) -> Lost | None:
+        """Deal with one that is ready; who was lost for good."""
+        ended = process.last_message()
+        if ended is None:
+            return self._lost(process)
+        if ended.error is not None:
+            self._prefer_a_death(process)
+            raise ended.error from WorkerTraceback(process.role, process.number, ended.text)
+        if process.role == "worker":
+            self._results[process.number] = ended.result
+        del self._running[process.role, process.number]
+        return None
+
+    def _lost(self, process: Forked) -> Lost | None:
+        """Ask what is to be done and do it; who was lost, when nobody takes its place."""
+        lost, reaction = self._ask(process)
+        if reaction is Reaction.END:
+            raise lost.error()
+        key = process.role, process.number
+        del self._running[key], self._forked[key]
+        process.end(GRACE_S)
+        if restarts := reaction is Reaction.RESTART and not self.stopping.is_set():
+            self.start(*key)
+        self._end_orphans()
+        return None if restarts or process.role == "server" else lost
+
+    def _ask(self, process: Forked) -> tuple[Lost, Reaction]:
+        lost = Lost(process.role, process.number, process.cause())
+        if self.stopping.is_set() and process.exit_code() == -signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun
+        return lost, self._policy(lost)
+
+    def _prefer_a_death(self, failed: Forked) -> None:
+        """An exception in one is often the echo of another's death: if that would end the run, it is the reason."""
+        others = [p for p in self._running.values() if p is not failed]
+        ready = wait([p.death for p in others], timeout=ECHO_S)
+        for other in others:
+            if other.death in ready and other.last_message() is None:
+                lost, reaction = self._ask(other)
+                if reaction is Reaction.END:
+                    raise lost.error()
+
+    def _let_servers_end(self) -> None:
+        """Their workers have ended, so they do too, within GRACE_S. A death no longer matters, an exception does."""
+        until = time.monotonic() + GRACE_S
+        while self._some("server") and (left := until - time.monotonic()) > 0:
+            for process in self._ready(left):
+                ended = process.last_message()
+                del self._running[process.role, process.number]
+                if ended is not None and ended.error is not None:
+                    raise ended.error from WorkerTraceback(process.role, process.number, ended.text)
+            self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self.stopping.is_set():
+            self._until = min(self._until, time.monotonic() + STOP_S)
+        if time.monotonic() > self._until:
+            raise SystemExit(128 + signal.SIGTERM)
+
+    def _end_orphans(self) -> None:
+        """End what a dead process had started, which has become a child of the monitor."""
+        known = self._strangers | {process.process.pid for process in self._forked.values()}
+        found = [child for child in psutil.Process().children() if child.pid not in known]
+        for child in [one for orphan in found for one in (orphan, *_below(orphan))]:
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:  # it ended by itself
+                continue
+        psutil.wait_procs(found, timeout=GRACE_S)
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
