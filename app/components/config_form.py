@@ -6,13 +6,13 @@ which `show_problems` fills.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.components import fields
+from app.components import class_field, fields
 from app.services import form
 from app.services.words import sentence
 from training.spec.description import ClassInfo, Description, Field, Group
@@ -130,8 +130,12 @@ class ConfigForm:
     def _field(self, path: str, one: Field, label: str | None = None) -> Any:
         # The class is part of the key: two classes may have a field of the same name and another default.
         owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
-        value = fields.draw(one, form.value_of(self.config, path, one), self.key(f"{owner}:{path}"), label)
-        form.assign(self.config, path, one, value)
+        key = self.key(f"{owner}:{path}")
+        if one.type == "class":
+            value = class_field.draw(self.config, path, one, key, label, self._field)
+        else:
+            value = fields.draw(one, form.value_of(self.config, path, one), key, label)
+            form.assign(self.config, path, one, value)
         self._slot(path)
         return value
 
@@ -160,12 +164,19 @@ class ConfigForm:
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
         if info is not None and info.config_value is None:
-            wanted = [one for one in info.fields if one.name not in form.HANDLED_STRATEGY_ARGS]
-            # what it does stays in sight, how it does it is folded
-            folded = [
-                replace(one, advanced=True) if one.name not in form.SHOWN_STRATEGY_ARGS else one for one in wanted
-            ]
-            self._args("trainer.strategy.init_args", info, folded)
+            self._strategy_args(info)
+
+    def _strategy_args(self, info: ClassInfo) -> None:
+        """What it does stays in sight, side by side; how it does it is folded."""
+        above = "trainer.strategy.init_args"
+        shown = [one for one in info.fields if one.name in form.SHOWN_STRATEGY_ARGS]
+        for place, one in zip(st.columns(max(1, len(shown))), shown, strict=False):
+            with place:
+                self._field(f"{above}.{one.name}", one)
+        hidden = (*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS)
+        folded = [(f"{above}.{one.name}", one) for one in info.fields if one.name not in hidden]
+        if folded:
+            self._fold(f"More of {info.name}", above, folded, 2)
 
     def _optimizer(self) -> None:
         model = form.chosen(self.config, "model", "models", self.description)

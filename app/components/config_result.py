@@ -50,8 +50,12 @@ def meaning(load: Workload) -> str:
     gathered = f", over {load.accumulate} batches each" if load.accumulate > 1 else ""
     if load.workers == 1:
         return f"One process: every update uses its own batch{gathered}."
-    if load.batch_effective == (load.batch_global or 0) * load.accumulate:
+    if load.gradients == load.workers:
         return f"All {load.workers} workers' gradients are averaged into one update{gathered}."
+    if load.gradients > 1 and (load.rule or "").startswith("sync"):
+        return f"The first {load.gradients} of {load.workers} gradients are averaged into one update{gathered}."
+    if load.gradients > 1:
+        return f"Any {load.gradients} gradients are averaged into one update{gathered}."
     return f"Each of the {load.workers} workers pushes its own update{gathered}; the others' arrive in between."
 
 

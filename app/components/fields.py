@@ -23,7 +23,7 @@ def draw(field: Field, value: Any, key: str, label: str | None = None) -> Any:
     label = label or words(field.name)
     hint = help_of(field)
     if value is not None and check_value(field.name, value, field) is not None:
-        return _free(label, value, key, hint)
+        return free(label, value, key, hint)
     if field.type == "bool":
         return _bool(field, value, label, key, hint)
     if field.type == "enum":
@@ -33,7 +33,7 @@ def draw(field: Field, value: Any, key: str, label: str | None = None) -> Any:
     if field.type == "str" and (value is None or isinstance(value, str)):
         said = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
         return said or (None if field.nullable or value is None else "")
-    return _free(label, value, key, hint)
+    return free(label, value, key, hint)
 
 
 def words(name: str) -> str:
@@ -93,7 +93,7 @@ def _number(field: Field, value: Any, label: str, key: str, hint: str) -> int | 
     )
 
 
-def _free(label: str, value: Any, key: str, hint: str) -> Any:
+def free(label: str, value: Any, key: str, hint: str) -> Any:
     """Any YAML on one line. What is no YAML comes back as the text, which the validation then refuses at this field."""
     said = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
     try:

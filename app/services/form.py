@@ -22,7 +22,7 @@ BUDGET_KEYS: dict[BudgetKind, str] = {"epochs": "max_epochs", "updates": "max_st
 SHOWN_THOUGH_DEFAULT = ("data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule")
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
-SHOWN_STRATEGY_ARGS = ("rule",)
+SHOWN_STRATEGY_ARGS = ("rule", "damping")
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,11 @@ def blank(description: Description) -> Config:
 
 
 def suggested_name(config: Mapping[str, Any], description: Description) -> str:
-    """`pixelcnn-asyncps-x2`: model, strategy, workers, in the letters that a cell's name may have."""
+    """`pixelcnn-bounded-x2`: model, rule or strategy, workers, in the letters that a cell's name may have."""
     load = workload(config, description)
     model = chosen(config, "model", "models", description)
-    words = [model.name if model else "experiment", load.strategy]
+    rule = (load.rule or "").partition(",")[0]
+    words = [model.name if model else "experiment", load.strategy if rule in ("", "async") else rule]
     if load.workers > 1:
         words.append(f"x{load.workers}")
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)

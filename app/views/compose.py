@@ -15,6 +15,7 @@ from app.services import drafts, experiments, form, notebooks
 from app.services.notebooks import Choice
 from app.state import ComposeDraft
 from app.views.writing import write
+from training.jobs.devices import inventory
 from training.notebook import edit, store
 from training.notebook.cells import Notebook
 from training.notebook.fences import NAME, NAME_REMEDY
@@ -51,7 +52,7 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version)
     typed, repeats = drawn.draw(draft.name, draft.repeats, _suggested(draft.config, description))
     name = typed or _suggested(drawn.config, description)
-    homeless = drawn.show_problems([*name_problems(draft, name), *validate(drawn.config, description)])
+    homeless = drawn.show_problems([*name_problems(draft, name), *_problems(drawn.config, description)])
     return drawn.config, name, repeats, homeless
 
 
@@ -62,10 +63,14 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
         config = yaml.load(text)
     except ConfigError as error:
         return draft.config, _name(draft, description), draft.repeats, [error.problem]
-    found = validate(config, description)
+    found = _problems(config, description)
     if not isinstance(config, dict):
         return draft.config, _name(draft, description), draft.repeats, found
     return config, _name(draft, description), draft.repeats, found
+
+
+def _problems(config: Any, description: Description) -> list[Problem]:
+    return validate(config, description, cores=len(inventory().cores))
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:

@@ -2,6 +2,14 @@
 
 from training.spec.description import ClassInfo, Description, Field
 
+ASYNC = ClassInfo("training.ps.rules.Async", "Async", "Nobody waits.", config_value="async")
+BOUNDED = ClassInfo(
+    "training.ps.rules.Bounded",
+    "Bounded",
+    "Nobody runs ahead.",
+    fields=[Field("bound", "int", "How far.", default=4, minimum=1)],
+    config_value="bounded",
+)
 LR = Field("lr", "float", "Learning rate.", default=0.001, minimum=0.0, exclusive_minimum=True)
 
 
@@ -38,7 +46,14 @@ def description() -> Description:
                 "AsyncPS",
                 "Nobody waits.",
                 fields=[
-                    Field("rule", "enum", "What the server does.", default="async", choices=["async"]),
+                    Field(
+                        "rule",
+                        "class",
+                        "What the server does.",
+                        default="async",
+                        choices=["async", "bounded"],
+                        options=[ASYNC, BOUNDED],
+                    ),
                     Field("workers", "int", nullable=True, minimum=1),
                 ],
             ),

@@ -53,7 +53,7 @@ def wait_until_finished(page: Page) -> None:
 
 
 def test_a_blank_form_becomes_a_run_with_progress_and_curves(page: Page, served: Served) -> None:
-    runs["async"] = compose_and_run(page, served, "Asynchronous", "AsyncPS")
+    runs["async"] = compose_and_run(page, served, "Parameter server", "AsyncPS")
     expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(
         re.compile(r"training|validating"), timeout=START_MS

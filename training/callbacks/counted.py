@@ -5,7 +5,7 @@ from typing import Any, Literal
 from lightning.pytorch import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
-from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 
 NANOSECOND = 1e-9
 
@@ -45,6 +45,9 @@ class CountedHere:
 
     def staleness(self) -> StalenessHistogram | None:
         return None
+
+    def pushes(self) -> list[PushMeasures]:
+        return []
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         if part == "compute":

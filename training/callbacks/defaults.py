@@ -8,6 +8,7 @@ from training.callbacks.heartbeat import Heartbeat
 from training.callbacks.last_checkpoint import LastCheckpoint
 from training.callbacks.measure import Measure
 from training.callbacks.pictures import Pictures
+from training.callbacks.push_record import PushRecord
 from training.callbacks.stop_file import StopFile
 from training.callbacks.threads import Threads
 from training.jobs.folder import JobFolder
@@ -25,6 +26,7 @@ def default_callbacks(
         Heartbeat(job, measure, lines=lines),
         StopFile(job.stop_file),
         Pictures(job.path),
+        PushRecord(job.path),
     ]
     if checkpoints:
         found.append(LastCheckpoint(job.path / "checkpoints"))

@@ -1,5 +1,6 @@
-"""Figures made from counts and times: rates over a window, shares of time, staleness, memory, bytes."""
+"""Figures made from counts and times: rates over a window, shares of time, staleness, drops, memory, bytes."""
 
+import math
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Final
 import torch
 from lightning.pytorch import Trainer
 
-from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from training.tracking import names
 
 MB: Final = 1e6
@@ -69,6 +70,52 @@ def staleness(histogram: StalenessHistogram | None) -> dict[str, float]:
         names.STALENESS_P95: float(histogram.quantile(0.95)),
         names.STALENESS_MAX: float(histogram.max()),
     }
+
+
+def pushes(rows: Sequence[PushMeasures]) -> dict[str, float]:
+    """Drops and duplicates in all, mean age in s and mean drift over what was applied; empty for synchronous runs.
+
+    The drift of a gradient spans all shards: the root of the sum of their squares, of the means as they are kept.
+    """
+    if not rows:
+        return {}
+    drift = _drift(rows)
+    ages = _mean([(row.age_s, row.applied) for row in rows])
+    return {
+        names.DROPPED: float(sum(row.dropped for row in rows)),
+        names.DUPLICATES: float(sum(row.duplicates for row in rows)),
+        **({} if math.isnan(ages) else {names.STALENESS_SECONDS: ages}),
+        **({} if math.isnan(drift) else {names.DRIFT: drift}),
+    }
+
+
+def _drift(rows: Sequence[PushMeasures]) -> float:
+    """NaN where it is not measured."""
+    shards = {(row.section, row.shard) for row in rows}
+    means = [_mean([(row.drift, row.applied) for row in rows if (row.section, row.shard) == shard]) for shard in shards]
+    return math.sqrt(sum(mean * mean for mean in means))
+
+
+def _mean(weighted: Sequence[tuple[float, int]]) -> float:
+    """Of (value, weight), passing over weights of 0; NaN where all are."""
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted if weight) / total if total else math.nan
+
+
+def by_worker(
+    times: Sequence[WorkerTimes], histogram: StalenessHistogram | None, rows: Sequence[PushMeasures]
+) -> dict[str, float]:
+    """Shares, mean staleness, drops and ages of each worker; empty where only one is known."""
+    found: dict[str, float] = {}
+    if len(times) < 2:
+        return found
+    for worker, one in enumerate(times):
+        mine = shares([one]) | pushes([row for row in rows if row.worker == worker])
+        if histogram is not None:
+            own = StalenessHistogram(histogram.counts[worker : worker + 1])
+            mine |= {names.STALENESS_MEAN: own.mean()} if own.total else {}
+        found |= {names.per_worker(name, worker): value for name, value in mine.items()}
+    return found
 
 
 def memory_mb(device: torch.device) -> float:

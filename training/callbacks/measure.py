@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from training.callbacks.clock import DataClock
 from training.callbacks.counted import CountedHere
-from training.callbacks.figures import Window, memory_mb, moved_bytes, shares, staleness
+from training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
 from training.callbacks.measured import Measured
 from training.callbacks.summary import Summary
 from training.ps.measures import Counts
@@ -167,6 +167,7 @@ class Measure(Callback):
             total.begin(0.0, Counts(0, 0), {})
             points |= total.rates(trained_s, counts, self._rates_per_worker())
             points |= self._state(trainer)
+            points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
         self._record(trainer, points)
 
     @override
@@ -227,6 +228,7 @@ class Measure(Callback):
         return {
             **shares(self.measured.worker_times()),
             **staleness(self.measured.staleness()),
+            **pushes(self.measured.pushes()),
             names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
             names.BYTES_PER_UPDATE: moved_bytes(trainer, isinstance(trainer.strategy, Measured)),
         }

@@ -2,7 +2,7 @@
 
 from typing import Literal, Protocol, runtime_checkable
 
-from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 
 
 @runtime_checkable
@@ -14,6 +14,8 @@ class Measured(Protocol):
     def worker_times(self) -> list[WorkerTimes]: ...
 
     def staleness(self) -> StalenessHistogram | None: ...
+
+    def pushes(self) -> list[PushMeasures]: ...
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None: ...
 

@@ -1,6 +1,5 @@
-"""What a run leaves to look at: images that the model has drawn, and the histogram of staleness."""
+"""What a generative model leaves to look at: images that it has drawn."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +10,8 @@ from PIL import Image
 from torch import Tensor
 from typing_extensions import override
 
-from training.callbacks.measured import Measured
-from training.ps.measures import StalenessHistogram
 from training.tracking import names
-from training.tracking.logger import RunLogger
+from training.tracking.logger import upload
 
 DRAWN: Final = 16
 LEAST_SIDE: Final = 320
@@ -22,7 +19,7 @@ LEAST_SIDE: Final = 320
 
 
 class Pictures(Callback):
-    """Worker 0 puts pictures and `staleness.json` into `folder` and into the run's artifacts, when training ends.
+    """Worker 0 puts a picture into `folder` and into the run's artifacts, when training ends.
 
     A model with `sample_images(n)`, which returns [n, channels, height, width] in 0..1, is asked for 16 images.
     """
@@ -41,21 +38,7 @@ class Pictures(Callback):
             pl_module.train(training)
             path = self.folder / names.SAMPLES_PICTURE
             grid(images).save(path)
-            _upload(trainer, path)
-
-    @override
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.is_global_zero or not isinstance(trainer.strategy, Measured):
-            return
-        histogram = trainer.strategy.staleness()
-        if histogram is None or not histogram.total:
-            return
-        path = self.folder / names.STALENESS_JSON
-        path.write_text(json.dumps({"counts": histogram.counts.tolist()}), encoding="utf-8")
-        picture = self.folder / names.STALENESS_PICTURE
-        draw_staleness(histogram, picture)
-        _upload(trainer, path)
-        _upload(trainer, picture)
+            upload(trainer, path)
 
 
 def grid(images: Tensor) -> Image.Image:
@@ -71,29 +54,3 @@ def grid(images: Tensor) -> Image.Image:
     picture = Image.fromarray((pixels[:, :, 0] if channels == 1 else pixels).numpy())
     scale = max(1, math.ceil(LEAST_SIDE / max(picture.size)))
     return picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
-
-
-def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:
-    """A bar for each staleness that occurred, stacked by worker, as PNG."""
-    from matplotlib.figure import Figure  # 0.4 s, and only runs with a parameter server need it
-
-    counts = histogram.counts[:, : histogram.max() + 1]
-    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
-    below = torch.zeros(counts.shape[1])
-    for worker, row in enumerate(counts):
-        axes.bar(range(len(row)), row.tolist(), bottom=below.tolist(), label=f"worker {worker}")
-        below = below + row
-    axes.set_xlabel("staleness (updates by others between pull and push)")
-    axes.set_ylabel("updates")
-    axes.set_title(f"mean {histogram.mean():.2f}, 95 % at most {histogram.quantile(0.95)}")
-    axes.spines[["top", "right"]].set_visible(False)
-    if len(counts) <= 12:
-        axes.legend(frameon=False)
-    figure.savefig(path)
-
-
-def _upload(trainer: Trainer, path: Path) -> None:
-    for logger in trainer.loggers:
-        if isinstance(logger, RunLogger):
-            logger.log_artifact(path)

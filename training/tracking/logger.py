@@ -14,6 +14,7 @@ from training.tracking.names import SAMPLES, SECONDS, UPDATES
 from training.tracking.writer import MetricWriter, client_after_fork
 
 if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
     from mlflow import MlflowClient
 
 
@@ -102,3 +103,10 @@ class RunLogger(Logger):
         if self._writer is None:
             self._writer = MetricWriter(self.tracking_uri, self.run_id, self.artifacts)
         return self._writer
+
+
+def upload(trainer: "Trainer", path: Path) -> None:
+    """Put a file to the artifacts of the run, where it is recorded; by worker 0."""
+    for logger in trainer.loggers:
+        if isinstance(logger, RunLogger):
+            logger.log_artifact(path)

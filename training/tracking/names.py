@@ -23,18 +23,22 @@ AXES: Final = (UPDATES, SAMPLES, SECONDS)
 UPDATES_PER_SECOND: Final = "perf/updates_per_second"
 SAMPLES_PER_SECOND: Final = "perf/samples_per_second"
 COMPUTE_SHARE: Final = "perf/compute_share"
-WAIT_SHARE: Final = "perf/wait_share"  # asynchronous: for the shard's lock; under DDP it is part of communicate
+WAIT_SHARE: Final = "perf/wait_share"  # parameter server: for rule and locks; under DDP it is part of communicate
 COMMUNICATE_SHARE: Final = "perf/communicate_share"
 DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # resident set of worker 0, or allocated on its GPU
 BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradient and parameter bytes moved for one update
 
-# Asynchronous runs
+# Runs with a parameter server
 STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to
 STALENESS_P50: Final = "ps/staleness_p50"
 STALENESS_P95: Final = "ps/staleness_p95"
 STALENESS_MAX: Final = "ps/staleness_max"
+STALENESS_SECONDS: Final = "ps/staleness_seconds"  # mean age of the parameters that a gradient was computed from
+DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved meanwhile; where norms are measured
+DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
+DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
 
 
 def best(metric: str) -> str:
@@ -78,6 +82,7 @@ TAG_DEVICES: Final = "scalebook.devices"
 # Artifacts
 CONFIG_ARTIFACT: Final = "config.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
+PUSHES_JSON: Final = "pushes.json"  # what became of pushes by worker and shard, and each worker's seconds
 STALENESS_PICTURE: Final = "staleness.png"
 SAMPLES_PICTURE: Final = "samples.png"
 LOG_ARTIFACT: Final = "log.txt"

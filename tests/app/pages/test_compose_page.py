@@ -1,11 +1,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.app.pages.conftest import Open, html
+from tests.training.spec.engine import with_engine
 from training.notebook import store
-from training.spec import yaml
+from training.spec import catalogue, yaml
 from training.workspace import Workspace
 
 ASYNC = "AsyncPS"
@@ -44,7 +47,8 @@ def config(app: AppTest) -> dict[str, Any]:
 
 def pick(app: AppTest, label: str, option: str) -> None:
     box = choice(app, label)
-    box.select_index(next(i for i, one in enumerate(box.options) if option in one)).run()
+    found = box.options.index(option) if option in box.options else None
+    box.select_index(next(i for i, one in enumerate(box.options) if option in one) if found is None else found).run()
 
 
 def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
@@ -58,7 +62,7 @@ def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
 
 def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    pick(app, "Strategy", "Asynchronous")
+    pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(4).run()
     number(app, "Batch size per worker").set_value(16).run()
     trainer = config(app)["trainer"]
@@ -120,7 +124,7 @@ def test_save_writes_the_cell_and_the_draft_is_gone(open_page: Open, workspace: 
 
 def test_what_was_typed_survives_a_new_session(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    pick(app, "Strategy", "Asynchronous")
+    pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(7).run()
     again = open_page("compose", notebook="first-steps")
     assert number(again, "Workers").value == 7
@@ -174,3 +178,70 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     assert any("has its own `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3
+
+
+@pytest.fixture
+def rules(workspace: Workspace) -> None:
+    """The strategy's rule and damping are classes, in the description that the page reads."""
+    found = with_engine(catalogue.describe(workspace))
+    (kept,) = workspace.cache.glob("describe-*.json")
+    kept.write_text(found.to_json(), encoding="utf-8")
+    st.cache_resource.clear()
+
+
+def strategy_args(app: AppTest) -> dict[str, Any]:
+    return dict(config(app)["trainer"]["strategy"]["init_args"])
+
+
+def test_a_rule_is_chosen_and_its_own_settings_appear(rules: None, open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Parameter server")
+    assert strategy_args(app) == {"rule": "async"}
+    assert choice(app, "Rule").options == ["async", "bounded", "sync", "softsync"]
+    assert "**bounded**: As `async`, but nobody runs more than `bound` pushes ahead" in choice(app, "Rule").help
+    assert not [one for one in app.number_input if one.label == "Bound"]
+    pick(app, "Rule", "bounded")
+    assert strategy_args(app) == {"rule": "bounded"}
+    number(app, "Bound").set_value(3).run()
+    assert strategy_args(app) == {"rule": {"class_path": "training.ps.rules.Bounded", "init_args": {"bound": 3}}}
+    assert "--cell pixelcnn-bounded-x2" in app.code[1].value
+    number(app, "Bound").set_value(4).run()
+    assert strategy_args(app) == {"rule": "bounded"}
+    pick(app, "Damping", "delay")
+    number(app, "Strength").set_value(1.0).run()
+    damping = {"class_path": "training.ps.damping.DelayCompensation", "init_args": {"strength": 1.0}}
+    assert strategy_args(app) == {"rule": "bounded", "damping": damping}
+    pick(app, "Damping", "none")
+    assert strategy_args(app) == {"rule": "bounded"}
+    assert not app.error
+
+
+def test_settings_stay_with_their_rule_and_problems_with_their_field(rules: None, open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Parameter server")
+    pick(app, "Rule", "sync")
+    number(app, "Backup workers").set_value(1).run()
+    number(app, "Workers").set_value(3).run()
+    assert "<span>effective batch</span><b>64</b>" in html(app)
+    assert any("The first 2 of 3 gradients are averaged" in one.value for one in app.caption)
+    number(app, "Backup workers").set_value(3).run()
+    assert [one.value for one in app.error] == [
+        "Is 3, which leaves nobody to wait for among 3 workers. Write at most 2, or use more workers."
+    ]
+    assert app.button(key="compose-run").disabled
+    pick(app, "Rule", "bounded")
+    assert not app.error
+    pick(app, "Rule", "softsync")
+    assert strategy_args(app) == {"rule": "softsync"}
+
+
+def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(rules: None, open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    written = "{class_path: AsyncPS, init_args: {rule: {class_path: Bounded, init_args: {bound: 7}}}}"
+    as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written}, devices: 2}}\n")
+    assert number(app, "Bound").value == 7
+    as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written.replace('Bounded', 'Bonded')}}}\n")
+    assert any("names 'Bonded', which it does not know. Did you mean `Bounded`?" in one.value for one in app.error)
+    next(one for one in app.text_input if one.label == "Rule").set_value("bounded").run()
+    assert strategy_args(app) == {"rule": "bounded"}
+    assert not app.error

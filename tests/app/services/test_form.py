@@ -55,6 +55,12 @@ def test_numbers_are_equal_across_types_and_true_is_no_number(default: object, v
     assert ("x" in wanted.get("trainer", {})) is kept
 
 
+def test_the_suggested_name_tells_rules_apart() -> None:
+    assert form.suggested_name(config(2), DESCRIPTION) == "pixelcnn-asyncps-x2"
+    bounded = {"class_path": "AsyncPS", "init_args": {"rule": "bounded"}}
+    assert form.suggested_name(config(3, bounded), DESCRIPTION) == "pixelcnn-bounded-x3"
+
+
 def test_keys_the_form_does_not_know_survive() -> None:
     wanted = config()
     wanted["ckpt_path"] = "a.ckpt"

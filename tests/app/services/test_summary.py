@@ -13,6 +13,11 @@ def test_an_experiment_in_one_line() -> None:
     ]
 
 
+def test_a_rule_is_named_with_what_matters() -> None:
+    strategy = {"class_path": "AsyncPS", "init_args": {"rule": {"class_path": "Bounded", "init_args": {"bound": 3}}}}
+    assert summary(config(2, strategy), description()).how == "AsyncPS (bounded, bound 3), 2 workers"
+
+
 def test_one_process_needs_fewer_words() -> None:
     wanted = config(1, "auto")
     wanted["trainer"]["max_time"] = "00:00:02:30"

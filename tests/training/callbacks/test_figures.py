@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from training.callbacks.figures import Window, memory_mb, shares, staleness
+from training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
 from training.callbacks.summary import Summary
-from training.ps.measures import Counts, StalenessHistogram, WorkerTimes
+from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from training.tracking import names
 
 
@@ -36,6 +36,34 @@ def test_staleness_of_a_known_histogram() -> None:
     assert found[names.STALENESS_MEAN] == pytest.approx(0.68)
     assert (found[names.STALENESS_P50], found[names.STALENESS_P95], found[names.STALENESS_MAX]) == (0, 1, 10)
     assert staleness(None) == {}
+
+
+def test_pushes_are_summed_and_their_age_and_drift_averaged() -> None:
+    """Worker 0 has pushed to two shards, 3 and 1 times as often as worker 1."""
+    rows = [
+        PushMeasures(0, 0, 0, 30, 4, 0, 0.1, 3.0),
+        PushMeasures(1, 0, 0, 10, 1, 2, 0.5, 3.0),
+        PushMeasures(0, 0, 1, 30, 0, 0, 0.1, 4.0),
+        PushMeasures(1, 0, 1, 10, 0, 0, 0.5, 4.0),
+    ]
+    assert pushes(rows) == {
+        names.DROPPED: 5, names.DUPLICATES: 2, names.STALENESS_SECONDS: pytest.approx(0.2), names.DRIFT: 5,
+    }  # fmt: skip
+    assert pushes([]) == {}
+    unseen = PushMeasures(0, 0, 0, 0, 0, 0, math.nan, math.nan)
+    assert pushes([unseen]) == {names.DROPPED: 0, names.DUPLICATES: 0}
+    assert pushes([unseen, rows[1]])[names.DRIFT] == 3, "a worker that has not pushed yet has no say"
+
+
+def test_every_worker_has_its_own_figures_where_there_are_several() -> None:
+    times = [WorkerTimes(3.0, 1.0, 0.0, 0.0, 5, 5), WorkerTimes(0.0, 0.0, 0.0, 0.0, 0, 0)]
+    histogram = StalenessHistogram(torch.tensor([[1, 1], [0, 0]]))
+    assert by_worker(times, histogram, [PushMeasures(0, 0, 0, 2, 1, 0, 0.5, math.nan)]) == {
+        "worker_0/perf/compute_share": 0.75, "worker_0/perf/wait_share": 0.25, "worker_0/perf/communicate_share": 0,
+        "worker_0/perf/data_share": 0, "worker_0/ps/dropped": 1, "worker_0/ps/duplicates": 0,
+        "worker_0/ps/staleness_seconds": 0.5, "worker_0/ps/staleness_mean": 0.5,
+    }  # fmt: skip
+    assert by_worker(times[:1], histogram, []) == {}
 
 
 def test_memory_is_that_of_this_process() -> None:

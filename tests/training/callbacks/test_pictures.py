@@ -1,11 +1,7 @@
-from pathlib import Path
-
 import numpy as np
 import torch
-from PIL import Image
 
-from training.callbacks.pictures import draw_staleness, grid
-from training.ps.measures import StalenessHistogram
+from training.callbacks.pictures import grid
 
 
 def test_a_grid_shows_each_image_in_its_place() -> None:
@@ -27,11 +23,3 @@ def test_colours_and_out_of_range_values() -> None:
     picture = grid(image)
     assert picture.mode == "RGB"
     assert picture.getpixel((picture.width // 2, picture.height // 2)) == (255, 0, 128)
-
-
-def test_the_histogram_is_drawn(tmp_path: Path) -> None:
-    counts = torch.tensor([[5, 3, 0, 0], [1, 9, 1, 0]])
-    draw_staleness(StalenessHistogram(counts), tmp_path / "x.png")
-    with Image.open(tmp_path / "x.png") as picture:
-        assert picture.size == (768, 432)
-        assert len(picture.convert("RGB").getcolors(10**6) or []) > 2

@@ -1,0 +1,107 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from PIL import Image
+
+from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
+from training.callbacks import push_record
+from training.callbacks.clock import DataClock
+from training.callbacks.measure import Measure
+from training.callbacks.measured import Measured
+from training.callbacks.push_record import PushRecord, draw_staleness
+from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from training.tracking import names
+
+
+class Told(SingleDeviceStrategy):
+    """One process that says it were two workers, whose pushes grow by one with every batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def counts(self) -> Counts:
+        return Counts(2 * self.batches, 6 * self.batches)
+
+    def worker_times(self) -> list[WorkerTimes]:
+        return [WorkerTimes(3.0, 1.0, 0.0, 0.0, self.batches, 3), WorkerTimes(1.0, 0.0, 1.0, 2.0, self.batches, 3)]
+
+    def staleness(self) -> StalenessHistogram | None:
+        return StalenessHistogram(torch.tensor([[self.batches, 0, 0], [0, self.batches, 0]]))
+
+    def pushes(self) -> list[PushMeasures]:
+        one = PushMeasures(0, 0, 0, self.batches, 1, 0, 0.25, math.nan)
+        return [one, PushMeasures(1, 0, 0, self.batches, 2, 1, 0.75, 1.5)]
+
+    def add_time(self, part: str, seconds: float) -> None:
+        """As told."""
+
+    def add_samples(self, samples: int) -> None:
+        self.batches += 1
+
+
+def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_record, "EVERY_S", 0.0)
+    strategy, kept, clock = Told(), Kept(), DataClock()
+    assert isinstance(strategy, Measured)
+    seen: list[Any] = []
+
+    class Look(PushRecord):
+        def on_train_batch_end(self, *args: Any) -> None:
+            super().on_train_batch_end(*args)
+            seen.append(json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"])
+
+    fit = trainer(
+        Measure(clock), Look(tmp_path), strategy=strategy, logger=kept, profiler=clock, max_epochs=1
+    )  # fmt: skip
+    fit.fit(OneWeight(), loader())
+    assert seen == [[[i, 0, 0], [0, i, 0]] for i in (1, 2, 3, 4)]
+    found = json.loads((tmp_path / names.PUSHES_JSON).read_text())
+    assert found["workers"][1] == {
+        "compute": 1.0, "wait": 0.0, "communicate": 1.0, "data": 2.0, "updates": 4, "samples": 3,
+    }  # fmt: skip
+    assert found["shards"][0] == {
+        "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,
+        "drift": None,
+    }  # fmt: skip
+    with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
+        assert picture.size == (768, 432)
+    last = kept.points[-1][1]
+    assert (last[names.DROPPED], last[names.DUPLICATES], last[names.STALENESS_SECONDS]) == (3, 1, 0.5)
+    assert last["worker_1/perf/data_share"] == 0.5
+    assert last["worker_1/ps/staleness_mean"] == 1
+    assert last["worker_0/ps/dropped"] == 1
+    assert names.DRIFT not in last, "worker 0 has none"
+    live = [points for _, points in kept.points[:-1] if names.DROPPED in points]
+    assert live
+    assert not any("worker_1/ps/dropped" in points for points in live), "by worker only once, at the end"
+
+
+def test_strategies_that_count_nothing_leave_nothing(tmp_path: Path) -> None:
+    trainer(PushRecord(tmp_path), max_epochs=1).fit(OneWeight(), loader())
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_a_run_that_fails_leaves_its_record(tmp_path: Path) -> None:
+    class Fails(OneWeight):
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            if batch_idx == 2:
+                raise RuntimeError("no more")
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(RuntimeError, match="no more"):
+        trainer(Measure(DataClock()), PushRecord(tmp_path), strategy=Told()).fit(Fails(), loader())
+    assert json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"][0][0] == 2
+
+
+def test_the_histogram_is_drawn(tmp_path: Path) -> None:
+    counts = torch.tensor([[5, 3, 0, 0], [1, 9, 1, 0]])
+    draw_staleness(StalenessHistogram(counts), tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.size == (768, 432)
+        assert len(picture.convert("RGB").getcolors(10**6) or []) > 2

@@ -1,0 +1,100 @@
+"""What became of every worker's pushes, for the run's page while it runs and for the record when it ends."""
+
+import math
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+from training.callbacks.measured import Measured
+from training.jobs.folder import write_json
+from training.ps.measures import StalenessHistogram
+from training.tracking import names
+from training.tracking.logger import upload
+
+EVERY_S: Final = 1.0
+
+
+class PushRecord(Callback):
+    """Worker 0 writes `staleness.json` and `pushes.json` into `folder`, every second and when training ends.
+
+    At the end they become artifacts, with a picture of the histogram. Nothing for strategies that are not `Measured`.
+    A writing costs about 0.3 ms with four workers and three shards.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._next = 0.0
+
+    @override
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        self._now_and_then(trainer)
+
+    @override
+    def on_validation_batch_end(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        self._now_and_then(trainer)
+
+    @override
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        histogram = self._write(trainer)
+        if histogram is not None:
+            picture = self.folder / names.STALENESS_PICTURE
+            draw_staleness(histogram, picture)
+            for path in (self.folder / names.STALENESS_JSON, self.folder / names.PUSHES_JSON, picture):
+                upload(trainer, path)
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._write(trainer)
+
+    def _now_and_then(self, trainer: Trainer) -> None:
+        now = monotonic()
+        if now >= self._next:
+            self._next = now + EVERY_S
+            self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> StalenessHistogram | None:
+        """The histogram as written; None where there is nothing to write."""
+        measured = trainer.strategy
+        if not trainer.is_global_zero or not isinstance(measured, Measured):
+            return None
+        histogram = measured.staleness()
+        if histogram is None or not histogram.total:
+            return None
+        write_json(self.folder / names.STALENESS_JSON, {"counts": histogram.counts.tolist()})
+        write_json(self.folder / names.PUSHES_JSON, record(measured))
+        return histogram
+
+
+def record(measured: Measured) -> dict[str, Any]:
+    """`workers`: each one's seconds and counts; `shards`: each worker's pushes at each shard. null: not measured."""
+    return {
+        "workers": [one._asdict() for one in measured.worker_times()],
+        "shards": [
+            {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in told.items()}
+            for told in (one._asdict() for one in measured.pushes())
+        ],
+    }
+
+
+def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:
+    """A bar for each staleness that occurred, stacked by worker, as PNG."""
+    from matplotlib.figure import Figure  # 0.4 s, and only runs with a parameter server need it
+
+    counts = histogram.counts[:, : histogram.max() + 1]
+    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    below = torch.zeros(counts.shape[1])
+    for worker, row in enumerate(counts):
+        axes.bar(range(len(row)), row.tolist(), bottom=below.tolist(), label=f"worker {worker}")
+        below = below + row
+    axes.set_xlabel("staleness (updates by others between pull and push)")
+    axes.set_ylabel("updates")
+    axes.set_title(f"mean {histogram.mean():.2f}, 95 % at most {histogram.quantile(0.95)}")
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(counts) <= 12:
+        axes.legend(frameon=False)
+    figure.savefig(path)
