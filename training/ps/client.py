@@ -42,7 +42,8 @@ class Client:
         self._clip = None if rule.gathers else settings.clip
         self._push_every, self._pull_every = rule.push_every, rule.pull_every
         self._groups, self._steps = len(optimizer.param_groups), 0
-        self._sum: list[Tensor | None] | None = None
+        self._sum: list[Tensor | None] = []
+        self._sum_valid = False
         self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._bases: list[Newest] = []
         self._pulled = 0.0
@@ -76,15 +77,16 @@ class Client:
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
+        usable = valid
         if self._push_every > 1:
-            gradients = self._summed(gradients)
+            gradients, valid = self._summed(gradients, valid)
         verdict, staleness = Verdict.ADMIT, 0
         if self._steps % self._push_every == 0:
             verdict, staleness = self._push(gradients, groups, valid)
             self.host.await_turn(self._worker)
         if self._steps % self._pull_every == 0:
             self.pull()
-        elif valid:
+        elif usable:
             self._own_step(groups)
         is_last = verdict is Verdict.END or self.host.section.door.is_over()
         self._communicated(started, waited)
@@ -124,15 +126,17 @@ class Client:
         return outcome
 
     @torch.no_grad()
-    def _summed(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """The gradients since the last push, this one included."""
-        if self._sum is None or self._steps % self._push_every == 1:
-            self._sum = [None] * len(gradients)
-        for place, gradient in enumerate(gradients):
-            total = self._sum[place]
-            if gradient is not None:
-                self._sum[place] = gradient.clone() if total is None else total.add_(gradient)
-        return self._sum
+    def _summed(self, gradients: list[Tensor | None], valid: bool) -> tuple[list[Tensor | None], bool]:
+        """The usable gradients since the last push, this one included, and whether there are any."""
+        if self._steps % self._push_every == 1:
+            self._sum, self._sum_valid = [None] * len(gradients), False
+        if valid:
+            self._sum_valid = True
+            for place, gradient in enumerate(gradients):
+                total = self._sum[place]
+                if gradient is not None:
+                    self._sum[place] = gradient.clone() if total is None else total.add_(gradient)
+        return self._sum, self._sum_valid
 
     @torch.no_grad()
     def _own_step(self, groups: Groups) -> None:

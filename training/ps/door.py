@@ -95,7 +95,11 @@ class Door:
                 return True
             if self.words.clocks[worker] < 0 and not self._let_in(worker):
                 return False
-            return not self.rule.waits or self.rule.may_begin(worker, self.view())
+            if not self.rule.waits:
+                return True
+            if self.rule.gathers and self.round().closed:
+                return False  # it would pull some shards before and some after the update
+            return self.rule.may_begin(worker, self.view())
 
     def _let_in(self, worker: int) -> bool:
         """During the warm-up only one, the first of the living; whoever comes later starts with the slowest clock."""

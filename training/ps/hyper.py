@@ -1,5 +1,6 @@
 """Hyper-parameters that travel with a push: param groups as JSON, exact to the last bit of every number."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,27 @@ Groups = Sequence[Mapping[str, Any]]
 def encode(groups: Groups) -> bytes:
     """Everything but the parameters. Numbers, texts, None, tuples and tensors of one element; else a ValueError."""
     return json.dumps([{k: _plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
+
+
+class Encoder:
+    """`encode`, but only when something has changed."""
+
+    def __init__(self) -> None:
+        self._last: list[dict[str, Any]] = []
+        self._text = b""
+
+    def __call__(self, groups: Groups) -> bytes:
+        if len(groups) != len(self._last) or not all(map(_same, groups, self._last)):
+            self._text = encode(groups)
+            self._last = [{k: copy.copy(v) for k, v in group.items() if k != "params"} for group in groups]
+        return self._text
+
+
+def _same(group: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    """Equal keys and values; a tensor among them counts as changed, since it may change in place."""
+    return len(group) == len(last) + 1 and all(
+        not isinstance(value, Tensor) and value == group.get(key) for key, value in last.items()
+    )
 
 
 def decode(text: bytes) -> list[dict[str, Any]]:

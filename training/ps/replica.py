@@ -22,7 +22,8 @@ class Replica:
     def __init__(self, section: Section, parameters: Sequence[Parameter], own_steps: bool) -> None:
         self.parameters = list(parameters)
         self._shards = section.shards
-        self.lent = not own_steps and all(p.device.type == "cpu" for p in self.parameters)
+        self._on_cpu = all(p.device.type == "cpu" for p in self.parameters)
+        self.lent = not own_steps and self._on_cpu
         self._own = self._allocate()
         self._private = True
         self._bind(self._own)
@@ -54,6 +55,8 @@ class Replica:
 
     def gradients(self) -> list[Tensor | None]:
         """The gradients, on the CPU, None where there is none."""
+        if self._on_cpu:
+            return [parameter.grad for parameter in self.parameters]
         return [None if p.grad is None else p.grad.to("cpu") for p in self.parameters]
 
     def _allocate(self) -> list[Tensor]:

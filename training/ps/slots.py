@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from training.ps.hyper import Groups, decode, encode
+from training.ps.hyper import Encoder, Groups, decode
 from training.ps.plan import SectionPlan
 from training.ps.region import Control
 from training.ps.shard import Origin
@@ -29,6 +29,7 @@ class Slots:
         self._gradients = [plan.gradients.views(part) for part in parts]
         self._flags = [plan.flags.views(part)[0] for part in parts]
         self._settings = [plan.settings.views(part)[0] for part in parts]
+        self._encode = Encoder()
         self._decoded: tuple[bytes, Groups] = (b"", [])
 
     @torch.no_grad()
@@ -49,7 +50,7 @@ class Slots:
         self._write_groups(slot, groups)
 
     def _write_groups(self, slot: int, groups: Groups) -> None:
-        text, room = encode(groups), self._settings[slot]
+        text, room = self._encode(groups), self._settings[slot]
         if len(text) + 8 > room.numel():
             raise ValueError("optimizer: its settings have grown during training beyond what a push can carry.")
         packed = len(text).to_bytes(8, "little") + text

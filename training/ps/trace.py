@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from training.ps.hyper import Groups, decode, encode
+from training.ps.hyper import Encoder, Groups, decode
 
 if TYPE_CHECKING:
     from training.ps.shard import Origin
@@ -70,14 +70,14 @@ class WorkerTrace:
 
     def __init__(self, folder: Path, section: int, worker: int, shards: int) -> None:
         self._settings = _hyper(folder, section, worker)
-        self._last = b""
+        self._encode, self._last = Encoder(), b""
         self._record = _pushed(shards)
         self._file = os.open(_pushes(folder, section, worker), os.O_WRONLY | os.O_CREAT, 0o644)
 
     def note(self, seq: int, bases: Sequence[int], valid: bool, groups: Groups) -> None:
         """Push `seq`: the version of each shard that it was computed from, whether it counts, what it travels with."""
         os.pwrite(self._file, self._record.pack(seq, valid, *bases), (seq - 1) * self._record.size)
-        text = encode(groups)
+        text = self._encode(groups)
         if text != self._last:
             with self._settings.open("ab") as file:
                 file.write(json.dumps(seq).encode() + b" " + text + b"\n")

@@ -65,7 +65,7 @@ class InlineHost(Host):
                 shard.words.lock.release()
 
     def _contribute(self, push: Push) -> Outcome:
-        rounds, base = self.section.rounds, push.bases[0].version
+        rounds, base = self.section.rounds, min(base.version for base in push.bases)
         slot = rounds.slot(push.worker)
         origins = [push.origin(number) for number in range(len(self._shards))]
         self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
