@@ -425,15 +425,15 @@ def test_manual_optimization_with_a_death_at_the_very_end(tmp_path: Path) -> Non
         max_epochs=1,
     )
     assert notes.samples(1) == [Counter({sample: 2 for sample in range(40) if sample not in range(4, 8)})]
-    assert notes.read("end", 0)[0][2] >= 2  # it left the rule's clocks while it waited
+    assert notes.read("end", 0)[0][2] == 3  # out of the rule's clocks, in again for what was left, out
 
 
 def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
     return lambda worker: [ModelCheckpoint(folder, save_top_k=-1, **when)] if worker == 0 else []
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (3, 2), (2, 1)])
-@pytest.mark.parametrize("pauses", [(0.004, 0.004, 0.004), (0.001, 0.02, 0.001), (0.02, 0.001, 0.001)])
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (3, 2), (2, 1)])
+@pytest.mark.parametrize("pauses", [(0.001, 0.02, 0.001), (0.02, 0.001, 0.001)])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     tmp_path: Path, before: int, after: int, pauses: tuple[float, ...]
 ) -> None:
@@ -441,31 +441,28 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
         data = TensorDataset(torch.arange(120))
         return DataLoader(data, batch_size=4, sampler=EpochShuffle(data))
 
-    class Stop(Callback):
+    class Save(Callback):
         """Writes a checkpoint in the middle of the second epoch; what is done after it is not part of the run."""
 
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            progress = trainer.fit_loop.epoch_loop.batch_progress
-            if trainer.current_epoch == 1 and progress.current.ready == 2 and trainer.global_rank == 0:
+            if trainer.global_rank == 0 and (trainer.current_epoch, trainer.fit_loop.batch_idx) == (1, 1):
                 trainer.save_checkpoint(tmp_path / "middle.ckpt")
-                left = trainer.fit_loop._combined_loader.flattened[0].state_dict()["left"]
-                (tmp_path / "left.json").write_text(json.dumps(left))
 
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    run(first, loader, before, pauses, callbacks=lambda worker: [Stop()])
-    notes = run(second, loader, after, ckpt_path=tmp_path / "middle.ckpt", max_epochs=3)
+    folders = tmp_path / "first", tmp_path / "second"
+    for folder in folders:
+        folder.mkdir()
+    first = run(folders[0], loader, before, pauses, callbacks=lambda worker: [Save()])
+    second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", max_epochs=3)
 
-    shuffle = EpochShuffle(range(120))
-    expected: Counter[int] = Counter()
-    for epoch, parts in json.loads((tmp_path / "left.json").read_text()).items():
-        shuffle.set_epoch(int(epoch))
-        for origin, start, stop in parts:
-            shuffle.set_epoch(origin)
-            expected.update(list(shuffle)[start * 4 : stop * 4])
-    untouched = {1, 2} - {int(epoch) for epoch in json.loads((tmp_path / "left.json").read_text())}
-    for _ in untouched:
-        expected.update(range(120))
-    assert sum(notes.samples(after), Counter()) == expected
-    assert [epoch for epoch, _ in notes.read("val", 0)] == [1, 2]
+    saved = torch.load(tmp_path / "middle.ckpt", weights_only=True)
+    left = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]["left"]
+    shuffle, rest = EpochShuffle(range(120)), Counter[int]()
+    for origin, start, stop in [part for parts in left.values() for part in parts]:
+        shuffle.set_epoch(origin)
+        rest.update(list(shuffle)[4 * start : 4 * stop])
+    for epoch in {1, 2} - set(left):
+        rest.update(range(120))
+    assert sum(second.samples(after), Counter()) == rest
+    done = Counter(dict.fromkeys(range(120), 3)) - rest
+    assert done <= sum(first.samples(before), Counter())
+    assert [epoch for epoch, _ in second.read("val", 0)] == [1, 2]
