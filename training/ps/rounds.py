@@ -55,9 +55,9 @@ class Rounds:
         None while the last round is closed and not yet applied everywhere: ask again afterwards.
         """
         with self._door.gate():
-            now = self._door.round()
-            if now.closed:
+            if self._close():  # a round never gets more gradients than it needs
                 return None
+            now = self._door.round()
             verdict = self._door.takes(worker, base_version)
             if verdict is Verdict.ADMIT:
                 self._words.order[now.gathered] = slot
@@ -68,12 +68,16 @@ class Rounds:
     def close(self) -> bool:
         """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
         with self._door.gate():
-            now, view = self._door.round(), self._door.view()
-            if not now.closed and now.gathered and now.gathered >= self._door.rule.needed(view):
-                self._door.set_round(now.version, True, now.gathered)
-                self._door.control.event.wake()
-                return True
+            return self._close()
+
+    def _close(self) -> bool:
+        """Under the gate."""
+        now = self._door.round()
+        if now.closed or not now.gathered or now.gathered < self._door.rule.needed(self._door.view()):
             return now.closed
+        self._door.set_round(now.version, True, now.gathered)
+        self._door.control.event.wake()
+        return True
 
     # --- applying ------------------------------------------------------------------------------------------------
 
