@@ -4,12 +4,10 @@ A claim is a promise to push the batch's gradient. It is kept in the shared row 
 worker says `done`, so that what a dead worker had promised is known and handed out again.
 """
 
-import mmap
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from training.ps.lock import LOCK_BYTES, make_lock
+from training.ps.journal import Journal, Write
 
 CLAIMS: Final = 4096
 """Claims of one worker that may be waiting for their push: batches prefetched or accumulated."""
@@ -17,10 +15,8 @@ EPOCHS: Final = 1024
 """How many epochs the fastest worker may be ahead before what is left of the oldest one is forgotten."""
 
 # int64 words of the header
-_WRITES: Final = 0  # of the journal, complete and perhaps not yet carried out; 0: none
-_NEWEST: Final = 1  # 1 + the newest epoch that a worker has begun
-_JOURNAL: Final = 2
-_HEADER: Final = _JOURNAL + 2 * 8
+_NEWEST: Final = 0  # 1 + the newest epoch that a worker has begun
+_HEADER: Final = 8
 
 # int64 words of one epoch in the ring, under the lock
 _TAG: Final = 0  # 1 + epoch
@@ -48,10 +44,6 @@ class Claim(NamedTuple):
     batch: int
 
 
-Write = tuple[int, int]
-"""A word's index and its new value."""
-
-
 class Cursor:
     """The position in the data that all workers share. Made before the fork; anonymous memory, nothing is left behind.
 
@@ -59,20 +51,15 @@ class Cursor:
     (batch w is worker w's, so that nobody, however slow, has an empty epoch) and the others go to who comes first.
     What a dead worker had claimed and what it owned is open to all.
 
-    Every change goes through a journal: the writes are listed, a last word says that the list is complete, then they
-    are carried out. A process killed before that word has changed nothing; after it, the next one to take the lock
-    carries the list out again, which does no harm. Waiting for the lock ends in `LockTimeout` after `deadline_s`.
+    A process may be killed anywhere in here: each call happens wholly or not at all (`Journal`).
     """
 
     def __init__(self, workers: int, deadline_s: float = 60.0) -> None:
-        self.workers, self._deadline_s = workers, deadline_s
+        self.workers = workers
         self._ring = _HEADER
         self._rows = _HEADER + EPOCHS * _EPOCH_WORDS
-        words = self._rows + workers * (_SLOTS + CLAIMS)
-        self._map = mmap.mmap(-1, LOCK_BYTES + 8 * words)
-        memory = memoryview(self._map)
-        self._lock = make_lock(memory[:LOCK_BYTES])
-        self._words = memory[LOCK_BYTES:].cast("q")
+        self._journal = Journal(self._rows + workers * (_SLOTS + CLAIMS), deadline_s)
+        self._locked, self._commit, self._words = self._journal.locked, self._journal.commit, self._journal.words
 
     # --- what a worker does ----------------------------------------------------------------------------------------
 
@@ -178,29 +165,6 @@ class Cursor:
             return {epoch: _ranges(left[epoch]) for epoch in sorted(left) if left[epoch] or epoch >= slowest}
 
     # --- under the lock --------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._lock.acquire(self._deadline_s)
-        try:
-            if self._words[_WRITES]:
-                self._carry_out()
-            yield
-        finally:
-            self._lock.release()
-
-    def _commit(self, writes: list[Write]) -> None:
-        assert 2 * len(writes) <= _HEADER - _JOURNAL
-        for number, (index, value) in enumerate(writes):
-            self._words[_JOURNAL + 2 * number] = index
-            self._words[_JOURNAL + 2 * number + 1] = value
-        self._words[_WRITES] = len(writes)
-        self._carry_out()
-
-    def _carry_out(self) -> None:
-        for number in range(self._words[_WRITES]):
-            self._words[self._words[_JOURNAL + 2 * number]] = self._words[_JOURNAL + 2 * number + 1]
-        self._words[_WRITES] = 0
 
     def _promise(self, row: int, claim: Claim) -> list[Write]:
         """Append to the worker's claims; the first of those that an earlier process left there makes room."""

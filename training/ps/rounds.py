@@ -50,33 +50,34 @@ class Rounds:
             return free
 
     def register(self, worker: int, slot: int, base_version: int) -> Verdict | None:
-        """Make a slot part of the round, unless the rule drops it; closes the round if that completes it.
+        """Make a slot part of the round, unless the rule drops it.
 
         None while the last round is closed and not yet applied everywhere: ask again afterwards.
         """
         with self._door.gate():
-            now = self._door.round()
-            if now.closed:
+            if self._close():  # a round never gets more gradients than it needs
                 return None
+            now = self._door.round()
             verdict = self._door.takes(worker, base_version)
             if verdict is Verdict.ADMIT:
                 self._words.order[now.gathered] = slot
                 self._door.set_round(now.version, False, now.gathered + 1)
-                self._close_if_complete()
             self._words.writing[worker] = -1
         return verdict
 
     def close(self) -> bool:
-        """Close the round if a death or an end has completed it. True when it is closed."""
+        """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
         with self._door.gate():
-            self._close_if_complete()
-            return self._door.round().closed
+            return self._close()
 
-    def _close_if_complete(self) -> None:
+    def _close(self) -> bool:
+        """Under the gate."""
         now = self._door.round()
-        if not now.closed and now.gathered and now.gathered >= self._door.rule.needed(self._door.view()):
-            self._door.set_round(now.version, True, now.gathered)
-            self._door.control.event.wake()
+        if now.closed or not now.gathered or now.gathered < self._door.rule.needed(self._door.view()):
+            return now.closed
+        self._door.set_round(now.version, True, now.gathered)
+        self._door.control.event.wake()
+        return True
 
     # --- applying ------------------------------------------------------------------------------------------------
 

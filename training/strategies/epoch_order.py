@@ -33,6 +33,7 @@ class EpochOrder:
 
     def __init__(self, loader: DataLoader[Any], alone: bool) -> None:
         self.loader, self._alone = loader, alone
+        self.seeded: set[int] = set()  # epochs that several workers have begun, so that `alone` does not hold for them
         self._kept: dict[int, Batches] = {}
 
     def __call__(self, epoch: int) -> Batches:
@@ -49,6 +50,16 @@ class EpochOrder:
             if callable(set_epoch := getattr(sampler, "set_epoch", None)):
                 set_epoch(epoch)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a function of seed and epoch, even if `alone`: a run can be resumed within an epoch."""
+        return not self._alone or (self._in_slices and type(self.loader.sampler) in (EpochShuffle, SequentialSampler))
+
+    @property
+    def _in_slices(self) -> bool:
+        source = index_sampler(self.loader)
+        return source is self.loader.sampler or type(source) is BatchSampler
+
     def _samplers(self) -> list[Any]:
         source = index_sampler(self.loader)
         candidates = [self.loader.sampler, source, getattr(source, "sampler", None)]
@@ -56,13 +67,13 @@ class EpochOrder:
 
     def _draw(self, epoch: int) -> Batches:
         source, seed = index_sampler(self.loader), int(os.environ.get("PL_GLOBAL_SEED", "0")) + epoch
-        if self._alone:
+        if not self.is_known and epoch not in self.seeded:
             return _AsDrawn(source)
-        order = _plain_order(self.loader.sampler, seed)
-        if order is not None and type(source) is BatchSampler:
-            return _Slices(order, source.batch_size, source.drop_last)
+        order = _plain_order(self.loader.sampler, seed) if self._in_slices else None
         if order is not None and source is self.loader.sampler:  # no batches: an index at a time
-            return _Slices(order, None, False)
+            return _Slices(order, None, drop_last=False)
+        if order is not None:
+            return _Slices(order, source.batch_size, source.drop_last)
         with isolate_rng(include_cuda=False):
             torch.default_generator.manual_seed(seed)
             np.random.seed(seed % 2**32)  # what a user's sampler may draw from

@@ -238,7 +238,12 @@ class SharedLoader:
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
-        return {"left": self._claims.left(), "batches": len(index_sampler(self.loader)), "validation_due": self._due}
+        return {
+            "left": self._claims.left(),
+            "batches": len(index_sampler(self.loader)),
+            "validation_due": self._due,
+            "known": self._order.is_known,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Remember what `resume` is to do."""
@@ -258,10 +263,18 @@ class SharedLoader:
                 f"{batches}. The epoch begins anew, so some of its samples are seen twice."
             )
             return
+        if not self._loaded["known"]:
+            rank_zero_warn(
+                "data: one worker draws this loader's samples from its own random numbers, so their order before the "
+                "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
+                "training.data.shuffle.EpochShuffle as its sampler to resume exactly."
+            )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
         left = {int(epoch): [[*part] for part in parts] for epoch, parts in self._loaded["left"].items()}
         if first not in left:
             left[first] = [[first, 0, self._limit(len(self._order(first)))]]
+        if self._loaded["known"]:
+            self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
         for epoch in sorted(left):
             claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
             self._claims.plans.setdefault(max(epoch, first), []).extend(claims)

@@ -54,7 +54,8 @@ class SharedData:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Become a worker's. `idle(True)` takes it out of the rule's clocks while it waits for what a death may bring
-        back, `idle(False)` in again; `stopped` says that the run ends, so that nothing need be waited for.
+        back, `idle(False)` in again if something came; `stopped` says that the run ends, so that nothing need be
+        waited for.
         """
         self.worker, self.deadline_s, self._idle, self._stopped = worker, deadline_s, idle, stopped
 
@@ -111,11 +112,8 @@ class SharedData:
         last_epoch = trainer.fit_loop.epoch_progress.current.ready == trainer.max_epochs
         if loader.is_last and last_epoch and self.workers > 1 and not self._stopped():
             self._idle(True)
-            try:
-                more = self._wait_for_more(loader)
-            finally:
+            if self._wait_for_more(loader):
                 self._idle(False)
-            if more:
                 loader.reopen()
 
     def mark(self) -> None:

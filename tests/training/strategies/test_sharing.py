@@ -15,6 +15,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
+from training.data.batches import ImageBatches
 from training.data.batches import loader as memory_loader
 from training.data.images import LabelledImages
 from training.data.shuffle import EpochShuffle
@@ -168,3 +169,300 @@ def test_every_sample_is_seen_once_an_epoch(tmp_path: Path, workers: int, sample
     assert notes.samples(workers) == every(samples)
     assert [line[0] for line in notes.read("val", 0)] == [0, 1]
     assert [notes.read("end", worker)[0][:2] for worker in range(workers)] == [[2, 0.0025]] * workers
+
+
+def test_a_slow_worker_takes_fewer_batches(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: numbers(160, shuffle=True), 2, pauses=(0.0, 0.04))
+    assert notes.samples(2) == every(160)
+    fast, slow = (len(notes.read("train", worker)) for worker in (0, 1))
+    assert fast > 3 * slow >= 2 * 3
+    assert [epoch for epoch, _ in notes.read("val", 0)] == [0, 1]
+
+
+def test_a_slow_worker_0_validates_once_an_epoch_however_far_the_others_are(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: numbers(40), 3, pauses=(0.1, 0.0, 0.0), max_epochs=4)
+    assert notes.samples(3) == every(40, 4)
+    batches = Counter(epoch for epoch, *_ in notes.read("train", 0))
+    assert notes.read("val", 0) == [[epoch, batches[epoch]] for epoch in range(4)]
+
+
+class Evens(BatchSampler):
+    """A user's own batch sampler, of no torch class's arguments: pairs (i, i + half), in random order."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[list[int]]:
+        half = self.samples // 2
+        for index in torch.randperm(half).tolist():
+            yield [index, index + half]
+
+    def __len__(self) -> int:
+        return self.samples // 2
+
+
+def images() -> DataLoader[Any]:
+    pixels = torch.arange(42, dtype=torch.uint8).view(-1, 1, 1, 1)
+    return memory_loader(
+        ImageBatches(LabelledImages(pixels, pixels.flatten().long()), torch.zeros(1), torch.ones(1)), 4, True
+    )
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        lambda: numbers(42, num_workers=2, shuffle=True),
+        lambda: numbers(42, num_workers=1, persistent_workers=True, prefetch_factor=4),
+        lambda: DataLoader(TensorDataset(torch.arange(42)), batch_sampler=Evens(42)),
+        lambda: DataLoader(TensorDataset(torch.arange(42)), batch_size=None, shuffle=True),
+        images,
+    ],
+    ids=["workers", "persistent", "batch_sampler", "no_batches", "memory"],
+)
+def test_any_loader_over_a_map_style_data_set(tmp_path: Path, loader: Callable[[], Any]) -> None:
+    notes = run(tmp_path, loader, 2, turns=False)
+    assert notes.samples(2) == every(42)
+
+
+def in_order(notes: Notes, workers: int, epochs: int = 2) -> list[list[int]]:
+    """Batches in the order of the data, when they were taken in turns."""
+    batches = []
+    for epoch in range(epochs):
+        rows = [[line[1:] for line in notes.read("train", worker) if line[0] == epoch] for worker in range(workers)]
+        batches += [rows[i % workers][i // workers] for i in range(sum(map(len, rows)))]
+    return batches
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_shuffled_epoch_has_the_order_of_epoch_shuffle(tmp_path: Path, workers: int) -> None:
+    def loader() -> DataLoader[Any]:
+        data = TensorDataset(torch.arange(40))
+        return DataLoader(data, batch_size=4, sampler=EpochShuffle(data))
+
+    notes = run(tmp_path, loader, workers, turns=True)
+    shuffle = EpochShuffle(range(40))
+    expected = []
+    for epoch in (0, 1):
+        shuffle.set_epoch(epoch)
+        order = list(shuffle)
+        expected += [order[at : at + 4] for at in range(0, 40, 4)]
+    assert in_order(notes, workers) == expected
+
+
+def test_a_sequential_epoch_keeps_its_order_and_drops_the_last(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: numbers(27, drop_last=True), 3, turns=True, max_epochs=1)
+    assert in_order(notes, 3) == [list(range(at, at + 4)) for at in range(0, 24, 4)]
+
+
+def test_a_weighted_sampler_draws_the_same_in_every_worker(tmp_path: Path) -> None:
+    def loader(generator: torch.Generator | None = None) -> DataLoader[Any]:
+        return numbers(40, sampler=WeightedRandomSampler(torch.arange(40.0), 40, generator=generator))
+
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    two = run(folders[0], loader, 2, turns=True)
+    four = run(folders[1], lambda: loader(torch.Generator()), 4, turns=True)
+    assert in_order(two, 2) == in_order(four, 4)
+    assert in_order(two, 2)[:10] != in_order(two, 2)[10:]
+    assert two.samples(2)[0][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        ({"limit_train_batches": 3}, 24),
+        ({"limit_train_batches": 0.5}, 40),
+        ({"limit_train_batches": 100}, 80),
+        ({"overfit_batches": 2}, 16),
+        ({"fast_dev_run": True}, 8),
+    ],
+)
+def test_limits_are_per_worker_as_numbers_and_of_the_epoch_as_fractions(
+    tmp_path: Path, settings: dict[str, Any], seen: int
+) -> None:
+    notes = run(tmp_path, lambda: numbers(80), 2, max_epochs=1, **settings)
+    assert notes.samples(2) == [Counter(range(seen))]
+
+
+@pytest.mark.parametrize("samples", [40, 36, 44])
+def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path: Path, samples: int) -> None:
+    notes = run(tmp_path, lambda: numbers(samples), 2, turns=True, accumulate_grad_batches=3)
+    assert notes.samples(2) == every(samples)
+    for worker in (0, 1):
+        mine = -(-(samples // 4 - worker) // 2)
+        assert Counter(epoch for epoch, _ in notes.read("step", worker)) == {0: -(-mine // 3), 1: -(-mine // 3)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "at"),
+    [
+        ({}, [10]),
+        ({"val_check_interval": 0.5}, [5, 10]),
+        ({"val_check_interval": 0.3}, [3, 6, 9]),
+        ({"val_check_interval": 4}, [4, 8]),
+        ({"val_check_interval": 10}, [10]),
+    ],
+)
+def test_validation_comes_at_its_interval(
+    tmp_path: Path, workers: int, turns: bool, settings: dict[str, Any], at: list[int]
+) -> None:
+    notes = run(tmp_path, lambda: numbers(40 * workers), workers, turns=turns, pauses=(0.002, 0.002), **settings)
+    found = notes.read("val", 0)
+    if turns or workers == 1:
+        assert found == [[epoch, batch] for epoch in (0, 1) for batch in at]
+    else:
+        assert [epoch for epoch, _ in found] == [0] * len(at) + [1] * len(at)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"check_val_every_n_epoch": 2}, {"check_val_every_n_epoch": None, "val_check_interval": 20}]
+)
+def test_validation_every_second_epoch_or_by_batches_of_worker_0(tmp_path: Path, settings: dict[str, Any]) -> None:
+    notes = run(tmp_path, lambda: numbers(80), 2, turns=True, max_epochs=4, **settings)
+    assert notes.read("val", 0) == [[1, 10], [3, 10]]
+
+
+class DieAt(Callback):
+    """Kills the process at its batch number `batch` of the run, before it or after its push."""
+
+    def __init__(self, batch: int, after: bool = False) -> None:
+        self.batch, self.after = batch, after
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        if not self.after and trainer.fit_loop.total_batch_idx == self.batch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if self.after and trainer.fit_loop.total_batch_idx == self.batch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def bury(data: SharedData, lost: Lost) -> Reaction:
+    data.cursor.bury(lost.number)
+    return Reaction.GO_ON
+
+
+def bury_and_restart(data: SharedData, lost: Lost) -> Reaction:
+    data.cursor.bury(lost.number)
+    data.cursor.revive(lost.number)
+    return Reaction.RESTART
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(("batch", "after"), [(0, False), (3, True), (11, False), (18, True)])
+def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: int, after: bool, turns: bool) -> None:
+    notes = run(
+        tmp_path,
+        lambda: numbers(80, shuffle=True),
+        2,
+        pauses=(0.02, 0.01 if turns else 0.02),
+        turns=turns,
+        lost=bury,
+        callbacks=lambda worker: [DieAt(batch, after)] if worker == 1 else [],
+    )
+    seen = sum(notes.samples(2), Counter())
+    assert seen == Counter(dict.fromkeys(range(80), 2))
+    assert notes.read("end", 1) == []
+    assert [epoch for epoch, _ in notes.read("val", 0)] == [0, 1]
+
+
+class DieOnce(DieAt):
+    def __init__(self, batch: int, mark: Path) -> None:
+        super().__init__(batch)
+        self.mark = mark
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        if not self.mark.exists() and trainer.fit_loop.total_batch_idx == self.batch:
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_restarted_worker_takes_part_again(tmp_path: Path, turns: bool) -> None:
+    notes = run(
+        tmp_path,
+        lambda: numbers(240, shuffle=True),
+        2,
+        pauses=(0.03, 0.01),
+        turns=turns,
+        lost=bury_and_restart,
+        callbacks=lambda worker: [DieOnce(12, tmp_path / "mark")] if worker == 1 else [],
+        max_epochs=3,
+    )
+    assert sum(notes.samples(2), Counter()) == Counter(dict.fromkeys(range(240), 3))
+    assert notes.read("end", 1)[0][:2] == [3, 0.01 / 8]  # it passed by what it had missed, schedulers too
+    assert len(notes.read("train", 1)) > 20
+    assert [epoch for epoch, _ in notes.read("val", 0)] == [0, 1, 2]
+
+
+class ByHand(Net):
+    """Manual optimization: two steps a batch."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        for _ in range(2):
+            loss = super().training_step(batch, batch_idx)
+            self.manual_backward(loss)
+            self.optimizers().step()  # type: ignore[union-attr]
+        return loss
+
+
+def test_manual_optimization_with_a_death_at_the_very_end(tmp_path: Path) -> None:
+    notes = run(
+        tmp_path,
+        lambda: numbers(40),
+        2,
+        pauses=(0.0, 0.2),
+        lost=bury,
+        callbacks=lambda worker: [DieAt(1)] if worker == 1 else [],
+        net=ByHand,
+        max_epochs=1,
+    )
+    assert notes.samples(1) == [Counter({sample: 2 for sample in range(40) if sample not in range(4, 8)})]
+    assert notes.read("end", 0)[0][2] == 3  # out of the rule's clocks, in again for what was left, out
+
+
+def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
+    return lambda worker: [ModelCheckpoint(folder, save_top_k=-1, **when)] if worker == 0 else []
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (3, 2), (2, 1)])
+@pytest.mark.parametrize("pauses", [(0.001, 0.02, 0.001), (0.02, 0.001, 0.001)])
+def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
+    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...]
+) -> None:
+    def loader() -> DataLoader[Any]:
+        data = TensorDataset(torch.arange(120))
+        return DataLoader(data, batch_size=4, sampler=EpochShuffle(data))
+
+    class Save(Callback):
+        """Writes a checkpoint in the middle of the second epoch; what is done after it is not part of the run."""
+
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.global_rank == 0 and (trainer.current_epoch, trainer.fit_loop.batch_idx) == (1, 1):
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+
+    folders = tmp_path / "first", tmp_path / "second"
+    for folder in folders:
+        folder.mkdir()
+    first = run(folders[0], loader, before, pauses, callbacks=lambda worker: [Save()])
+    second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", max_epochs=3)
+
+    saved = torch.load(tmp_path / "middle.ckpt", weights_only=True)
+    left = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]["left"]
+    shuffle, rest = EpochShuffle(range(120)), Counter[int]()
+    for origin, start, stop in [part for parts in left.values() for part in parts]:
+        shuffle.set_epoch(origin)
+        rest.update(list(shuffle)[4 * start : 4 * stop])
+    for epoch in {1, 2} - set(left):
+        rest.update(range(120))
+    assert sum(second.samples(after), Counter()) == rest
+    done = Counter(dict.fromkeys(range(120), 3)) - rest
+    assert done <= sum(first.samples(before), Counter())
+    assert [epoch for epoch, _ in second.read("val", 0)] == [1, 2]
