@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final, NamedTuple
 
-from training.ps.region import DROPPED, METER, Control
+from training.ps.region import ARRIVALS, DROPPED, METER, Control
 from training.ps.rules import Arrival, View
 
 _GATHERED: Final = (1 << 31) - 1
@@ -102,11 +102,19 @@ class Door:
             return self.rule.may_begin(worker, self.view())
 
     def _let_in(self, worker: int) -> bool:
-        """During the warm-up only one, the first of the living; whoever comes later starts with the slowest clock."""
-        clocks = self.view().clocks
-        if self.version() < self._warmup and (clocks or worker != min(self.control.active(), default=worker)):
-            return False
-        self.words.clocks[worker] = min(clocks.values(), default=0)
+        """During the warm-up only one, the first of the living; then all who have come, with the slowest clock.
+
+        All at once: a rule that waits for everybody must not take the first to ask for everybody.
+        """
+        clocks, active = self.view().clocks, self.control.active()
+        come = [worker]
+        if self.version() < self._warmup:
+            if clocks or worker != min(active, default=worker):
+                return False
+        else:
+            come = [w for w in active if self.control.word(w, ARRIVALS) and self.words.clocks[w] < 0]
+        for other in come:
+            self.words.clocks[other] = min(clocks.values(), default=0)
         return True
 
     def tick(self, worker: int) -> None:
