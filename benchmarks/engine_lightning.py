@@ -4,7 +4,7 @@ import logging
 import tempfile
 import time
 import warnings
-from typing import Any, Final
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -14,11 +14,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, STEPS_PER_S, WARM_UP_STEPS, Measured
 from training.strategies import register
-
-BATCH: Final = 64
-SAMPLES: Final = 4096
-WARM_UP_STEPS: Final = 100
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
@@ -48,7 +45,7 @@ class Perceptron(LightningModule):
         return cross_entropy(self.net(batch[0]), batch[1])
 
     def configure_optimizers(self) -> Optimizer:
-        return SGD(self.parameters(), lr=0.01)
+        return SGD(self.parameters(), lr=LEARNING_RATE)
 
 
 class Clock(Callback):
@@ -70,12 +67,12 @@ class Clock(Callback):
         self.count += 1
 
 
-def through_lightning(strategy: str, workers: int, seconds: float) -> tuple[float, float, float]:
-    """Updates/s, CPU ms per update (worker 0's, all workers alike) and mean staleness."""
+def through_lightning(strategy: str, workers: int, seconds: float) -> Measured:
+    """Worker 0's step time and CPU time stand for those of all workers, which are alike."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     register()
-    steps = max(1, int(seconds * 150))
+    steps = max(1, int(seconds * STEPS_PER_S))
     budget = WARM_UP_STEPS + steps + 1
     if strategy == "async_ps":
         budget = workers * budget + 50  # counts the updates of all; the faster worker makes more of them
@@ -85,9 +82,7 @@ def through_lightning(strategy: str, workers: int, seconds: float) -> tuple[floa
             strategy=strategy,
             devices=workers,
             max_epochs=-1 if strategy == "async_ps" else 1_000_000,
-            max_steps=workers * (WARM_UP_STEPS + steps + 1) + 50
-            if strategy == "async_ps"
-            else WARM_UP_STEPS + steps + 1,
+            max_steps=budget,
             callbacks=[Clock(steps)],
             default_root_dir=folder,
             logger=False,
@@ -98,9 +93,9 @@ def through_lightning(strategy: str, workers: int, seconds: float) -> tuple[floa
         data = InMemory()
         trainer.fit(Perceptron(), DataLoader(data, batch_size=BATCH, shuffle=True, collate_fn=_as_it_is))
     metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    independent = workers if strategy == "async_ps" else 1  # updates a step of all workers makes
-    cpu_ms = 1000 * metrics["cpu_s"] * workers / independent
-    return independent / metrics["step_s"], cpu_ms, metrics.get("staleness", 0.0)
+    per_update = 1 if strategy == "async_ps" else workers  # gradients averaged into one update
+    gradients = workers / metrics["step_s"]
+    return Measured(gradients / per_update, gradients, 1000 * metrics["cpu_s"], metrics.get("staleness", 0.0))
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,0 +1,126 @@
+"""The rows of `benchmarks.engine`, and which ratios between them are printed."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from benchmarks.engine_baselines import ddp, hogwild, rpc_server, unconnected
+from benchmarks.engine_lightning import through_lightning
+from benchmarks.engine_ps import parameter_server
+from benchmarks.engine_table import Goal
+from benchmarks.engine_task import Measured, OptimizerName
+from training.ps import Settings
+from training.ps.rules import Async, Bounded, Softsync, Sync
+
+
+class System(NamedTuple):
+    """One row: `measure(seconds)` starts all it needs and ends it. Only `default` rows are measured unasked."""
+
+    name: str
+    measure: Callable[[float], Measured]
+    default: bool = True
+
+
+def engine(
+    name: str = "", workers: int = 2, optimizer: OptimizerName = "SGD", default: bool = False, **settings: Any
+) -> System:
+    """A row of the parameter server: async, inline, one shard, nothing measured beyond counters, but for `settings`."""
+    title = f"AsyncPS x {workers}" + (f", {name}" if name else "")
+    chosen = Settings(**settings)
+    return System(title, lambda seconds: parameter_server(seconds, workers, chosen, optimizer), default)
+
+
+def traced(seconds: float) -> Measured:
+    """With a trace, written to a folder that is removed afterwards."""
+    with TemporaryDirectory() as folder:
+        return parameter_server(seconds, 2, Settings(trace=Path(folder)))
+
+
+def lightning(strategy: str, workers: int, seconds: float) -> Measured:
+    """Through Lightning's Trainer."""
+    return through_lightning(strategy, workers, seconds)
+
+
+BASELINES: Final = [
+    System("one process", lambda seconds: unconnected(seconds, 1)),
+    System("two unconnected processes", lambda seconds: unconnected(seconds, 2)),
+    System("DDP gloo x 2", lambda seconds: ddp(seconds, 2)),
+    System("hogwild x 2", lambda seconds: hogwild(seconds, 2)),
+    System("torch RPC server x 2", lambda seconds: rpc_server(seconds, 2)),
+]
+ENGINE: Final = [
+    engine(workers=1, default=True),
+    engine(default=True),
+    engine("bounded 4", rule=Bounded(4)),
+    engine("sync", rule=Sync(), default=True),
+    engine("softsync 2", rule=Softsync(2)),
+    engine("pull every 4", rule=Async(push_every=1, pull_every=4)),
+    engine("2 shards", shards=2),
+    engine("4 shards", shards=4, default=True),
+    engine("process", host="process", default=True),
+    engine("process, overlap", host="process", overlap=True, default=True),
+    engine("process, 2 shards", host="process", shards=2),
+    engine("process, 4 shards", host="process", shards=4),
+    engine("process, overlap, 2 shards", host="process", overlap=True, shards=2),
+    engine("process, sync", host="process", rule=Sync()),
+    engine("norms", norms=True),
+    System("AsyncPS x 2, trace", traced, default=False),
+]
+OPTIMIZERS: Final = [
+    System("one process, momentum", partial(unconnected, processes=1, optimizer="momentum"), default=False),
+    engine("momentum", workers=1, optimizer="momentum"),
+    engine("momentum", optimizer="momentum"),
+    System("one process, Adam", partial(unconnected, processes=1, optimizer="Adam"), default=False),
+    engine("Adam", workers=1, optimizer="Adam"),
+    engine("Adam", optimizer="Adam"),
+]
+LIGHTNING: Final = [
+    System("one process, Lightning", lambda seconds: lightning("auto", 1, seconds)),
+    System("DDP x 2, Lightning", lambda seconds: lightning("ddp", 2, seconds)),
+    System("AsyncPS x 1, Lightning", lambda seconds: lightning("async_ps", 1, seconds), default=False),
+    System("AsyncPS x 2, Lightning", lambda seconds: lightning("async_ps", 2, seconds)),
+]
+SYSTEMS: Final = [*BASELINES, *ENGINE, *OPTIMIZERS, *LIGHTNING]
+
+GOALS: Final = [
+    Goal("AsyncPS x 2", "one process", "updates_per_s", ">= 1.85"),
+    Goal("two unconnected processes", "one process", "updates_per_s", "the machine's limit"),
+    Goal("AsyncPS x 2", "one process", "cpu_ms", "<= 1.10"),
+    Goal("two unconnected processes", "one process", "cpu_ms", "the machine's limit"),
+    Goal("AsyncPS x 1", "one process", "updates_per_s"),
+    Goal("AsyncPS x 2", "hogwild x 2", "updates_per_s"),
+    Goal("AsyncPS x 2", "DDP gloo x 2", "updates_per_s"),
+    Goal("AsyncPS x 2, sync", "DDP gloo x 2", "updates_per_s"),
+    Goal("AsyncPS x 2", "torch RPC server x 2", "updates_per_s"),
+    Goal("AsyncPS x 2, process", "torch RPC server x 2", "updates_per_s"),
+    Goal("AsyncPS x 2, process", "AsyncPS x 2", "updates_per_s"),
+    Goal("AsyncPS x 2, process, overlap", "AsyncPS x 2, process", "updates_per_s"),
+    Goal("AsyncPS x 2, 4 shards", "AsyncPS x 2", "updates_per_s"),
+    Goal("AsyncPS x 2, bounded 4", "AsyncPS x 2", "updates_per_s"),
+    Goal("AsyncPS x 2, norms", "AsyncPS x 2", "cpu_ms"),
+    Goal("AsyncPS x 2, trace", "AsyncPS x 2", "cpu_ms"),
+    Goal("AsyncPS x 2, momentum", "one process, momentum", "updates_per_s"),
+    Goal("AsyncPS x 2, Adam", "one process, Adam", "updates_per_s"),
+    Goal("AsyncPS x 1, Lightning", "one process, Lightning", "updates_per_s", ">= 0.91"),
+    Goal("AsyncPS x 2, Lightning", "one process, Lightning", "updates_per_s", ">= 1.6"),
+    Goal("AsyncPS x 2, Lightning", "DDP x 2, Lightning", "updates_per_s"),
+]
+
+
+def choose(systems: list[System], only: list[str], everything: bool) -> list[System]:
+    """The rows to measure: those named by `only` (a whole name, or part of names), all, or the default ones.
+
+    ValueError when a part of `only` fits no row.
+    """
+    if not only:
+        return [system for system in systems if everything or system.default]
+    wanted: set[str] = set()
+    for part in only:
+        exact = {system.name for system in systems if system.name == part}
+        found = exact or {system.name for system in systems if part in system.name}
+        if not found:
+            raise ValueError(f"--only {part!r}: no row has that in its name. --list prints all names.")
+        wanted |= found
+    return [system for system in systems if system.name in wanted]

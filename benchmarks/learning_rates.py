@@ -1,0 +1,184 @@
+"""The largest learning rate that still trains, against the number of workers: figures and a picture in docs/figures.
+
+    python -m benchmarks.learning_rates [--epochs 40] [--out docs/figures] [--skip-free]
+
+A small perceptron on digits, plain SGD, batch 32. A learning rate trains when 90 % of the validation images are
+classified right after the last epoch, with at least two seeds of three; a training that has not reached 30 % after a
+quarter of the epochs is given up. Two ways to run N workers, both on the real
+engine with the rule `async`:
+
+- in turn: N clients in one process push one after the other, so that every gradient is N - 1 updates stale;
+- free: N processes, whose staleness is what the machine makes of it.
+
+Each with nothing, with `inverse` damping, with a warm-up of two epochs, and with both. Dashed: what a quadratic allows
+at constant staleness tau = N - 1, 2 sin(pi / (4 tau + 2)), scaled to the measured rate of one worker. Takes about
+MINUTES minutes on 2 cores.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+
+from benchmarks.digits_task import batches_per_epoch
+from benchmarks.engine_table import machine
+from benchmarks.largest import largest, most
+from benchmarks.learning_rates_training import Ended, free, in_turn
+from training.ps import Settings
+from training.ps.damping import Damping, Inverse, NoDamping
+from training.strategies.processes import run_workers
+
+TARGET: Final = 0.9
+SEEDS: Final = 3
+WARM_UP_EPOCHS: Final = 2
+IN_TURN: Final = (1, 2, 4, 8, 16)
+FREE: Final = (1, 2, 4)
+START: Final = 4.0  # where the search begins: nothing trains there
+HALVINGS: Final = 8
+Way = Literal["in turn", "free"]
+
+
+class Variant(NamedTuple):
+    """What is done against staleness."""
+
+    name: str
+    damping: Damping
+    warm_up: bool
+
+    def settings(self) -> Settings:
+        """Of the engine."""
+        warmup_updates = WARM_UP_EPOCHS * batches_per_epoch() if self.warm_up else 0
+        return Settings(damping=self.damping, warmup_updates=warmup_updates)
+
+
+VARIANTS: Final = [
+    Variant("nothing", NoDamping(), warm_up=False),
+    Variant("warm-up", NoDamping(), warm_up=True),
+    Variant("inverse damping", Inverse(), warm_up=False),
+    Variant("inverse damping, warm-up", Inverse(), warm_up=True),
+]
+
+
+class Point(NamedTuple):
+    """One search. `rate` is None when no learning rate trains; `staleness` the mean of the trainings that did."""
+
+    way: Way
+    variant: str
+    workers: int
+    rate: float | None
+    staleness: float
+
+
+def search(way: Way, variant: Variant, workers: int, epochs: int) -> Point:
+    """The largest rate for one number of workers."""
+    train = in_turn if way == "in turn" else free
+    stalenesses = [math.nan]
+
+    def trains(rate: float) -> bool:
+        ended: list[Ended] = []
+
+        def one(seed: int) -> bool:
+            ended.append(train(workers, variant.settings(), rate, seed, epochs))
+            return ended[-1].accuracy >= TARGET
+
+        if good := most(SEEDS, one):
+            stalenesses[:] = [each.staleness for each in ended]
+        return good
+
+    rate = largest(trains, START, HALVINGS)
+    return Point(way, variant.name, workers, rate, statistics.mean(stalenesses))
+
+
+def several(searches: list[tuple[Way, Variant, int]], processes: int, epochs: int) -> list[Point]:
+    """Many searches, shared among processes; each point is printed when it is found."""
+
+    def body(process: int) -> list[Point]:
+        found = []
+        for way, variant, workers in searches[process::processes]:
+            found.append(search(way, variant, workers, epochs))
+            print(f"# {found[-1]}", flush=True)
+        return found
+
+    if processes == 1:
+        return body(0)
+    return [point for points in run_workers(processes, body) for point in points]
+
+
+def theory(workers: int) -> float:
+    """Largest stable rate on a quadratic at staleness workers - 1, over that at staleness 0, which is 2."""
+    return math.sin(math.pi / (4 * (workers - 1) + 2))
+
+
+def draw(points: Sequence[Point], path: Path) -> None:
+    """The picture."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
+    colors = {variant.name: f"C{number}" for number, variant in enumerate(VARIANTS)}
+    for variant in VARIANTS:
+        for way, style in (("in turn", "o-"), ("free", "x:")):
+            found = [(p.workers, p.rate) for p in points if (p.way, p.variant) == (way, variant.name) and p.rate]
+            if found:
+                label = variant.name if way == "in turn" else None
+                axes.plot(*zip(*found, strict=True), style, color=colors[variant.name], label=label, markersize=6)
+    alone = [p.rate for p in points if p.way == "in turn" and p.variant == VARIANTS[0].name and p.workers == 1]
+    if alone and alone[0]:
+        allowed = [alone[0] * theory(n) for n in IN_TURN]
+        axes.plot(IN_TURN, allowed, "--", color="0.4", label=r"$2\,\sin(\pi/(4\tau+2))$, scaled")
+    if any(point.way == "free" for point in points):
+        axes.plot([], [], "x:", color="0.4", label="free processes, 2 cores")
+    axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="workers N (in turn: staleness N - 1)", ylabel="largest learning rate that trains")
+    axes.set_xticks(IN_TURN, [str(n) for n in IN_TURN])
+    axes.minorticks_off()
+    rates = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
+    axes.set_yticks(rates, [f"{rate:g}" for rate in rates])
+    axes.grid(color="0.9")
+    axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def table(points: Sequence[Point]) -> str:
+    """Markdown: a row a variant and way, a column a number of workers."""
+    lines = [f"| against staleness | workers | {' | '.join(str(n) for n in IN_TURN)} |"]
+    lines.append("|---|---|" + "---:|" * len(IN_TURN))
+    for way in dict.fromkeys(point.way for point in points):
+        for variant in VARIANTS:
+            found = {p.workers: p.rate for p in points if (p.way, p.variant) == (way, variant.name)}
+            cells = [f"{rate:.3f}" if (rate := found.get(n)) else "none" if n in found else "" for n in IN_TURN]
+            lines.append(f"| {variant.name} | {way} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    parser.add_argument("--skip-free", action="store_true", help="only the workers in turn")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    points = several(
+        [("in turn", variant, n) for n in IN_TURN for variant in VARIANTS], os.cpu_count() or 1, given.epochs
+    )
+    if not given.skip_free:
+        points += several([("free", variant, n) for n in FREE for variant in VARIANTS], 1, given.epochs)
+    draw(points, given.out / "largest-learning-rate.png")
+    content: dict[str, Any] = {"machine": machine(), "epochs": given.epochs, "points": [p._asdict() for p in points]}
+    (given.out / "largest-learning-rate.json").write_text(json.dumps(content, indent=1) + "\n")
+    print(f"\n{table(points)}\n\n{machine()}")
+
+
+if __name__ == "__main__":
+    main()
