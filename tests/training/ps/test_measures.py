@@ -2,8 +2,9 @@ import math
 
 import torch
 
+from training.ps import Counts, Settings, SharedRun
 from training.ps.measures import StalenessHistogram
-from training.ps.region import SAMPLES, UPDATES, Control
+from training.ps.region import AGE, APPLIED, DRIFT, DRIFTS, FIRST_BIN, GAUGE, METER, ROW, SAMPLES, WAIT
 
 
 def test_statistics_of_a_known_histogram() -> None:
@@ -20,13 +21,24 @@ def test_statistics_before_the_first_update() -> None:
     assert (histogram.quantile(0.95), histogram.max(), histogram.total) == (0, 0, 0)
 
 
-def test_control_keeps_workers_apart() -> None:
-    control = Control(workers=3, bins=4)
-    control.set_word(1, UPDATES, 7)
-    control.set_word(1, SAMPLES, 70)
-    control.seconds[8 + 1] += 0.5
-    control.histogram[4 + 2] += 1
-    times = control.worker_times()
-    assert [(t.updates, t.samples, t.wait) for t in times] == [(0, 0, 0.0), (7, 70, 0.5), (0, 0, 0.0)]
-    assert control.column(UPDATES) == [0, 7, 0]
-    assert control.staleness().counts.tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+def test_workers_and_shards_are_kept_apart() -> None:
+    run = SharedRun(3, Settings(shards=2))
+    words = run.control.sections[0]
+    words.used[0] = 1
+    first, second = words.shards
+    first.newest[0], second.newest[0] = 8 << 17, 7 << 17
+    first.meters[1 * METER + APPLIED] = 4
+    first.meters[1 * METER + FIRST_BIN + 2] = 4
+    second.meters[2 * METER + APPLIED] = 5
+    second.gauges[2 * GAUGE + AGE] = 0.5
+    second.gauges[2 * GAUGE + DRIFT], second.gauges[2 * GAUGE + DRIFTS] = 6.0, 2.0
+    run.control.set_word(1, SAMPLES, 70)
+    run.control.seconds[1 * ROW + WAIT] = 0.25
+    assert run.counts() == Counts(7, 70)
+    assert [(t.updates, t.samples, t.wait) for t in run.worker_times()] == [(0, 0, 0.0), (4, 70, 0.25), (0, 0, 0.0)]
+    assert run.staleness().counts[:, :4].tolist() == [[0, 0, 0, 0], [0, 0, 4, 0], [0, 0, 0, 0]]
+    rows = {(row.worker, row.shard): row for row in run.pushes()}
+    assert len(rows) == 6
+    assert (rows[2, 1].applied, rows[2, 1].age_s, rows[2, 1].drift) == (5, 0.1, 3.0)
+    assert math.isnan(rows[0, 0].age_s)
+    assert math.isnan(rows[1, 0].drift)

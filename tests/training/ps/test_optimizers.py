@@ -14,7 +14,7 @@ from tests.training.ps.custom_optimizers import (
     PythonNumbers,
     StateInGroups,
 )
-from training.ps.optimizers import discover, parameters_of, rebuild
+from training.ps.optimizers import discover, groups_of, parameters_of, rebuild, refuse_coupling
 
 
 def test_rebuilt_optimizer_has_the_same_groups_on_the_other_parameters() -> None:
@@ -81,3 +81,36 @@ def test_sgd_without_momentum_keeps_nothing() -> None:
 def test_what_cannot_be_followed_is_refused_by_name(make: Callable[[list[Parameter]], Optimizer], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         discover(make([Parameter(torch.zeros(2, 2))]))
+
+
+def test_a_part_of_an_optimizer_has_the_groups_of_its_parameters() -> None:
+    first, second, third = (Parameter(torch.ones(2)) for _ in range(3))
+    given = Adam([{"params": [first], "lr": 0.1}, {"params": [second, third], "lr": 0.2}])
+    others = [Parameter(torch.zeros(2))]
+    made = rebuild(given, others, [2])
+    assert [(group["lr"], [p is others[0] for p in group["params"]]) for group in made.param_groups] == [(0.2, [True])]
+    assert groups_of(given, [2]) == [1]
+    assert groups_of(given, [0, 1]) == [0, 1]
+
+
+@pytest.mark.parametrize("make", [SGD, Adam, torch.optim.Adagrad, torch.optim.RMSprop])
+def test_optimizers_that_look_at_one_parameter_at_a_time_may_be_cut(make: Callable[..., Optimizer]) -> None:
+    refuse_coupling(make([Parameter(torch.ones(3)) for _ in range(4)], lr=0.1), [[0], [1, 2], [3]])
+
+
+def test_an_optimizer_that_couples_layers_is_refused_by_name() -> None:
+    class Normalised(SGD):
+        """Divides every gradient by the norm over all of them."""
+
+        def step(self, closure: Any = None) -> Any:
+            parameters = parameters_of(self)
+            norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            for parameter in parameters:
+                assert parameter.grad is not None
+                parameter.grad /= norm
+            return super().step(closure)
+
+    made = Normalised([Parameter(torch.ones(3)) for _ in range(2)], lr=0.1)
+    with pytest.raises(ValueError, match=r"init_args.shards: Normalised keeps something across layers"):
+        refuse_coupling(made, [[0], [1]])
+    refuse_coupling(made, [[0, 1]])

@@ -1,6 +1,7 @@
 """Two Shard objects over one memory stand for two processes: what one applies, the other must go on from."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from tests.training.ps.custom_optimizers import NoneAtFirst, PythonNumbers, Rebinding
-from training.ps.region import Control
-from training.ps.shard import Shard, plan_shard
+from training.ps import Settings
+from training.ps.optimizers import parameters_of
+from training.ps.plan import SectionPlan, digest, plan_section
+from training.ps.region import DUPLICATES, METER, Control
+from training.ps.shard import Origin, Shard
 
 Make = Callable[[Any], Optimizer]
 
@@ -62,72 +66,141 @@ def plain_run(make: Make, steps: int) -> tuple[list[Parameter], dict[str, Any]]:
     return mine, optimizer.state_dict()
 
 
-def two_shards(make: Make) -> tuple[list[Shard], Optimizer]:
-    given = make(parameters())
-    plan = plan_shard(given)
-    memory, control = torch.zeros(plan.nbytes, dtype=torch.uint8), Control(workers=2)
-    shards = [Shard(plan, memory, given, control) for _ in range(2)]
-    flat = torch.zeros_like(shards[0].flat)
-    for view, parameter in zip(plan.parameters.views(flat), parameters(), strict=True):
-        view.copy_(parameter.detach())
-    shards[0].initialise(flat)
-    return shards, given
+class Pair:
+    """The same shards as two processes see them; `apply` is one update of all of them, by one process."""
+
+    def __init__(self, given: Optimizer, count: int = 1, workers: int = 2) -> None:
+        self.given, settings = given, Settings(shards=count)
+        self.plan = plan_section(given, settings, workers)
+        memory, self.control = torch.zeros(self.plan.end, dtype=torch.uint8), Control(workers, settings)
+        words = self.control.sections[0].shards
+        self.sides = [
+            [Shard(one, memory, words[i], given, settings) for i, one in enumerate(self.plan.shards)] for _ in range(2)
+        ]
+        self.seq = 0
+        for shard in self.sides[0]:
+            shard.initialise([p.detach() for p in self.chosen(shard, parameters_of(given))])
+
+    def chosen(self, shard: Shard, whole: Sequence[Any]) -> list[Any]:
+        return [whole[place] for place in shard.plan.parameters]
+
+    def apply(self, side: int, step: Sequence[Tensor | None], groups: Sequence[dict[str, Any]] | None = None) -> None:
+        self.seq += 1
+        for shard in self.sides[side]:
+            origin = Origin(0, self.seq, shard.version, shard.newest().slab, 0.0)
+            assert shard.apply([origin], self.chosen(shard, step), groups or self.given.param_groups)
+
+    def weights(self, side: int) -> list[Tensor]:
+        return [view for shard in self.sides[side] for view in shard.views[shard.newest().slab]]
+
+    def state(self, side: int) -> dict[int, Any]:
+        return {k: v for shard in self.sides[side] for k, v in shard.optimizer_state().items()}
 
 
-def assert_same(shard: Shard, expected: list[Parameter], state: dict[str, Any]) -> None:
-    for mine, other in zip(shard.parameters, expected, strict=True):
+def assert_same(pair: Pair, side: int, expected: list[Parameter], state: dict[str, Any]) -> None:
+    for mine, other in zip(pair.weights(side), expected, strict=True):
         assert torch.equal(mine, other)
-    torch.testing.assert_close(shard.snapshot().optimizer["state"], state["state"], rtol=0, atol=0)
+    torch.testing.assert_close(pair.state(side), state["state"], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str) -> None:
+def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str, count: int) -> None:
     make = OPTIMIZERS[name]
-    shards, given = two_shards(make)
+    pair = Pair(make(parameters()), count)
     order = [0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1]
     for step, turn in enumerate(order):
-        shards[turn].apply(gradients(step), given.param_groups)
+        pair.apply(turn, gradients(step))
     expected, state = plain_run(make, len(order))
-    for shard in shards:
-        assert shard.version == len(order)
-        assert_same(shard, expected, state)
+    for side in (0, 1):
+        assert [shard.version for shard in pair.sides[side]] == [len(order)] * count
+        assert_same(pair, side, expected, state)
 
 
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name", ["momentum", "Adam", "Adagrad", "Python numbers", "rebinding"])
-def test_a_restored_shard_goes_on_as_if_nothing_had_happened(name: str) -> None:
+def test_a_restored_shard_goes_on_as_if_nothing_had_happened(name: str, count: int) -> None:
     make = OPTIMIZERS[name]
-    (first, _), given = two_shards(make)
+    first = Pair(make(parameters()), count)
     for step in range(5):
-        first.apply(gradients(step), given.param_groups)
-    taken = first.snapshot()
-    (second, third), given = two_shards(make)
-    second.initialise(taken.flat)
-    second.restore(taken.version, taken.optimizer)
-    assert third.version == 5
+        first.apply(0, gradients(step))
+    again = make(parameters())
+    for parameter, weight in zip(parameters_of(again), first.weights(0), strict=True):
+        parameter.data = weight.clone()
+    second = Pair(again, count)
+    for shard in second.sides[0]:
+        shard.restore(5, copy.deepcopy(first.state(0)))
+    assert second.sides[1][0].version == 5
     for step in range(5, 9):
-        (second, third)[step % 2].apply(gradients(step), given.param_groups)
-    assert_same(third, *plain_run(make, 9))
+        second.apply(step % 2, gradients(step))
+    assert_same(second, 1, *plain_run(make, 9))
 
 
 def test_hyper_parameters_are_those_of_the_worker_that_pushes() -> None:
-    shards, given = two_shards(OPTIMIZERS["SGD"])
-    ones: list[Tensor | None] = [torch.ones_like(p) for p in shards[0].parameters]
-    before = shards[0].parameters[0].detach().clone()
-    shards[0].apply(ones, [{"lr": 1.0}])
-    shards[1].apply(ones, [{"lr": 0.5}])
-    torch.testing.assert_close(before - shards[0].parameters[0], torch.full((3, 4), 1.5))
+    given = OPTIMIZERS["SGD"](parameters())
+    pair = Pair(given)
+    ones: list[Tensor | None] = [torch.ones_like(p) for p in parameters()]
+    before = pair.weights(0)[0].clone()
+    for side, lr in enumerate((1.0, 0.5)):
+        pair.apply(side, ones, [{**given.param_groups[0], "lr": lr}])
+    torch.testing.assert_close(before - pair.weights(0)[0], torch.full((3, 4), 1.5))
     assert given.param_groups[0]["lr"] == 0.1
 
 
-def test_a_snapshot_is_private() -> None:
-    (shard, _), given = two_shards(OPTIMIZERS["momentum"])
-    shard.apply(gradients(5), given.param_groups)
-    taken = shard.snapshot()
-    flat, state = taken.flat.clone(), taken.optimizer["state"][0]["momentum_buffer"].clone()
-    shard.apply(gradients(6), given.param_groups)
-    assert taken.version == 1
-    assert torch.equal(taken.flat, flat)
-    assert torch.equal(taken.optimizer["state"][0]["momentum_buffer"], state)
+def test_a_version_that_somebody_holds_is_never_changed() -> None:
+    pair = Pair(OPTIMIZERS["momentum"](parameters()))
+    (shard,) = pair.sides[0]
+    pair.apply(0, gradients(5))
+    held = shard.hold(1)
+    before = [view.clone() for view in shard.views[held.slab]]
+    for step in range(6, 20):
+        pair.apply(step % 2, gradients(step))
+    assert all(torch.equal(a, b) for a, b in zip(shard.views[held.slab], before, strict=True))
+    assert held.version == 1
+
+
+class Interrupted(torch.optim.Adam):
+    """Stops in the middle of an update, after it has changed its first parameter and its state."""
+
+    armed = False
+
+    def step(self, closure: Any = None) -> Any:
+        if not self.armed:
+            return super().step(closure)
+        for group in self.param_groups:
+            group["params"][0].data.fill_(99.0)
+        for state in self.state.values():
+            state["exp_avg"].fill_(99.0)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_update_that_is_broken_off_leaves_parameters_and_state_as_they_were(count: int) -> None:
+    pair = Pair(Interrupted(parameters(), lr=0.05), count)
+    for step in range(4):
+        pair.apply(0, gradients(step))
+    for shard in pair.sides[0]:
+        assert isinstance(shard.optimizer, Interrupted)
+        shard.optimizer.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        pair.apply(0, gradients(4))
+    assert [shard.version for shard in pair.sides[1]] == [4] * count
+    assert_same(pair, 1, *plain_run(OPTIMIZERS["Adam"], 4))
+    pair.seq = 4
+    pair.apply(1, gradients(4))
+    assert_same(pair, 1, *plain_run(OPTIMIZERS["Adam"], 5))
+
+
+def test_a_push_is_applied_once() -> None:
+    pair = Pair(OPTIMIZERS["SGD"](parameters()))
+    pair.apply(0, gradients(5))
+    (shard,) = pair.sides[1]
+    before = [view.clone() for view in pair.weights(1)]
+    again = Origin(0, 1, 0, 0, 0.0)
+    assert shard.apply([again], gradients(5), pair.given.param_groups) is False
+    assert shard.version == 1
+    assert all(torch.equal(a, b) for a, b in zip(pair.weights(1), before, strict=True))
+    assert pair.control.sections[0].shards[0].meters[0 * METER + DUPLICATES] == 1
 
 
 def test_state_that_changes_its_type_during_the_run_is_named() -> None:
@@ -135,23 +208,35 @@ def test_state_that_changes_its_type_during_the_run_is_named() -> None:
         def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
             state["step"] = 0.5 if state.get("step") == 5 else state.get("step", 0) + 1
 
-    (shard, _), given = two_shards(Turncoat)
+    pair = Pair(Turncoat(parameters()))
     for step in range(5):
-        shard.apply(gradients(step), given.param_groups)
+        pair.apply(0, gradients(step))
     with pytest.raises(TypeError, match="optimizer: Turncoat changed type or shape of its state 'step'"):
-        shard.apply(gradients(5), given.param_groups)
+        pair.apply(0, gradients(5))
 
 
-def test_plans_differ_when_models_differ() -> None:
-    plans = [plan_shard(OPTIMIZERS[name](parameters())).digest() for name in ("SGD", "SGD", "momentum", "Adam")]
-    assert plans[0] == plans[1]
-    assert len(set(plans)) == 3
+def test_plans_differ_when_models_or_settings_differ() -> None:
+    def number(name: str, shards: int = 1) -> int:
+        settings = Settings(shards=shards)
+        plan: SectionPlan = plan_section(OPTIMIZERS[name](parameters()), settings, 2)
+        return digest([plan], settings)
+
+    assert number("SGD") == number("SGD")
+    assert len({number("SGD"), number("momentum"), number("Adam"), number("SGD", 2)}) == 4
 
 
 def test_mixed_types_lie_in_one_memory() -> None:
-    given = torch.optim.SGD([Parameter(torch.ones(3).bfloat16()), Parameter(torch.ones(2).double())], lr=1.0)
-    plan, control = plan_shard(given), Control(workers=1)
-    shard = Shard(plan, torch.zeros(plan.nbytes, dtype=torch.uint8), given, control)
-    shard.apply([torch.ones(3).bfloat16(), torch.full((2,), 0.1, dtype=torch.float64)], given.param_groups)
-    assert shard.parameters[0].tolist() == [-1.0] * 3
-    assert shard.parameters[1].tolist() == [-0.1] * 2
+    pair = Pair(torch.optim.SGD([Parameter(torch.ones(3).bfloat16()), Parameter(torch.ones(2).double())], lr=1.0))
+    pair.apply(0, [torch.ones(3).bfloat16(), torch.full((2,), 0.1, dtype=torch.float64)])
+    assert [weight.tolist() for weight in pair.weights(1)] == [[0.0] * 3, [0.9] * 2]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_sgd_without_state_is_torchs_bit_for_bit(decay: float) -> None:
+    def make(p: Any) -> Optimizer:
+        return torch.optim.SGD(p, lr=0.3, weight_decay=decay)
+
+    pair = Pair(make(parameters()), 2)
+    for step in range(8):
+        pair.apply(step % 2, gradients(step))
+    assert_same(pair, 0, *plain_run(make, 8))

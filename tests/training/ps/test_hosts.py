@@ -1,0 +1,187 @@
+"""The contract of a host, over both, each with one shard and with three; real processes through the public door."""
+
+import time
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import SGD, Adam
+
+from training.ps import Client, HostName, Joined, Settings, SharedRun, join, serve
+from training.ps.damping import DropAbove
+from training.ps.region import STOP
+from training.ps.rules import Async, Bounded, Softsync, Sync
+from training.strategies.processes import run_workers
+
+DEADLINE_S = 20.0
+Body = Callable[[Joined, list[Parameter], int], Any]
+
+
+def in_processes(run: SharedRun, body: Body, optimizer: Callable[[list[Parameter]], Any]) -> list[Any]:
+    """`body(joined, parameters, worker)` in each worker, and the servers that the run wants."""
+    workers = run.control.workers
+
+    def process(number: int) -> Any:
+        parameters = [Parameter(torch.zeros(5, 3)), Parameter(torch.zeros(7)), Parameter(torch.zeros(2))]
+        made = optimizer(parameters)
+        if number >= workers:
+            return serve(run, number - workers, DEADLINE_S, [made])
+        joined = join(run, run.member(number, DEADLINE_S), [made])
+        joined.begin()
+        return body(joined, parameters, number)
+
+    return run_workers(workers + run.servers, process)[:workers]
+
+
+def counting(parameters: list[Parameter]) -> SGD:
+    """With gradients of ones: the parameters count the updates, downwards."""
+    return SGD(parameters, lr=1.0)
+
+
+def pushes(client: Client, parameters: list[Parameter], count: int, pause_s: float = 0.0) -> int:
+    """Pushes of ones until `count` or the budget; how many were let in."""
+    done = 0
+    for _ in range(count):
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        time.sleep(pause_s)
+        pushed = client.push()
+        done += pushed.applied
+        if pushed.is_last:
+            break
+    return done
+
+
+def final(joined: Joined, parameters: list[Parameter]) -> list[float]:
+    """The distinct values of all parameters when everybody has finished."""
+    joined.finish()
+    joined.wait_for_others()
+    joined.pull()
+    return sorted({float(value) for p in parameters for value in p.detach().flatten()})
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("host", get_args(HostName))
+class TestHost:
+    def test_concurrent_pushes_sum_exactly(self, host: HostName, shards: int) -> None:
+        run = SharedRun(3, Settings(host=host, shards=shards))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
+            pushes(joined.clients[0], parameters, 100)
+            return final(joined, parameters)
+
+        assert in_processes(run, body, counting) == [[-300.0]] * 3
+        assert run.counts().updates == 300
+        assert [row.applied for row in run.pushes()] == [100] * 3 * shards
+        assert run.staleness().counts.sum(1).tolist() == [100] * 3
+        assert all(row.age_s > 0 and row.duplicates == 0 for row in run.pushes())
+
+    def test_a_budget_of_updates_is_exact(self, host: HostName, shards: int) -> None:
+        run = SharedRun(3, Settings(host=host, shards=shards, max_updates=50))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> tuple[int, list[float]]:
+            return pushes(joined.clients[0], parameters, 1000, 0.001), final(joined, parameters)
+
+        found = in_processes(run, body, counting)
+        assert sum(done for done, _ in found) == 50
+        assert [values for _, values in found] == [[-50.0]] * 3
+
+    @pytest.mark.parametrize(("rule", "updates"), [(Bounded(1), 60), (Sync(), 20), (Softsync(2), 30)])
+    def test_every_rule_applies_what_it_says(self, host: HostName, shards: int, rule: Any, updates: int) -> None:
+        run = SharedRun(3, Settings(host=host, shards=shards, rule=rule))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
+            pushes(joined.clients[0], parameters, 20, 0.001 * worker)
+            return final(joined, parameters)
+
+        assert in_processes(run, body, counting) == [[-float(updates)]] * 3
+        assert run.counts().updates == updates
+        assert sum(row.applied for row in run.pushes()) == 60 * shards
+
+    def test_nothing_staler_than_the_limit_is_applied(self, host: HostName, shards: int) -> None:
+        run = SharedRun(3, Settings(host=host, shards=shards, damping=DropAbove(1)))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> tuple[int, list[float]]:
+            return pushes(joined.clients[0], parameters, 30, 0.001), final(joined, parameters)
+
+        found = in_processes(run, body, counting)
+        applied = sum(done for done, _ in found)
+        assert [values for _, values in found] == [[-float(applied)]] * 3
+        assert run.staleness().max() <= 1
+        assert sum(row.dropped for row in run.pushes()) == 90 - applied
+
+    def test_one_worker_is_plain_training_bit_for_bit(self, host: HostName, shards: int) -> None:
+        def adam(parameters: list[Parameter]) -> Adam:
+            return Adam(parameters, lr=0.1)
+
+        def train(step: Callable[[], object], parameters: list[Parameter]) -> list[Tensor]:
+            generator = torch.Generator().manual_seed(4)
+            for _ in range(10):
+                for parameter in parameters:
+                    parameter.grad = torch.randn(parameter.shape, generator=generator)
+                step()
+            return [parameter.detach().clone() for parameter in parameters]
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[Tensor]:
+            weights = train(joined.clients[0].push, parameters)
+            joined.finish()
+            return weights
+
+        run = SharedRun(1, Settings(host=host, shards=shards, trace=None, norms=True))
+        (found,) = in_processes(run, body, adam)
+        plain = [Parameter(torch.zeros(5, 3)), Parameter(torch.zeros(7)), Parameter(torch.zeros(2))]
+        expected = train(adam(plain).step, plain)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert all(row.drift == 0.0 for row in run.pushes())
+
+    def test_drift_is_what_the_others_moved(self, host: HostName, shards: int) -> None:
+        run = SharedRun(2, Settings(host=host, shards=shards, norms=True, rule=Async()))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
+            head = run.control.head
+            if worker == 0:  # pulls, then pushes when the other has made four updates
+                while run.counts().updates < 4:
+                    time.sleep(0.001)
+            pushes(joined.clients[0], parameters, 1 if worker == 0 else 4)
+            head[STOP] = 1
+            return final(joined, parameters)
+
+        in_processes(run, body, counting)
+        slow = [row for row in run.pushes() if row.worker == 0]
+        assert sum(row.drift**2 for row in slow) ** 0.5 == pytest.approx(4 * 24**0.5)  # 24 elements, each 4 away
+        assert run.staleness().counts[0, 4] == 1
+
+
+def test_a_worker_computes_while_its_push_is_applied() -> None:
+    class Slow(SGD):
+        def step(self, closure: Any = None) -> Any:
+            time.sleep(0.02)
+            return super().step(closure)
+
+    def seconds(overlap: bool) -> float:
+        run = SharedRun(1, Settings(host="process", overlap=overlap))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> float:
+            started = time.monotonic()
+            pushes(joined.clients[0], parameters, 25, pause_s=0.02)
+            spent = time.monotonic() - started
+            assert final(joined, parameters) == [-25.0]
+            return spent
+
+        return float(in_processes(run, body, lambda p: Slow(p, lr=1.0, momentum=1e-30))[0])
+
+    assert seconds(overlap=True) < 0.75 * seconds(overlap=False)
+
+
+def test_two_free_workers_have_a_mean_staleness_of_about_one() -> None:
+    run = SharedRun(2)
+
+    def body(joined: Joined, parameters: list[Parameter], worker: int) -> None:
+        pushes(joined.clients[0], parameters, 150, 0.004)
+        joined.finish()
+
+    in_processes(run, body, counting)
+    assert 0.7 < run.staleness().mean() < 1.2
