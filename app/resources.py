@@ -5,8 +5,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.services import artifacts
+from app.services import artifacts, push_record
 from app.services.kept_reader import KeptReader
+from app.services.push_record import PushRecord
+from app.services.runs import RunView
 from app.serving.addresses import Addresses
 from training.jobs.waiting import waiting_reasons as queue_reasons
 from training.spec import catalogue
@@ -60,20 +62,22 @@ def mlflow_address() -> str | None:
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[Curve]:
     """Those of `metrics` that have a point, in this order."""
-    found = [reader().curve(record.id, metric) for metric in metrics]
-    return [one for one in found if one.values]
+    return [one for one in reader().curves(record.id, metrics) if one.values] if metrics else []
 
 
-def staleness(record: RunRecord) -> list[list[int]] | None:
-    """Counts of staleness [worker][bin], None where the run is not asynchronous or has not got there yet."""
-    if record.ended is None:
-        return artifacts.staleness(reader(), record.id)
-    return _ended_staleness(workspace().tracking_uri(), record.id)
+def pushes(view: RunView) -> PushRecord | None:
+    """What became of the workers' pushes; None where the run has no parameter server or has not got there yet.
+
+    From the job's folder where it is here, which is up to date while the run lives; else from the store.
+    """
+    if view.job is not None and (found := push_record.in_folder(view.job.path)) is not None:
+        return found
+    return _ended_pushes(workspace().tracking_uri(), view.id) if view.ended else None
 
 
 @st.cache_resource(max_entries=1000, show_spinner=False)
-def _ended_staleness(tracking_uri: str, run_id: str) -> list[list[int]] | None:
-    return artifacts.staleness(_reader(tracking_uri), run_id)
+def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
+    return push_record.in_store(_reader(tracking_uri), run_id)
 
 
 def samples_picture(record: RunRecord) -> bytes | None:

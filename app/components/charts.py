@@ -169,7 +169,7 @@ def time_split(rows: Sequence[tuple[str, dict[str, float]]], *, dark: bool = Fal
         )
     figure.update_layout(barmode="stack", hovermode="y unified", legend_traceorder="normal")
     figure.update_xaxes(range=[0, 1], tickformat=".0%", showgrid=False)
-    figure.update_yaxes(autorange="reversed", showline=False)
+    figure.update_yaxes(autorange="reversed", showline=False, ticklabelstandoff=6)
     return figure
 
 

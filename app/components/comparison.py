@@ -9,13 +9,11 @@ from app.components.charts import Series
 from app.navigation import RUNS
 from app.services.mean_curve import mean_curve
 from app.services.summary import interval
-from app.services.words import figure, plain
+from app.services.words import figure, plain, strategy
 from training.notebook.cells import Axis
 from training.notebook.comparison import Comparison
 from training.notebook.estimate import Estimate, Reached
 from training.notebook.rows import AXES, Row
-
-SHORT = {"single": "one process", "ddp": "DDP"}
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -72,11 +70,9 @@ def _row(row: Row, comparison: Comparison, colour: str, best: bool, stale: bool,
         if link_runs and row.run_ids
         else html.text(row.experiment).html
     )
-    strategy = " ".join(word for word in (SHORT.get(row.strategy, row.strategy), row.rule) if word)
-    strategy += f" × {row.workers}" if (row.workers or 1) > 1 else ""
     cells = [
         html.Cell(name + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))),
-        html.text(strategy),
+        html.text(strategy(row.strategy, row.rule, row.workers)),
         html.number("" if row.batch_global is None else str(row.batch_global)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
         html.number(shown(row.best), best=best),

@@ -1,4 +1,4 @@
-"""One run: how it stands, what went wrong, its curves, where the time went, its files."""
+"""One run: how it stands, what went wrong, its curves, its files."""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components import chart_view, charts, html, progress, style
 from app.components.charts import Series
-from app.services.runs import RunView, main_metric, shares
+from app.services.runs import RunView, main_metric
 from app.services.words import ago, duration, figure, sentence
 from training.tracking import names
 from training.tracking.reading import Curve, RunRecord
@@ -70,6 +70,7 @@ def figures(record: RunRecord) -> None:
         ("updates/s", metrics.get(names.UPDATES_PER_SECOND), 3),
         ("samples/s", metrics.get(names.SAMPLES_PER_SECOND), 3),
         ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
+        ("dropped", metrics.get(names.DROPPED) or None, 1),
         ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
     ]
     shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
@@ -85,25 +86,6 @@ def curves(found: Sequence[Curve], axis: str, log_y: bool) -> None:
         drawn = charts.lines(series, x_title=axis, title=curve.metric, log_y=log_y, dark=style.dark(), height=280)
         with columns[i % len(columns)]:
             chart_view.draw(drawn, f"curve-{curve.metric}", f"{curve.metric} against {axis}")
-
-
-def time_split(record: RunRecord) -> None:
-    """Where the workers' time went, in all and by worker."""
-    workers = int(record.tags.get(names.TAG_WORKERS, "1"))
-    rows = [("all", shares(record))]
-    if workers > 1:
-        rows += [(f"worker {i}", shares(record, i)) for i in range(workers)]
-    rows = [(name, found) for name, found in rows if found]
-    if rows:
-        st.subheader("Where the time went")
-        chart_view.draw(charts.time_split(rows, dark=style.dark()), "time-split", "shares of the workers' time")
-
-
-def staleness(counts: Sequence[Sequence[int]] | None) -> None:
-    """How old the gradients were that were applied."""
-    if counts and any(any(row) for row in counts):
-        st.subheader("Staleness")
-        chart_view.draw(charts.staleness(counts, dark=style.dark()), "staleness", "histogram of staleness by worker")
 
 
 def samples(picture: bytes | None) -> None:

@@ -85,7 +85,7 @@ def _columns() -> dict[str, Any]:
     return {
         "name": column.TextColumn("Run", width="medium", help="Click to open."),
         "state": column.MultiselectColumn("State", options=words, color=colours, width="small"),
-        "strategy": column.TextColumn("Strategy", width=130),
+        "strategy": column.TextColumn("Strategy", width=190),
         "metric": column.TextColumn("Metric", width=105),
         "best": column.NumberColumn("Best", format="%.4f", width="small"),
         "final": column.NumberColumn("Final", format="%.4f", width="small"),

@@ -1,6 +1,5 @@
-"""Files that runs leave in the store, read back: the staleness histogram and the picture of samples."""
+"""Files that runs leave in the store, read back."""
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -8,21 +7,12 @@ from training.tracking import names
 from training.tracking.reading import RunReader
 
 
-def staleness(reader: RunReader, run_id: str) -> list[list[int]] | None:
-    """Counts [worker][bin] of `staleness.json`; None where the run has none."""
-    content = _read(reader, run_id, names.STALENESS_JSON)
-    if content is None:
-        return None
-    counts: list[list[int]] = json.loads(content)["counts"]
-    return counts
-
-
 def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
     """The newest `samples.png`; None where the model draws none."""
-    return _read(reader, run_id, names.SAMPLES_PICTURE)
+    return read(reader, run_id, names.SAMPLES_PICTURE)
 
 
-def _read(reader: RunReader, run_id: str, name: str) -> bytes | None:
+def read(reader: RunReader, run_id: str, name: str) -> bytes | None:
     """A file of the run's root folder; 1 ms in a local store, a request or two at a server."""
     client = reader.client
     if not any(one.path == name for one in client.list_artifacts(run_id)):
@@ -33,5 +23,5 @@ def _read(reader: RunReader, run_id: str, name: str) -> bytes | None:
 
 def config_text(reader: RunReader, run_id: str) -> str:
     """The config that ran; "" where it was not recorded."""
-    content = _read(reader, run_id, names.CONFIG_ARTIFACT)
+    content = read(reader, run_id, names.CONFIG_ARTIFACT)
     return "" if content is None else content.decode("utf-8", "replace")

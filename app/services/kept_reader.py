@@ -36,20 +36,19 @@ class KeptReader(RunReader):
         self._note(found)
         return found
 
-    def curve(self, run_id: str, metric: str) -> Curve:
-        key = (run_id, metric)
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[Curve]:
         with self._lock:
-            kept = self._curves.get(key)
+            kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
             ended = run_id in self._ended
-        if kept is not None:
-            return kept
-        found = super().curve(run_id, metric)
-        if ended:  # as known before the reading: nothing can have been added since
+        missing = [metric for metric, curve in kept.items() if curve is None]
+        found = {one.metric: one for one in super().curves(run_id, missing)} if missing else {}
+        if ended and found:  # as known before the reading: nothing can have been added since
             with self._lock:
-                self._curves[key] = found
+                for metric, curve in found.items():
+                    self._curves[run_id, metric] = curve
                 while len(self._curves) > CURVES_KEPT:
                     self._curves.popitem(last=False)
-        return found
+        return [kept[metric] or found[metric] for metric in metrics]
 
     def _note(self, found: Sequence[RunRecord]) -> None:
         with self._lock:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from app.services.words import strategy
 from training.jobs.folder import ENDED, JobFolder, Progress, Result
 from training.tracking import names
 from training.tracking.reading import RunReader, RunRecord
@@ -41,12 +42,9 @@ class RunView:
 
     @property
     def strategy(self) -> str:
-        """`one process`, `DDP × 2`, `AsyncPS async × 4`."""
+        """`one process`, `DDP × 2`, `AsyncPS × 4, bounded, bound 3`."""
         tags = self.record.tags
-        strategy = tags.get(names.TAG_STRATEGY, "")
-        words = [{"single": "one process", "ddp": "DDP"}.get(strategy, strategy), tags.get(names.TAG_RULE, "")]
-        workers = tags.get(names.TAG_WORKERS, "1")
-        return " ".join(word for word in words if word) + (f" × {workers}" if workers != "1" else "")
+        return strategy(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
 
     @property
     def began(self) -> float | None:
@@ -147,6 +145,9 @@ def main_metric(metrics: Iterable[str]) -> str | None:
     return own[0] if own else (names.TRAIN_LOSS if names.TRAIN_LOSS in known else None)
 
 
+PARTS = {name.removeprefix("perf/").removesuffix("_share"): name for name in names.SHARES}
+"""compute, wait, communicate, data -> the metric of its share."""
+
 NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
 
 
@@ -160,11 +161,18 @@ def curve_metrics(record: RunRecord) -> list[str]:
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
     """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
     found: dict[str, float] = {}
-    for name in names.SHARES:
+    for part, name in PARTS.items():
         key = name if worker is None else names.per_worker(name, worker)
         if key in record.metrics:
-            found[name.removeprefix("perf/").removesuffix("_share")] = record.metrics[key]
+            found[part] = record.metrics[key]
     return found
+
+
+def rates(record: RunRecord) -> list[str]:
+    """The metrics that say how fast each worker is, in their order; empty where that was not measured."""
+    workers = range(int(record.tags.get(names.TAG_WORKERS, "1")))
+    found = [names.per_worker(names.SAMPLES_PER_SECOND, worker) for worker in workers]
+    return [name for name in found if name in record.metrics]
 
 
 def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import resources
-from app.components import axis_choice, page_head, run_detail
+from app.components import axis_choice, page_head, run_detail, workers
 from app.navigation import COMPOSE, RUNS
 from app.services import drafts, links, runs
 from app.services.experiments import copy_of
@@ -13,6 +13,7 @@ from training.spec.errors import ConfigError
 from training.tracking import names
 
 EVERY_S = 1.0
+LINES = 16
 CHARTS = 6  # more do not help while it runs; all are in MLflow
 
 
@@ -27,6 +28,30 @@ def show(run_id: str) -> None:
     _siblings(view)
     axis, log_y = axis_choice.draw()
     st.fragment(_live, run_every=None if view.ended else EVERY_S)(run_id, axis, log_y, not view.ended)
+
+
+def _workers(view: RunView, axis: str) -> None:
+    """What each worker did, from the run's own record while it lives, from the totals afterwards."""
+    record, pushes = view.record, resources.pushes(view)
+    count = int(record.tags.get(names.TAG_WORKERS, "1"))
+    told = pushes if pushes is not None and not view.ended else None
+    split = [("all", told.shares() if told else runs.shares(record))]
+    if count > 1:
+        split += [(f"worker {i}", told.shares(i) if told else runs.shares(record, i)) for i in range(count)]
+    rates = runs.rates(record)[:LINES] if count > 1 else []
+    picture = resources.samples_picture(record)
+    left, right = st.columns(2, gap="large")
+    with left:
+        workers.time_split(split)
+        if pushes is not None:
+            workers.staleness(pushes.counts)
+            run_detail.samples(picture)
+    with right:
+        workers.throughput(resources.curves(record, rates), axis)
+        if pushes is not None:
+            workers.pushes(pushes)
+        else:
+            run_detail.samples(picture)
 
 
 def _load(run_id: str) -> RunView:
@@ -85,12 +110,7 @@ def _live(run_id: str, axis: str, log_y: bool, was_live: bool) -> None:
         run_detail.curves(found, axis, log_y)
     elif not view.ended:
         st.caption("The first point of the curves comes with the first validation or after a few updates.")
-    left, right = st.columns(2, gap="large")
-    with left:
-        run_detail.time_split(record)
-        run_detail.samples(resources.samples_picture(record))
-    with right:
-        run_detail.staleness(resources.staleness(record))
+    _workers(view, axis)
     job = view.job
     config = job.config.read_text(encoding="utf-8") if job and job.config.exists() else resources.config_text(record)
     run_detail.files(config, job.tail() if job else "", record)

@@ -1,6 +1,5 @@
 """Workspaces with recorded runs, made through MLflow and the job folder as training makes them."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from training.jobs.folder import JobFolder, JobRequest, Result, Started
+from training.jobs.folder import JobFolder, JobRequest, Result, Started, write_json
 from training.jobs.process import ProcessId
 from training.spec import yaml
 from training.tracking import names
@@ -71,6 +70,7 @@ def record(
     client.log_batch(run, metrics=_metrics(points, level, workers))
     if state == "running":
         job.write(Started(ProcessId.of(), time.time()))
+        write_pushes(job.path, points, workers)
     else:
         _end(client, run, job, state)
     return job
@@ -104,7 +104,9 @@ def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
     failed = state == "failed"
     client.set_tag(run, names.TAG_STATUS, state)
     client.log_text(run, job.config.read_text(encoding="utf-8"), names.CONFIG_ARTIFACT)
-    client.log_text(run, json.dumps({"counts": [[40, 70, 12, 3, 0], [35, 75, 10, 1, 1]]}), names.STALENESS_JSON)
+    write_pushes(job.path, 30, job.request().workers)
+    client.log_artifact(run, str(job.path / names.STALENESS_JSON))
+    client.log_artifact(run, str(job.path / names.PUSHES_JSON))
     client.set_terminated(run, status)
     job.write(
         Result(
@@ -116,6 +118,27 @@ def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
             worker=1 if failed else None,
         )
     )
+
+
+def write_pushes(folder: Path, points: int, workers: int, shards: int = 2) -> None:
+    """Worker i has pushed 4 times a point at staleness 1, 2 times at i and once at 4 or more; worker 1 is slow."""
+    counts = [[0] * 5 for _ in range(workers)]
+    told, parts = [], []
+    for i in range(workers):
+        for staleness, count in ((1, 4), (min(i, 3), 2), (4, 1)):
+            counts[i][staleness] += count * points
+        slow = 3.0 if i == 1 else 1.0
+        told.append(
+            {"compute": slow * points / 10, "wait": 0.1 * points, "communicate": 0.05 * points, "data": 0.01 * points,
+             "updates": 7 * points, "samples": 224 * points}
+        )  # fmt: skip
+        parts += [
+            {"worker": i, "section": 0, "shard": shard, "applied": 7 * points, "dropped": i * (shard == 0),
+             "duplicates": 0, "age_s": 0.012 * slow, "drift": 0.3}
+            for shard in range(shards)
+        ]  # fmt: skip
+    write_json(folder / names.STALENESS_JSON, {"counts": counts})
+    write_json(folder / names.PUSHES_JSON, {"workers": told, "shards": parts})
 
 
 def _metrics(points: int, level: float, workers: int) -> list[Metric]:
@@ -136,6 +159,9 @@ def _metrics(points: int, level: float, workers: int) -> list[Metric]:
             (names.SECONDS, step / 65),
         ):
             add(name, value, step)
+        for worker in range(workers):
+            rate = 1040.0 / (3 if worker == 1 else 1) * (1 + 0.08 * math.sin(i * 1.7 + worker))
+            add(names.per_worker(names.SAMPLES_PER_SECOND, worker), rate, step)
     last = points * 40
     shares = (0.72, 0.08, 0.15, 0.03)
     ends: Sequence[tuple[str, float]] = (

@@ -108,18 +108,31 @@ class RunReader:
 
     def curve(self, run_id: str, metric: str) -> Curve:
         """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
-        values = {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
-        samples = {point.step: point.value for point in self.client.get_metric_history(run_id, names.SAMPLES)}
-        seconds = {point.step: point.value for point in self.client.get_metric_history(run_id, names.SECONDS)}
-        steps = sorted(set(values) & set(samples) & set(seconds))
-        return Curve(
-            run_id,
-            metric,
-            updates=[float(step) for step in steps],
-            samples=[samples[step] for step in steps],
-            seconds=[seconds[step] for step in steps],
-            values=[values[step] for step in steps],
-        )
+        return self.curves(run_id, [metric])[0]
+
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[Curve]:
+        """The histories of `metrics`, in their order; the axes are read once for all."""
+        histories = {metric: self._history(run_id, metric) for metric in metrics}
+        samples, seconds = self._history(run_id, names.SAMPLES), self._history(run_id, names.SECONDS)
+        return [_curve(run_id, metric, values, samples, seconds) for metric, values in histories.items()]
+
+    def _history(self, run_id: str, metric: str) -> dict[int, float]:
+        """Value by step."""
+        return {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
+
+
+def _curve(
+    run_id: str, metric: str, values: dict[int, float], samples: dict[int, float], seconds: dict[int, float]
+) -> Curve:
+    steps = sorted(set(values) & set(samples) & set(seconds))
+    return Curve(
+        run_id,
+        metric,
+        updates=[float(step) for step in steps],
+        samples=[samples[step] for step in steps],
+        seconds=[seconds[step] for step in steps],
+        values=[values[step] for step in steps],
+    )
 
 
 def _quoted(text: str) -> str:

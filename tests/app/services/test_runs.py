@@ -32,7 +32,7 @@ def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
     assert failed.advice == "Look for the cause in the log, then run again."
     assert found["b · seed 2"].reason == "waits for 2 cores"
     assert found["b · seed 2"].seconds is None
-    assert found["a · seed 1"].strategy == "AsyncPS async × 2"
+    assert found["a · seed 1"].strategy == "AsyncPS × 2, async"
 
 
 def test_a_run_of_another_workspace_is_what_the_store_says(workspace: Workspace, tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_curves_worth_a_chart_and_shares_of_time(workspace: Workspace) -> None:
     expected = {"compute": 0.72, "wait": 0.08, "communicate": 0.15, "data": 0.03}
     assert runs.shares(one) == runs.shares(one, worker=1) == expected
     assert runs.shares(one, worker=5) == {}
+    assert runs.rates(one) == ["worker_0/perf/samples_per_second", "worker_1/perf/samples_per_second"]
 
 
 def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) -> None:
     reader = RunReader(workspace.tracking_uri())
     one = runs.page(reader, state="finished")[0][0]
-    assert artifacts.staleness(reader, one.id) == [[40, 70, 12, 3, 0], [35, 75, 10, 1, 1]]
     assert artifacts.samples_picture(reader, one.id) is None
     assert "training.models.PixelCNN" in artifacts.config_text(reader, one.id)
 

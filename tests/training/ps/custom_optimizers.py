@@ -95,3 +95,15 @@ class Noisy(Plain):
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         parameter.add_(torch.randn_like(parameter), alpha=group["lr"])
+
+
+class LayerWise(Plain):
+    """Scales each layer's step by ||weight|| / ||gradient||, with momentum, as LARS does (You et al. 2017)."""
+
+    def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
+        assert parameter.grad is not None
+        trust = parameter.norm() / (parameter.grad.norm() + 1e-8)
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        state["momentum"].mul_(0.9).add_(parameter.grad * (trust * 0.01 * group["lr"]))
+        parameter.sub_(state["momentum"])

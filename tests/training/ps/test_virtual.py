@@ -83,7 +83,7 @@ def cases(draw: st.DrawFn, rule: st.SearchStrategy[Rule] | None = None, mortal: 
     )
 
 
-thorough = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @thorough
