@@ -205,3 +205,13 @@ class Memory:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def pin(memory: Tensor) -> None:
+    """Page-lock the run's memory (uint8) in this process, which uses a GPU; RuntimeError if that cannot be."""
+    code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)  # type: ignore[no-untyped-call]
+    if int(code) != 0:
+        raise RuntimeError(
+            f"the parameters ({memory.numel() / 1e6:.0f} MB) could not be page-locked: CUDA error {int(code)}. "
+            "Raise the limit of locked memory (ulimit -l), or use fewer workers."
+        )

@@ -16,7 +16,8 @@ class Replica:
 
     `lent`: on a CPU the parameters are views into the versions that this worker holds, which nobody changes, so that
     taking one copies nothing; the parameters change their storage with it. They must not be written to. Otherwise (on a
-    GPU, and when the worker itself steps between two pulls) they lie in memory of their own, and a take is a copy.
+    GPU, and when the worker itself steps between two pulls) they lie in memory of their own, and a take is a copy: by DMA
+    on a GPU, since what lies on the host is page-locked (`region.pin`).
     """
 
     def __init__(self, section: Section, parameters: Sequence[Parameter], own_steps: bool) -> None:
@@ -24,6 +25,7 @@ class Replica:
         self._shards = section.shards
         self._on_cpu = all(p.device.type == "cpu" for p in self.parameters)
         self.lent = not own_steps and self._on_cpu
+        self._staging = self._stage()
         self._own = self._allocate()
         self._private = True
         self._bind(self._own)
@@ -36,7 +38,7 @@ class Replica:
                 if self.lent:
                     self.parameters[place].data = view
                 else:
-                    self._own[place].copy_(view)
+                    self._own[place].copy_(view, non_blocking=True)  # the version is held until the next take
         if not self.lent and self._private:
             self._bind(self._own)
         self._private = not self.lent
@@ -57,7 +59,19 @@ class Replica:
         """The gradients, on the CPU, None where there is none."""
         if self._on_cpu:
             return [parameter.grad for parameter in self.parameters]
-        return [None if p.grad is None else p.grad.to("cpu") for p in self.parameters]
+        for parameter, landing in zip(self.parameters, self._staging, strict=True):
+            if parameter.grad is not None:
+                landing.copy_(parameter.grad, non_blocking=True)
+        torch.cuda.synchronize(self.parameters[0].device)
+        pairs = zip(self.parameters, self._staging, strict=True)
+        return [None if p.grad is None else landing for p, landing in pairs]
+
+    def _stage(self) -> list[Tensor]:
+        """Page-locked memory where gradients of a GPU land."""
+        if self._on_cpu:
+            return []
+        layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
+        return layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, pin_memory=True))
 
     def _allocate(self) -> list[Tensor]:
         """Memory of the replica's own, filled with the parameters' values; the parameters themselves where lent."""

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from training.ps.door import Door
 from training.ps.plan import SectionPlan, plan_section
-from training.ps.region import SECTIONS, Control
+from training.ps.region import SECTIONS, Control, pin
 from training.ps.rounds import Rounds
 from training.ps.run import SharedRun
 from training.ps.shard import Shard
@@ -63,5 +63,7 @@ def make_sections(
 ) -> list[Section]:
     """All sections of this process, over the run's memory. `first`: the shard to begin with."""
     memory = run.memory.map()
+    if any(p.is_cuda for one in optimizers for group in one.param_groups for p in group["params"]):
+        pin(memory)
     pairs = zip(plans, optimizers, strict=True)
     return [Section(i, plan, memory, run.control, one, first, deadline_s) for i, (plan, one) in enumerate(pairs)]
