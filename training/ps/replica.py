@@ -15,9 +15,9 @@ class Replica:
     """The parameters of one optimizer in one worker; `take` makes them those of held versions.
 
     `lent`: on a CPU the parameters are views into the versions that this worker holds, which nobody changes, so that
-    taking one copies nothing; the parameters change their storage with it. They must not be written to. Otherwise (on a
-    GPU, and when the worker itself steps between two pulls) they lie in memory of their own, and a take is a copy: by DMA
-    on a GPU, since what lies on the host is page-locked (`region.pin`).
+    taking one copies nothing; the parameters change their storage with it, and must not be written to. Otherwise (on a
+    GPU, and when the worker itself steps between two pulls) they lie in memory of their own, and a take is a copy. A
+    GPU copies by DMA, since what lies on the host is page-locked (`region.pin`).
     """
 
     def __init__(self, section: Section, parameters: Sequence[Parameter], own_steps: bool) -> None:
