@@ -103,11 +103,13 @@ def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]
     control, worker, late = run.control, membership.worker, membership.joins_late
     plans = plan_sections(run, optimizers)
     control.set_word(worker, DIGEST, digest(plans, run.settings))
+    if worker == 0 and not late:
+        run.memory.allocate(plans[-1].end)
+        control.head[ALLOCATED] = 1
+    membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
+    if not control.head[ALLOCATED]:
+        raise RuntimeError("worker 0 died before it had made the parameters, so there is nothing to train.")
     if not late:
-        if worker == 0:
-            run.memory.allocate(plans[-1].end)
-            control.head[ALLOCATED] = 1
-        membership.rendezvous("memory")
         _compare(control, worker)
     sections = make_sections(run, plans, optimizers, worker, membership.deadline_s)
     own_steps = run.settings.rule.push_every > 1 or run.settings.rule.pull_every > 1

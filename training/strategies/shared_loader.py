@@ -214,7 +214,9 @@ class SharedLoader:
             trainer.val_check_batch = ready if due else ready + 1
 
     def _pass_by(self) -> None:
-        """An epoch that was over before this worker came: only the schedulers need to know."""
+        """An epoch that was over before this worker came: only the schedulers need to know, unless a checkpoint does."""
+        if self._trainer.fit_loop.restarting:
+            return
         for optimizer in self._trainer.optimizers:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a scheduler warns that it comes too early
         self._trainer.fit_loop.epoch_loop.update_lr_schedulers("epoch", update_plateau_schedulers=False)
@@ -270,15 +272,24 @@ class SharedLoader:
                 "training.data.shuffle.EpochShuffle as its sampler to resume exactly."
             )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
+        ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]
+        over = (
+            ready > 0 and fit.epoch_loop.batch_progress.is_last_batch
+        )  # of epoch `first` worker 0 lacked validation only
+        self._plan(first + over)
+        if ready:
+            fit.max_batches = ready if over else ready + self._per_worker(len(self._claims.plans[first]))
+            self._say_validation(ready, self._loaded["validation_due"])
+
+    def _plan(self, first: int) -> None:
+        """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""
+        assert self._loaded is not None
         left = {int(epoch): [[*part] for part in parts] for epoch, parts in self._loaded["left"].items()}
         if first not in left:
             left[first] = [[first, 0, self._limit(len(self._order(first)))]]
         if self._loaded["known"]:
             self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
+        self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
         for epoch in sorted(left):
             claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
             self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
-        ready = fit.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]  # as above
-        if fit.restarting and ready:
-            fit.max_batches = ready + self._per_worker(len(self._claims.plans[first]))
-            self._say_validation(ready, self._loaded["validation_due"])

@@ -52,12 +52,12 @@ def test_what_the_dead_had_claimed_comes_first_then_its_share(turns: bool) -> No
     cursor = Cursor(2)
     cursor.begin(0, 0, 6, turns)
     cursor.begin(1, 0, 6, turns)
-    dead = [cursor.claim(1), cursor.claim(1)]
+    dead = [claim for _ in range(2) if (claim := cursor.claim(1)) is not None]
     cursor.done(1)
     cursor.bury(1)
     assert cursor.claim(0) == dead[1]
     rest = take_all(cursor, 0)
-    assert sorted([dead[0], dead[1], *rest]) == [Claim(0, batch) for batch in range(6)]  # type: ignore[type-var,list-item]  # not None
+    assert sorted([dead[0], dead[1], *rest]) == [Claim(0, batch) for batch in range(6)]
     assert rest[0] == Claim(0, 0)
 
 

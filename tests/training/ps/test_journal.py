@@ -1,9 +1,14 @@
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from training.ps.cursor import Cursor
-from training.ps.journal import Journal
+from training.ps.journal import Journal, Write
+
+Operation = Callable[[Cursor], Any]
 
 
 class Mortal:
@@ -46,7 +51,7 @@ def two_workers(turns: bool) -> Cursor:
     return cursor
 
 
-def killed_at(write: int, cursor: Cursor, operation: Any) -> bool:
+def killed_at(write: int, cursor: Cursor, operation: Operation) -> bool:
     """Do it in a process that is killed before its `write`-th write; False when it has fewer."""
     if (pid := os.fork()) == 0:
         Mortal.left = write
@@ -58,34 +63,44 @@ def killed_at(write: int, cursor: Cursor, operation: Any) -> bool:
     return os.waitpid(pid, 0)[1] != 0
 
 
-def test_a_kill_at_any_write_leaves_the_state_before_or_after() -> None:
-    operations = [
+def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]], tuple[int, ...]]:
+    """All words before the operation and after each change in it; and after it."""
+    cursor = two_workers(turns)
+    states, commit = {tuple(cursor._words)}, cursor._commit
+
+    def remember(writes: list[Write]) -> None:
+        commit(writes)
+        states.add(tuple(cursor._words))
+
+    cursor._commit = remember
+    operation(cursor)
+    after = tuple(cursor._words)
+    return states | {after}, after
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(
+    "operation",
+    [
         lambda cursor: cursor.claim(0),  # what a dead worker had claimed
+        lambda cursor: [cursor.claim(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
+        lambda cursor: cursor.done(0, 2),
         lambda cursor: cursor.begin(1, 1, 5, False),
         lambda cursor: cursor.bury(1),
         lambda cursor: cursor.revive(2),
-        lambda cursor: [cursor.claim(0) for _ in range(4)][-1:],
-        lambda cursor: cursor.done(0, 2),
-    ]
-    for turns in (False, True):
-        for operation in operations:
-            states = {tuple(two_workers(turns)._words)}
-            reference = two_workers(turns)
-            commit = reference._commit
-
-            def remember(
-                writes: Any, commit: Any = commit, reference: Cursor = reference, states: Any = states
-            ) -> None:
-                commit(writes)
-                states.add(tuple(reference._words))
-
-            reference._commit = remember  # type: ignore[method-assign]  # every state between two commits is whole
-            operation(reference)
-            states.add(tuple(reference._words))
-            write, kills = 0, 0
-            while killed_at(write, cursor := two_workers(turns), operation):
-                with cursor._locked():
-                    assert tuple(cursor._words) in states
-                write, kills = write + 1, kills + 1
-            assert kills >= 1
-            assert tuple(cursor._words) == tuple(reference._words)
+    ],
+    ids=["claim", "claims", "done", "begin", "bury", "revive"],
+)
+def test_a_kill_at_any_write_leaves_the_state_before_or_after(
+    turns: bool, operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.ps.cursor.CLAIMS", 8)  # fewer words to compare
+    monkeypatch.setattr("training.ps.cursor.EPOCHS", 4)
+    states, after = whole_states(turns, operation)
+    kills = 0
+    while killed_at(kills, cursor := two_workers(turns), operation):
+        with cursor._locked():
+            assert tuple(cursor._words) in states
+        kills += 1
+    assert kills >= 1
+    assert tuple(cursor._words) == after

@@ -90,7 +90,11 @@ class Notes:
 
     def writer(self, worker: int) -> Callable[[str, Any], None]:
         out = os.open(self.folder / f"{worker}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        return lambda kind, what: [os.write(out, json.dumps([kind, what]).encode() + b"\n"), None][1]
+
+        def write(kind: str, what: Any) -> None:
+            os.write(out, json.dumps([kind, what]).encode() + b"\n")
+
+        return write
 
     def read(self, kind: str, worker: int) -> list[Any]:
         path = self.folder / f"{worker}.jsonl"
@@ -125,7 +129,7 @@ def trainer(folder: Path, strategy: Sharing, **settings: Any) -> Trainer:
         enable_model_summary=False,
         **settings,
     )
-    made.strategy.parallel_devices = [torch.device("cpu")]
+    strategy.parallel_devices = [torch.device("cpu")]
     made.strategy._launcher = None
     return made
 
@@ -256,7 +260,7 @@ def test_a_sequential_epoch_keeps_its_order_and_drops_the_last(tmp_path: Path) -
 
 def test_a_weighted_sampler_draws_the_same_in_every_worker(tmp_path: Path) -> None:
     def loader(generator: torch.Generator | None = None) -> DataLoader[Any]:
-        return numbers(40, sampler=WeightedRandomSampler(torch.arange(40.0), 40, generator=generator))
+        return numbers(40, sampler=WeightedRandomSampler(range(40), 40, generator=generator))
 
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
@@ -294,8 +298,7 @@ def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path
         assert Counter(epoch for epoch, _ in notes.read("step", worker)) == {0: -(-mine // 3), 1: -(-mine // 3)}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(("workers", "turns"), [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize(
     ("settings", "at"),
     [
@@ -432,37 +435,154 @@ def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
     return lambda worker: [ModelCheckpoint(folder, save_top_k=-1, **when)] if worker == 0 else []
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 1), (3, 2), (2, 1)])
-@pytest.mark.parametrize("pauses", [(0.001, 0.02, 0.001), (0.02, 0.001, 0.001)])
+@pytest.mark.parametrize(("before", "after", "pauses"), [(1, 1, (0.0,)), (3, 2, (0.0, 0.02, 0.0)), (2, 1, (0.01, 0.0))])
+@pytest.mark.parametrize("moment", ["batch", "validation", "validation_end", "epoch_end"])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
-    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...]
+    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...], moment: str
 ) -> None:
     def loader() -> DataLoader[Any]:
-        data = TensorDataset(torch.arange(120))
+        data = TensorDataset(torch.arange(144))
         return DataLoader(data, batch_size=4, sampler=EpochShuffle(data))
 
     class Save(Callback):
         """Writes a checkpoint in the middle of the second epoch; what is done after it is not part of the run."""
 
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_rank == 0 and (trainer.current_epoch, trainer.fit_loop.batch_idx) == (1, 1):
+            self.save(trainer, moment == "batch" and trainer.fit_loop.batch_idx == 1)
+
+        def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
+            progress = trainer.fit_loop.epoch_loop.batch_progress
+            self.save(trainer, moment == ("validation_end" if progress.is_last_batch else "validation"))
+
+        def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+            self.save(trainer, moment == "epoch_end")
+
+        def save(self, trainer: Trainer, wanted: bool) -> None:
+            if wanted and trainer.global_rank == 0 and trainer.current_epoch == 1:
                 trainer.save_checkpoint(tmp_path / "middle.ckpt")
 
     folders = tmp_path / "first", tmp_path / "second"
     for folder in folders:
         folder.mkdir()
-    first = run(folders[0], loader, before, pauses, callbacks=lambda worker: [Save()])
-    second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", max_epochs=3)
+    settings: dict[str, Any] = {"val_check_interval": 0.5, "max_epochs": 3}
+    first = run(folders[0], loader, before, pauses, callbacks=lambda worker: [Save()], **settings)
+    second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", **settings)
 
     saved = torch.load(tmp_path / "middle.ckpt", weights_only=True)
     left = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]["left"]
-    shuffle, rest = EpochShuffle(range(120)), Counter[int]()
+    shuffle, rest = EpochShuffle(range(144)), Counter[int]()
     for origin, start, stop in [part for parts in left.values() for part in parts]:
         shuffle.set_epoch(origin)
         rest.update(list(shuffle)[4 * start : 4 * stop])
-    for epoch in {1, 2} - set(left):
-        rest.update(range(120))
+    rest.update([*range(144)] * len({1, 2} - set(left)))
     assert sum(second.samples(after), Counter()) == rest
-    done = Counter(dict.fromkeys(range(120), 3)) - rest
+    done = Counter(dict.fromkeys(range(144), 3)) - rest
     assert done <= sum(first.samples(before), Counter())
-    assert [epoch for epoch, _ in second.read("val", 0)] == [1, 2]
+    validated = {epoch for epoch, _ in second.read("val", 0)}
+    assert validated == ({1, 2} if moment in ("batch", "validation") else {2})
+    assert [second.read("end", worker)[0][:2] for worker in range(after)] == [[3, 0.00125]] * after
+
+
+def test_resuming_an_order_that_nobody_knows_or_another_batch_size_warns(tmp_path: Path) -> None:
+    class Save(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.fit_loop.total_batch_idx == 2:
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+
+    run(tmp_path, lambda: numbers(40, shuffle=True), 1, callbacks=lambda worker: [Save()])
+    with pytest.raises(UserWarning, match="their order before the checkpoint is not known"):
+        run(tmp_path, lambda: numbers(40, shuffle=True), 1, ckpt_path=tmp_path / "middle.ckpt")
+    with pytest.raises(UserWarning, match="written in an epoch of 10 batches; now it has 5"):
+        run(tmp_path, lambda: numbers(40, batch_size=8), 1, ckpt_path=tmp_path / "middle.ckpt")
+
+
+class Stream(IterableDataset[tuple[int]]):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[tuple[int]]:
+        return zip(range(self.length), strict=True)
+
+
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined")
+@pytest.mark.parametrize("stream", [Stream, SizedStream])
+@pytest.mark.parametrize(("workers", "samples"), [(1, 40), (2, 44), (3, 8)])
+def test_a_stream_is_divided_by_turns(tmp_path: Path, stream: type[Stream], workers: int, samples: int) -> None:
+    notes = run(tmp_path, lambda: DataLoader(stream(samples), batch_size=4), workers)
+    assert notes.samples(workers) == [Counter(range(samples))] * 2
+    assert in_order(notes, workers) == [list(range(at, at + 4)) for at in range(0, samples, 4)] * 2
+    assert [epoch for epoch, _ in notes.read("val", 0)] == [0, 1]
+
+
+def test_what_the_user_divides_stays_as_it_is(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: numbers(40), 2, max_epochs=1, use_distributed_sampler=False)
+    assert notes.samples(2) == [Counter(dict.fromkeys(range(40), 2))]
+
+
+def test_several_loaders_need_one_worker(tmp_path: Path) -> None:
+    class Pair(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            return super().training_step([torch.cat((batch["a"][0], batch["b"][0]))], batch_idx)
+
+    def loaders() -> Any:
+        return {"a": numbers(20), "b": numbers(40)}
+
+    notes = run(tmp_path, loaders, 1, net=Pair, max_epochs=1)
+    assert notes.samples(1) == [Counter([*range(20), *range(20), *range(40)])]
+    with pytest.raises(
+        ValueError, match=r"data: several training loaders cannot be shared by 2 workers. Use one loader"
+    ):
+        run(tmp_path, loaders, 2, net=Pair)
+
+
+@pytest.mark.filterwarnings("ignore:You are using the `dataloader_iter` step flavor", "ignore:Found `dataloader_iter`")
+def test_a_training_step_that_fetches_needs_one_worker(tmp_path: Path) -> None:
+    class Fetches(Net):
+        def training_step(self, dataloader_iter: Iterator[Any]) -> torch.Tensor:  # type: ignore[override]  # its point
+            batch, batch_idx, _ = next(dataloader_iter)
+            return super().training_step(batch, batch_idx)
+
+    assert run(tmp_path, lambda: numbers(40), 1, net=Fetches, max_epochs=1).samples(1) == [Counter(range(40))]
+    with pytest.raises(ValueError, match="a training_step that takes `dataloader_iter` cannot be shared by 2 workers"):
+        run(tmp_path, lambda: numbers(40), 2, net=Fetches)
+
+
+def test_one_worker_draws_as_a_plain_trainer_does(tmp_path: Path) -> None:
+    one = run(tmp_path, lambda: numbers(40, shuffle=True), 1)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    seed_everything(5, verbose=False)
+    notes = Notes(plain)
+    made = Trainer(
+        accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, default_root_dir=plain,
+    )  # fmt: skip
+    made.fit(Net(notes.writer(0)), numbers(40, shuffle=True), numbers(1))
+    assert one.read("train", 0) == notes.read("train", 0)
+
+
+def test_the_length_that_lightning_is_told_is_an_equal_share_until_it_is_passed(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: numbers(80), 2, pauses=(0.0, 0.05), max_epochs=1)
+    lengths = [length for _, length in notes.read("step", 0)]
+    taken = len(lengths)
+    assert taken > 12
+    assert lengths == [max(10, number + 1) for number in range(1, taken)] + [taken]
+
+
+def test_the_loaders_are_asked_for_again_each_epoch(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: numbers(42), 2, pauses=(0.0, 0.005), reload_dataloaders_every_n_epochs=1)
+    assert notes.samples(2) == every(42)
+
+
+def test_a_user_may_skip_the_rest_of_an_epoch(tmp_path: Path) -> None:
+    class Skips(Net):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == 3 and self.current_epoch == 0 else None
+
+    notes = run(tmp_path, lambda: numbers(80, num_workers=1), 2, turns=True, net=Skips)
+    assert [sum(seen.values()) for seen in notes.samples(2)] == [24, 80]
