@@ -1,0 +1,93 @@
+"""Kill drills of the engine, without Lightning: `python -m benchmarks.engine_drills [--moments 20] [--only WORDS]`.
+
+Three workers (and the servers of host `process`) push traced gradients of known value; one process is killed at a
+random moment of a phase. A row takes the rules in turn, one shard and three, budgets, damping, overlap. Counted are
+hangs (a wait in the engine met its deadline of 10 s), updates lost and duplicated by the trace, shards whose weights
+and momenta are not bit for bit those of the trace, processes and memory left behind. Prints a Markdown table; exits
+with 1 when anything is not 0. About 15 minutes on two cores with 20 moments a row.
+"""
+
+import argparse
+import faulthandler
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from tests.training.ps.drilling import Outcome, drill
+from tests.training.ps.scenes import Row, rows, scene
+
+SHARED_MEMORY = Path("/dev/shm")
+ONE_DRILL_S = 120.0  # the engine's own deadlines are shorter: past this the monitor itself hangs, and the drills end
+HEAD = "| killed | while | host | moments | hangs | lost | duplicated | torn | left | noticed, s | others went on, s |"
+
+
+class Line(NamedTuple):
+    """One row of the table."""
+
+    row: Row
+    outcomes: list[Outcome]
+
+    @property
+    def failures(self) -> int:
+        """Drills that were not as promised."""
+        return sum(not outcome.is_good for outcome in self.outcomes)
+
+    def __str__(self) -> str:
+        counted = [
+            len(self.outcomes),
+            sum(one.hung for one in self.outcomes),
+            sum(one.account.lost for one in self.outcomes),
+            sum(one.account.duplicated for one in self.outcomes),
+            sum(one.account.torn for one in self.outcomes),
+            sum(len(one.left) for one in self.outcomes),
+        ]
+        slowest = [max(one.noticed_s for one in self.outcomes), max(one.went_on_s for one in self.outcomes)]
+        return f"| {' | '.join([*self.row, *map(str, counted), *(f'{s:.3f}' for s in slowest)])} |"
+
+
+def perform(row: Row, moments: int) -> Line:
+    """As many drills of a row as it takes for so many deaths: a run may be over before its moment comes."""
+    found: list[Outcome] = []
+    for seed in itertools.count():
+        faulthandler.dump_traceback_later(ONE_DRILL_S, exit=True)
+        outcome = drill(scene(row, seed))
+        faulthandler.cancel_dump_traceback_later()
+        if not outcome.is_good:
+            print(f"NOT AS PROMISED: {scene(row, seed)}: {outcome}", file=sys.stderr, flush=True)
+        if outcome.killed or not outcome.is_good:
+            found.append(outcome)
+        if len(found) >= moments or seed >= 10 * moments:
+            break
+    return Line(row, found)
+
+
+def lines(moments: int, only: str) -> Iterator[Line]:
+    """The table's rows whose words hold `only`, as they are done."""
+    for row in rows():
+        if only in " ".join(row):
+            yield perform(row, moments)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moments", type=int, default=20, help="deaths in each row")
+    parser.add_argument("--only", default="", help="rows with these words in them, as 'worker 0 applying process'")
+    told = parser.parse_args()
+    torch.set_num_threads(1)
+    before, total, failures = set(SHARED_MEMORY.iterdir()), 0, 0
+    print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
+    for line in lines(told.moments, told.only):
+        print(line, flush=True)
+        total += len(line.outcomes)
+        failures += line.failures + (len(line.outcomes) < told.moments)
+    left = sorted(path.name for path in set(SHARED_MEMORY.iterdir()) - before)
+    print(f"\n{total} deaths, {failures} failures, shared memory left by name: {', '.join(left) or 'none'}")
+    return 1 if failures or left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

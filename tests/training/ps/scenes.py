@@ -1,0 +1,77 @@
+"""What kill drills there are: who is killed in which phase under which host; which rules and shards go with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tests.training.ps.killing import Phase, WatchedBounded, WatchedSync
+from training.ps import HostName
+from training.ps.damping import Damping, DropAbove, NoDamping
+from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
+
+BUDGET: Final = 60
+HOSTS: Final[Sequence[HostName]] = ("inline", "process")
+EVERY: Final[Sequence[Rule]] = (Async(), Bounded(2), Sync(1), Softsync(2))
+WAITING: Final[Sequence[Rule]] = (WatchedBounded(1), WatchedSync(), WatchedSync(1), WatchedBounded(2))
+
+
+class Victim(StrEnum):
+    WORKER = "a worker"
+    RETURNING = "a worker that comes back"
+    FIRST = "worker 0"
+    SERVER = "a server process"
+
+
+class Row(NamedTuple):
+    """One line of the drills' table."""
+
+    victim: Victim
+    phase: Phase
+    host: HostName
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who is killed in which phase of what; `seed` chooses the moment. `budget`: `max_updates`, None without one."""
+
+    victim: Victim
+    phase: Phase
+    host: HostName
+    rule: Rule
+    shards: int
+    seed: int
+    budget: int | None = None
+    damping: Damping = field(default_factory=NoDamping)
+    overlap: bool = False
+    warmup: int = 0
+
+
+def rows() -> list[Row]:
+    """All of them. Without worker 0 nobody has parameters, so its joining is no drill; servers only apply and wait."""
+    workers = [
+        Row(victim, phase, host)
+        for host in HOSTS
+        for victim in (Victim.WORKER, Victim.RETURNING, Victim.FIRST)
+        for phase in Phase
+        if (victim, phase) != (Victim.FIRST, Phase.JOINING)
+    ]
+    return [*workers, *(Row(Victim.SERVER, phase, "process") for phase in (Phase.APPLYING, Phase.WAITING))]
+
+
+def scene(row: Row, seed: int) -> Scene:
+    """The drill number `seed` of a row: rules in turn, then one shard or three, then the options."""
+    may_not_wait = row.phase is not Phase.WAITING or row.victim is Victim.SERVER
+    rule = (EVERY if may_not_wait else WAITING)[seed % 4]
+    immediate = not rule.gathers
+    return Scene(
+        row.victim,
+        row.phase,
+        row.host,
+        rule,
+        shards=(1, 3)[seed // 4 % 2],
+        seed=seed,
+        budget=BUDGET if seed % 3 == 2 else None,
+        damping=DropAbove(2) if immediate and seed % 5 == 1 else NoDamping(),
+        overlap=row.host == "process" and immediate and seed % 5 in (0, 3),
+    )

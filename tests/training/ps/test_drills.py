@@ -1,0 +1,96 @@
+"""Kill drills, the short form: every row of the table once. The long form is `python -m benchmarks.engine_drills`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.ps.accounts import Account, settle
+from tests.training.ps.accounts import Final as FinalState
+from tests.training.ps.drilling import PUSHES, WORKERS, Drill, drill
+from tests.training.ps.killing import Phase
+from tests.training.ps.scenes import HOSTS, Row, Scene, Victim, rows, scene
+from training.ps import HostName
+from training.ps.rules import Async, Softsync
+from training.ps.trace import RECORD
+from training.strategies.processes import run_workers
+
+ROWS = rows()
+
+
+@pytest.mark.parametrize(("number", "row"), list(enumerate(ROWS)), ids=[" ".join(row) for row in ROWS])
+def test_nothing_hangs_and_nothing_is_lost_or_done_twice(number: int, row: Row) -> None:
+    for seed in range(number, number + 80, 8):  # another moment when the run was over before it came
+        outcome = drill(scene(row, seed))
+        assert outcome.is_good, outcome
+        if outcome.killed:
+            return
+    pytest.fail("in none of ten runs the moment came")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_when_worker_0_dies_in_the_warm_up_another_goes_on(host: HostName) -> None:
+    one = Scene(Victim.FIRST, Phase.COMPUTING, host, Async(), shards=1, seed=3, warmup=40)
+    outcome = drill(one)
+    assert outcome.killed
+    assert outcome.is_good, outcome
+
+
+# --- the accounts themselves -----------------------------------------------------------------------------------------
+
+
+class Undisturbed:
+    """A run in which nobody dies, and what its workers have at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        one = Drill(Scene(Victim.WORKER, Phase.COMPUTING, "inline", Softsync(2), shards=3, seed=0), folder)
+        one.nth = 10 * PUSHES
+        self.folder = folder
+        self.finals: list[FinalState] = run_workers(WORKERS, one.work, lost=one.lost)
+        self.admitted, self.deaths = one.admitted.tolist(), [0] * WORKERS
+        one.run.close()
+
+    def settle(self) -> Account:
+        """The account of it."""
+        return settle(self.folder, self.finals, self.admitted, self.deaths)
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> Undisturbed:
+    made = Undisturbed(tmp_path)
+    assert made.admitted == [PUSHES] * WORKERS
+    assert made.settle() == Account(0, 0, 0)
+    return made
+
+
+def test_a_push_that_is_in_no_shard_is_noticed(undisturbed: Undisturbed) -> None:
+    undisturbed.admitted[1] += 1
+    assert undisturbed.settle() == Account(lost=3, duplicated=0, torn=0)
+
+
+def test_a_push_that_was_not_let_in_is_noticed_unless_its_worker_died(undisturbed: Undisturbed) -> None:
+    undisturbed.admitted[1] -= 1
+    assert undisturbed.settle() == Account(lost=0, duplicated=3, torn=0)
+    undisturbed.deaths[1] = 1
+    assert undisturbed.settle() == Account(lost=0, duplicated=0, torn=0)
+    undisturbed.admitted[1] -= 1
+    assert undisturbed.settle() == Account(lost=0, duplicated=3, torn=0)
+
+
+def test_a_push_that_is_twice_in_a_shard_is_noticed(undisturbed: Undisturbed) -> None:
+    file = undisturbed.folder / "section-0-shard-1.bin"
+    content = bytearray(file.read_bytes())
+    version, _, _, *rest = RECORD.unpack_from(content, 2 * RECORD.size)
+    _, worker, seq, *_ = RECORD.unpack_from(content, 0)
+    RECORD.pack_into(content, 2 * RECORD.size, version, worker, seq, *rest)
+    file.write_bytes(content)
+    found = undisturbed.settle()
+    assert (found.lost, found.duplicated) == (1, 1)
+
+
+def test_weights_and_momenta_of_another_update_are_noticed(undisturbed: Undisturbed) -> None:
+    momentum = undisturbed.finals[2].momenta[0]
+    assert momentum is not None
+    momentum.view(-1)[0] += 1e-12
+    undisturbed.finals[0].parameters[2].data.view(-1)[0] += 1e-12
+    undisturbed.finals[1].versions[1] -= 1
+    assert undisturbed.settle() == Account(lost=0, duplicated=0, torn=3)
