@@ -1,139 +1,180 @@
-"""Asynchronous SGD under Lightning: the glue between its Trainer and the parameter server in `training.ps`.
+"""SGD with a parameter server under Lightning: the glue between its Trainer and `training.ps`.
 
-Each worker runs Lightning's own loops on its share of the data and, once training has begun, never waits for another.
-Worker 0 also validates, logs and writes checkpoints, from a consistent snapshot, while the others go on.
+Each worker runs Lightning's own loops on its share of the data; the rule says what becomes of its gradients, and
+whether it waits for others. Worker 0 also validates, logs and writes checkpoints, from a consistent snapshot.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from lightning.fabric.utilities.data import has_iterable_dataset
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.trainer.states import TrainerFn
-from torch import Tensor
+from lightning.pytorch.trainer.states import TrainerStatus
 from torch.nn import Module
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from training.ps import Joined, Settings, SharedRun, Snapshot, join
-from training.ps.membership import Membership
-from training.ps.region import STOP
-from training.ps.rules import RuleName, make_rule
-from training.strategies.independent import IndependentWorkers
-from training.strategies.launcher import ForkLauncher, take_rank
+from training.ps import HostName, Pushed, join
+from training.ps.damping import Damping, DampingName, make_damping
+from training.ps.rules import Rule, RuleName, make_rule
+from training.strategies.arguments import Arguments
+from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
+from training.strategies.forking import Forking
+from training.strategies.pushing import Pushing
+from training.strategies.refused import refuse_optimizers
+from training.strategies.schedules import Schedules, updates_estimated
+from training.strategies.shared import Shared
 from training.strategies.shared_measures import SharedMeasures
-from training.strategies.worker_role import end_after_this_step, ends_here, the_optimizer, train_only
-
-MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", "run-stage"}
-"""Lightning's barriers before training, at which workers do wait for each other. At all later ones they do not."""
-CHECKPOINT_KEY: Final = "async_ps"
+from training.strategies.worker_role import count_updates_only, end_after_this_step, train_only
 
 
-class AsyncPS(SharedMeasures, IndependentWorkers):
-    """Workers that share parameters and optimizer state, and update them without waiting for each other.
+class AsyncPS(SharedMeasures, Forking):
+    """Workers that share parameters and optimizer state through a parameter server, by one of several rules.
 
     Args:
-        rule: What happens with a gradient that arrives. `async`: it is applied at once (Downpour SGD).
+        rule: What becomes of a gradient that arrives. `async`: it is applied at once (Downpour SGD). `bounded`: so, but
+            nobody runs far ahead of the slowest. `sync`: one of each worker is averaged into an update. `softsync`: any
+            few are. A name means the rule's defaults.
+        damping: What is done about staleness. `none`; `inverse`: a learning rate divided by it; `drop_above`: gradients
+            staler than a limit are dropped; `delay_compensation`: they are corrected.
         workers: Worker processes; more than there are devices share them in turn. None: one for each device.
+        warmup_updates: Updates at the beginning that worker 0 makes alone.
+        shards: Parts that the parameters are cut into, each with a lock, or a server, of its own.
+        host: Where shards live. `inline`: in shared memory, the worker that pushes applies. `process`: a server process
+            for each.
+        overlap: Whether a worker computes while its last push is applied (host `process`); its parameters are then one
+            push of its own older.
+        batch_norm: Whose running statistics are validated and saved: `averaged` over the workers, `per_worker` (worker
+            0's), or `frozen` ones that nobody changes.
+        restarts: How often, in one run, a worker that has died is started again. Then training goes on without it.
+            Worker 0 is not: its death ends the run.
+        trace: Whether to write every update down, to be replayed (`training.ps.replay`).
+        norms: Whether to measure how far the parameters moved under each gradient.
         deadline_s: Seconds after which any wait for another process counts as failed.
     """
 
     strategy_name = "async_ps"
 
-    def __init__(self, rule: RuleName = "async", workers: int | None = None, deadline_s: float = 600.0) -> None:
-        super().__init__()
-        if workers is not None and workers < 1:
-            raise ValueError(f"trainer.strategy.init_args.workers: {workers} is less than 1. Use 1 or more, or null.")
-        if deadline_s <= 0:
-            raise ValueError(f"trainer.strategy.init_args.deadline_s: {deadline_s:g} is not positive. Use 600.")
-        self.rule: RuleName = rule
-        self.workers = workers
-        self.deadline_s = deadline_s
-        self._forked = 0  # workers of this run; 0 before it starts
-        self._run: SharedRun | None = None
-        self._membership: Membership | None = None
-        self._joined: Joined | None = None
-        self._snapshot: Snapshot | None = None  # of the version that worker 0's replica has
+    def __init__(
+        self,
+        rule: RuleName | Rule = "async",
+        damping: DampingName | Damping = "none",
+        workers: int | None = None,
+        warmup_updates: int = 0,
+        shards: int = 1,
+        host: HostName = "inline",
+        overlap: bool = False,
+        batch_norm: BatchNormPolicy = "averaged",
+        restarts: int = 0,
+        trace: bool = False,
+        norms: bool = False,
+        deadline_s: float = 600.0,
+    ) -> None:
+        super().__init__(
+            Arguments(
+                rule=make_rule(rule),
+                damping=make_damping(damping),
+                workers=workers,
+                warmup_updates=warmup_updates,
+                shards=shards,
+                host=host,
+                overlap=overlap,
+                batch_norm=batch_norm,
+                restarts=restarts,
+                trace=trace,
+                norms=norms,
+                deadline_s=deadline_s,
+            )
+        )
+        self._steps: dict[int, Pushing] = {}  # by the optimizer's id
 
-    @property
-    @override
-    def num_processes(self) -> int:
-        """Workers of the run; before it starts, of a fit."""
-        return self._forked or self.workers or super().num_processes
-
-    # --- start and end -------------------------------------------------------------------------------------------
-
-    @override
-    def _configure_launcher(self) -> None:
-        self._launcher = ForkLauncher(self)
-
-    def before_fork(self, trainer: Trainer) -> int:
-        """Make what the workers share. Whatever is not training needs one worker only."""
-        self._forked = self.num_processes if trainer.state.fn == TrainerFn.FITTING else 1
-        if trainer.state.fn == TrainerFn.FITTING:
-            max_updates = None if trainer.max_steps == -1 else trainer.max_steps
-            settings = Settings(rule=make_rule(self.rule), max_updates=max_updates)
-            self._run = SharedRun(self._forked, settings)
-        return self._forked
-
-    def after_fork(self, worker: int, trainer: Trainer) -> None:
-        """Become worker `worker`."""
-        self._worker = worker
-        take_rank(worker)
-        if self._run is not None:
-            self._membership = self._run.member(worker, self.deadline_s)
-
-    def after_workers(self) -> None:
-        """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
-        if self._run is not None:
-            self._run.close()
-        self._run, self._forked = None, 0
+    # --- set-up and end ------------------------------------------------------------------------------------------
 
     @override
     def setup_environment(self) -> None:
-        super().setup_environment()
-        if self._worker > 0:
-            train_only(self._trainer)
+        if self._server is None:
+            super().setup_environment()
+            if self._worker > 0:
+                train_only(self._trainer)
 
     @override
     def setup(self, trainer: Trainer) -> None:
+        if self._server is not None:
+            self._serve(trainer)
         super().setup(trainer)
-        if self._run is not None and self._membership is not None:
-            optimizer = the_optimizer(trainer, self.optimizers, self.num_processes)
-            self._joined = join(self._run, self._membership, [optimizer])
+        if self._shared is not None and self._membership is not None:
+            refuse_optimizers(self.optimizers)
+            self._share_statistics(self._shared)
+            self._joined = join(self._shared.run, self._membership, self.optimizers)
+            if self._statistics is not None:
+                self._statistics.share(self._shared.statistics)
+            every = self.arguments.rule.push_every
+            self._steps = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
+
+    @override
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        with updates_estimated(trainer, self.arguments.rule, self.num_processes):
+            super().setup_optimizers(trainer)
+
+    def _share_statistics(self, shared: Shared) -> None:
+        assert self.lightning_module is not None
+        self._statistics = RunningStatistics(
+            self.lightning_module, self.arguments.batch_norm, self._worker, self.num_processes
+        )
+        if self._worker == 0:
+            self._statistics.allocate(shared.statistics)
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
-        sharded = isinstance(dataloader, DataLoader) and not has_iterable_dataset(dataloader)
-        wanted = self.is_distributed and self._trainer._accelerator_connector.use_distributed_sampler
-        if self._trainer.training and wanted and not sharded:
-            raise ValueError(
-                "data: the training data cannot be divided among the workers, because it is not a DataLoader "
-                "over a data set with a length. Use one worker, or divide it yourself and set "
-                "trainer.use_distributed_sampler to false."
-            )
-        return dataloader
+        if self._shared is None or not self._trainer.training:
+            return dataloader
+        return self._shared.data.process(self._trainer, dataloader)
 
     @override
     def on_train_start(self) -> None:
+        assert self._shared is not None
+        assert self._joined is not None
+        assert self._statistics is not None
+        trainer = self._trainer
         if self._worker > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self._worker)
+        self._statistics.freeze()
+        self._shared.data.start(trainer)
+        count_updates_only(trainer)
+        if self.num_processes > 1 and trainer.lightning_module.automatic_optimization:
+            self._schedules = Schedules(
+                trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._shared.board
+            )
+            resumed = self._resumed or [0] * len(self.optimizers)
+            self._schedules.start({id(one): version for one, version in zip(self.optimizers, resumed, strict=True)})
+            self.lr_scheduler_configs = self._schedules.mine()
+        self._joined.begin()
+        self._follow_schedules()
 
     @override
     def on_train_end(self) -> None:
+        assert self._shared is not None
         assert self._joined is not None
+        self._shared.data.end()
         self._joined.finish()
         if self._worker == 0:
             self._wait_for_others()
             self._take_snapshot()
+            self._show_mean()
 
     @override
     def teardown(self) -> None:
         if self._joined is not None:
+            if self._trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
+                self._joined.finish()
+            for step in self._steps.values():
+                step.end()
+            if self._schedules is not None:
+                self._schedules.end()
+            if self._statistics is not None:
+                self._statistics.detach()
             self._joined.detach()
-            self._joined = self._snapshot = None
+            self._joined = self._snapshot = self._schedules = self._statistics = None
         super().teardown()
 
     # --- training ------------------------------------------------------------------------------------------------
@@ -146,89 +187,34 @@ class AsyncPS(SharedMeasures, IndependentWorkers):
         model: LightningModule | Module | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Compute the gradient, hand it in, take the newest parameters."""
-        assert self._joined is not None
-        assert self._run is not None
-        assert self.lightning_module is not None
-        output = self.precision_plugin._wrap_closure(self.lightning_module, optimizer, closure)
+        """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
+        output = super().optimizer_step(optimizer, closure, model, **kwargs)
+        step = self._steps[id(optimizer)]
+        self._after_push(step.result(), step.was_sent)
+        return output
+
+    def _after_push(self, pushed: Pushed, was_sent: bool) -> None:
+        assert self._shared is not None
+        assert self._statistics is not None
+        trainer, board = self._trainer, self._shared.board
         self._snapshot = None
-        pushed = self._joined.clients[0].push()
-        optimizer._opt_called = True  # type: ignore[attr-defined]  # what a scheduler looks at to know of a step
-        trainer, head = self._trainer, self._run.control.head
+        self._statistics.publish()
+        self._follow_schedules()
         if pushed.is_last:
             end_after_this_step(trainer)
         if trainer.should_stop:
-            head[STOP] = 1
-        elif head[STOP]:
+            board.ask_to_stop()
+        elif board.stop:
             trainer.should_stop = True
-        return output
+        if was_sent and (pushed.applied or not pushed.is_last):
+            self._shared.data.pushed(trainer)
+
+    # --- counted in checkpoints ----------------------------------------------------------------------------------
 
     @override
-    def on_validation_start(self) -> None:
-        if self._joined is not None:
-            self._take_snapshot()
-
-    def _take_snapshot(self) -> Snapshot:
-        """Parameters and optimizer state of one moment; the last one of a run waits until it includes every update."""
-        assert self._joined is not None
-        if not self._trainer.sanity_checking and ends_here(self._trainer):
-            self._wait_for_others()
-        self._snapshot = self._joined.snapshot()
-        return self._snapshot
-
-    def _wait_for_others(self) -> None:
-        assert self._joined is not None
-        assert self._run is not None
-        if self._trainer.should_stop:
-            self._run.control.head[STOP] = 1
-        self._joined.finish()
-        self._joined.wait_for_others()
-
-    # --- checkpoints ---------------------------------------------------------------------------------------------
+    def _samples(self) -> int:
+        return self.counts().samples
 
     @override
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        if self._joined is not None and self._worker == 0 and self._snapshot is None:
-            self._take_snapshot()
-        return {name: _own_storage(value) for name, value in super().lightning_module_state_dict().items()}
-
-    @override
-    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        own: dict[str, Any] = super().optimizer_state(optimizer)
-        if self._joined is None or self._worker != 0:
-            return own
-        snapshot = self._snapshot or self._take_snapshot()
-        return {**snapshot.optimizers[0], "param_groups": own["param_groups"]}
-
-    @override
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
-        if self._snapshot is not None:
-            checkpoint[CHECKPOINT_KEY] = {"version": self._snapshot.versions[0], "samples": self.counts().samples}
-        super().save_checkpoint(checkpoint, filepath, storage_options)
-
-    @override
-    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Every worker takes the hyper-parameters; worker 0 puts state and version back into the shard."""
-        (state,) = checkpoint["optimizer_states"]
-        (optimizer,) = self.optimizers
-        optimizer.load_state_dict({"state": {}, "param_groups": state["param_groups"]})
-        if self._worker == 0 and self._joined is not None:
-            ours = checkpoint.get(CHECKPOINT_KEY, {})
-            self._joined.restore([ours.get("version", checkpoint["global_step"])], [state])
-            self.add_samples(ours.get("samples", 0))
-
-    # --- meetings ------------------------------------------------------------------------------------------------
-
-    @override
-    def barrier(self, name: str | None = None) -> None:
-        if self._membership is not None and name in MEETINGS:
-            self._membership.rendezvous(name)
-            if name == "run-stage" and self._joined is not None:
-                self._joined.begin()
-
-
-def _own_storage(value: Any) -> Any:
-    """A tensor that is a view into a larger memory, copied out of it: torch.save writes whole storages."""
-    if isinstance(value, Tensor) and value.untyped_storage().nbytes() != value.nbytes:
-        return value.clone()
-    return value
+    def _restore_samples(self, samples: int) -> None:
+        self.add_samples(samples)

@@ -17,12 +17,12 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from typing_extensions import override
 
-from training.strategies.launcher import ForkLauncher, take_rank
+from training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
 
 LOOPBACK = "127.0.0.1"
 
 
-class DDP(DDPStrategy):
+class DDP(AroundFork, DDPStrategy):
     """`strategy: ddp`. Arguments are those of Lightning's DDPStrategy, `start_method` excepted.
 
     On one machine the workers meet on a loopback port that is bound before they are forked, so none can be taken
@@ -41,11 +41,13 @@ class DDP(DDPStrategy):
         else:
             self._launcher = ForkLauncher(self)
 
-    def before_fork(self, trainer: Trainer) -> int:
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
         """Bind the port where the workers will meet."""
         self._meeting = socket.create_server((LOOPBACK, 0))
-        return self.num_processes
+        return Processes(self.num_processes)
 
+    @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
         """Take the rank; gloo stays on the loopback interface."""
         take_rank(worker)
@@ -53,6 +55,7 @@ class DDP(DDPStrategy):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self.set_world_ranks()
 
+    @override
     def after_workers(self) -> None:
         """Close the monitor's end of the meeting port."""
         if self._meeting is not None:

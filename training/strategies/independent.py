@@ -12,12 +12,13 @@ T = TypeVar("T")
 
 
 class IndependentWorkers(ParallelStrategy):
-    """Ranks, devices, shares of the data, and collectives that answer from the worker alone.
+    """Ranks, devices, and collectives that answer from the worker alone.
 
     `reduce`, `broadcast`, `all_gather` and `reduce_boolean_decision` return what they are given. That is right because
     only worker 0 validates (on all of the validation data), logs, decides to stop and writes checkpoints, and what
     Lightning broadcasts (a checkpoint's folder, whether a file exists) matters to worker 0 alone. torch's default
-    process group is never initialised: Lightning would keep all workers in step with worker 0.
+    process group is never initialised: Lightning would keep all workers in step with worker 0. Nor is the strategy
+    `is_distributed`, for which Lightning would put samplers of its own into the loaders.
     """
 
     def __init__(self) -> None:
@@ -64,19 +65,6 @@ class IndependentWorkers(ParallelStrategy):
         """The worker's device; workers beyond the number of devices share them in turn."""
         assert self.parallel_devices
         return self.parallel_devices[self._worker % len(self.parallel_devices)]
-
-    @property
-    def is_distributed(self) -> bool:
-        """Whether Lightning is to give each worker its own share of the data."""
-        return self.num_processes > 1
-
-    @property
-    @override
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """A share of the training data for each worker, all of the validation data for worker 0."""
-        if self._trainer.training:
-            return {"num_replicas": self.num_processes, "rank": self._worker}
-        return {"num_replicas": 1, "rank": 0}
 
     @property
     def _trainer(self) -> Trainer:

@@ -1,44 +1,71 @@
-"""Starts the workers of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
+"""Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
 
 import io
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import torch
 from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.call import _interrupt
 from lightning.pytorch.trainer.states import TrainerFn, TrainerState
 from typing_extensions import override
 
-from training.strategies.processes import run_workers
+from training.failures import ServerLost, WorkerLost
+from training.strategies.processes import Lost, Reaction, run_workers
 
 
-class Forked(Protocol):
-    """What a strategy does around the fork."""
+class Processes(NamedTuple):
+    """How many to fork."""
 
-    def before_fork(self, trainer: Trainer) -> int:
-        """In the monitor: make what the workers will share; returns how many to fork."""
+    workers: int
+    servers: int = 0
+
+
+class ServerEnded(Exception):  # an end, not an error
+    """Raised in a server process when it has served, to leave the Trainer's set-up without training."""
+
+
+class AroundFork:
+    """What a strategy does around the fork; mixed into it."""
+
+    def before_fork(self, trainer: Trainer) -> Processes:
+        """In the monitor: make what the processes will share."""
+        raise NotImplementedError
 
     def after_fork(self, worker: int, trainer: Trainer) -> None:
-        """In the worker: take the rank."""
+        """In worker `worker`: take the rank."""
+        raise NotImplementedError
+
+    def become_server(self, server: int, trainer: Trainer) -> None:
+        """In server `server`. The strategy's `setup` is to serve, then to raise `ServerEnded`."""
+        raise NotImplementedError
+
+    def lost(self, lost: Lost) -> Reaction:
+        """In the monitor, when a process has died."""
+        return Reaction.END
+
+    def explained(self, error: WorkerLost | ServerLost, callbacks: list[Callback]) -> WorkerLost | ServerLost:
+        """In the monitor: the error that ends the run, with what else is known; `callbacks` are the Trainer's."""
+        return error
 
     def after_workers(self) -> None:
-        """In the monitor, when all workers have ended, however they did."""
+        """In the monitor, when all processes have ended, however they did."""
 
 
 class ForkLauncher(_Launcher):
     """Runs a Trainer's function in forked workers; this process only watches them.
 
     An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
-    finalised), and is raised here again; `WorkerLost` when a worker dies. Afterwards the Trainer here has worker
-    0's weights, metrics, state and best checkpoint path.
+    finalised), and is raised here again; `WorkerLost` or `ServerLost` when one dies and the strategy cannot go on.
+    Afterwards the Trainer here has worker 0's weights, metrics, state and best checkpoint path.
     """
 
-    def __init__(self, forked: Forked) -> None:
-        self._forked = forked
+    def __init__(self, around: AroundFork) -> None:
+        self._around = around
         self._already_fit = False
 
     @property
@@ -57,8 +84,8 @@ class ForkLauncher(_Launcher):
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
 
-        def body(worker: int) -> "_Results | None":
-            self._forked.after_fork(worker, trainer)
+        def work(worker: int) -> "_Results | None":
+            self._around.after_fork(worker, trainer)
             try:
                 result = function(*args, **kwargs)
             except BaseException as error:
@@ -67,15 +94,23 @@ class ForkLauncher(_Launcher):
                 raise
             return _collect(trainer, result) if worker == 0 else None
 
-        count = self._forked.before_fork(trainer)
+        def serve(server: int) -> None:
+            self._around.become_server(server, trainer)
+            with suppress(ServerEnded):
+                function(*args, **kwargs)
+
+        processes = self._around.before_fork(trainer)
+        servers: dict[str, Any] = {"servers": processes.servers, "serve": serve} if processes.servers else {}
         try:
-            results = run_workers(count, body)[0]
-        except BaseException:
+            results = run_workers(processes.workers, work, lost=self._around.lost, **servers)[0]
+        except BaseException as error:
             # They have seen the exception in their worker; here they have seen no training.
-            trainer.callbacks = []  # type: ignore[attr-defined]  # made by Lightning's callback connector
+            callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
+            if isinstance(error, WorkerLost | ServerLost):
+                raise self._around.explained(error, callbacks) from error.__cause__
             raise
         finally:
-            self._forked.after_workers()
+            self._around.after_workers()
         assert isinstance(results, _Results)
         self._already_fit |= trainer.state.fn == TrainerFn.FITTING
         return _bring_back(trainer, results)

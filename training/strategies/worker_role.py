@@ -1,10 +1,8 @@
-"""What the Trainer of an asynchronous worker does, and what it leaves to worker 0."""
+"""What the Trainer of each process of a run does, and what it leaves to worker 0."""
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from lightning.pytorch.loops.utilities import _is_max_limit_reached
-from lightning.pytorch.plugins.precision import MixedPrecision
-from torch.optim import Optimizer
 
 
 def train_only(trainer: Trainer) -> None:
@@ -15,20 +13,24 @@ def train_only(trainer: Trainer) -> None:
     trainer.num_sanity_val_steps = 0
 
 
-def the_optimizer(trainer: Trainer, optimizers: list[Optimizer], workers: int) -> Optimizer:
-    """The one optimizer of the run; ValueError, naming key and remedy, for what the strategy does not support."""
-    problem = None
-    if len(optimizers) != 1:
-        problem = f"model: AsyncPS needs exactly one optimizer, but configure_optimizers returned {len(optimizers)}"
-    elif isinstance(trainer.precision_plugin, MixedPrecision) and trainer.precision_plugin.scaler is not None:
-        problem = "trainer.precision: AsyncPS does not scale losses. Use 32-true or bf16-mixed"
-    elif trainer._accelerator_connector._layer_sync is not None:
-        problem = "trainer.sync_batchnorm: asynchronous workers have no common batch. Set it to false"
-    elif workers > 1 and any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs):
-        problem = "lr_scheduler: only worker 0 validates, so ReduceLROnPlateau cannot follow. Use another scheduler"
-    if problem:
-        raise ValueError(f"{problem}, or another strategy.")
-    return optimizers[0]
+def serve_only(trainer: Trainer) -> None:
+    """Make the Trainer of a server process do nothing but set up the model and its optimizers: it logs and saves
+    nothing. Callbacks stay, for some shape the model in `setup`.
+    """
+    train_only(trainer)
+    trainer.loggers = []
+
+
+def count_updates_only(trainer: Trainer) -> None:
+    """Take the budget of updates out of the Trainer's hands: its steps are this worker's pushes, whereas `max_steps`
+    counts the updates that all workers together make, which the engine does.
+    """
+    trainer.fit_loop.epoch_loop.max_steps = -1
+
+
+def end_after_this_step(trainer: Trainer) -> None:
+    """Called inside an optimizer step: make it this worker's last, as if its own `max_steps` had been reached."""
+    trainer.fit_loop.epoch_loop.max_steps = trainer.fit_loop.epoch_loop.global_step + 1
 
 
 def ends_here(trainer: Trainer) -> bool:
@@ -41,8 +43,3 @@ def ends_here(trainer: Trainer) -> bool:
     assert isinstance(fit.max_epochs, int)
     begun = fit.epoch_progress.current.ready  # epochs, the present one included
     return _is_max_limit_reached(begun, fit.max_epochs) and epoch._num_ready_batches_reached()
-
-
-def end_after_this_step(trainer: Trainer) -> None:
-    """Called inside an optimizer step: make it this worker's last, as if its own `max_steps` had been reached."""
-    trainer.fit_loop.epoch_loop.max_steps = trainer.fit_loop.epoch_loop.global_step + 1

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import Strategy
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchmetrics import MeanMetric
 
 SAMPLES = 96
@@ -64,11 +64,6 @@ def data(samples: int = SAMPLES) -> Dataset[tuple[Tensor, ...]]:
 
 def loader(shuffle: bool = False, samples: int = SAMPLES) -> DataLoader[Any]:
     return DataLoader(data(samples), batch_size=8, shuffle=shuffle)
-
-
-class Stream(IterableDataset[Tensor]):
-    def __iter__(self) -> Iterator[Any]:
-        return iter([data()[index] for index in range(16)])
 
 
 def trainer(folder: Path, strategy: Strategy | str, devices: int = 1, **settings: Any) -> Trainer:

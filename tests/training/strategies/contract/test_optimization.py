@@ -14,7 +14,7 @@ from tests.training.strategies.small import weights
 @every
 def test_accumulated_batches_make_one_push(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=1, accumulate_grad_batches=3)
-    assert seen[0]["updates"] == case.updates(BATCHES // 3)
+    assert seen[0]["updates"] in case.about(case.updates(BATCHES // 3))
 
 
 @every
@@ -43,7 +43,7 @@ def test_a_gan_has_two_optimizers(case: Case, tmp_path: Path) -> None:
 @few
 def test_manual_optimization_steps_when_it_likes(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Manual(), {"unused": True}, max_epochs=1)
-    assert seen[0]["updates"] == case.updates(BATCHES // 2)
+    assert seen[0]["updates"] in case.about(case.updates(BATCHES // 2))
 
 
 @every

@@ -12,7 +12,7 @@ from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import Batch, weights
 
 SCALE = 2.0**10
-BAD_BATCH = 2
+BAD_BATCH = 0
 
 
 class Noting(Plain):
@@ -46,16 +46,16 @@ def test_bfloat16(case: Case, tmp_path: Path) -> None:
 
 @every
 def test_a_loss_scaler_skips_steps_with_infinite_gradients(case: Case, tmp_path: Path) -> None:
+    """A round of nothing but infinite gradients is an update without effect, as the skipped step of DDP."""
     model = Noting(has_bad_batch=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
     plugin = MixedPrecision("16-mixed", "cpu", scaler=scaler)
     _, seen = fitted(case, tmp_path, model, max_epochs=1, plugins=[plugin])
-    assert seen[0]["updates"] == case.updates(BATCHES) - (not case.is_ddp) * case.updates(WORKERS)
+    assert seen[0]["updates"] == case.updates(BATCHES) - (WORKERS if case.averaged == 1 else 0)
     assert bool(weights(model).isfinite().all())
     for notes in seen:
         assert notes["types"] == ["torch.float16", "torch.float32"]
-        steps = len(notes["scales"])
-        assert notes["scales"] == [SCALE] * BAD_BATCH + [SCALE / 2] * (steps - BAD_BATCH)
+        assert set(notes["scales"]) == {SCALE / 2}
 
 
 @few

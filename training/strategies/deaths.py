@@ -1,0 +1,68 @@
+"""What follows when a process of a run dies. Decided in the monitor, at once."""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from lightning.pytorch import Callback
+
+from training.failures import ServerLost, WorkerLost
+from training.strategies.processes import Lost, Reaction
+from training.strategies.shared import Shared
+
+SERVER_RESTARTS: Final = 3
+"""In one run; a server that keeps dying has a reason that a restart does not mend."""
+
+log = logging.getLogger(__name__)
+
+
+class Deaths:
+    """The policy of one run.
+
+    Worker 0 holds the run's record (loggers, checkpoints, the decision to stop): its death ends the run. Any other
+    worker leaves its share of the data to the rest; while `restarts` are left (all workers together) it is started
+    again and joins at the present version, else the others go on without it. A server is started again, and goes on
+    with what lies in shared memory.
+    """
+
+    def __init__(self, shared: Shared, restarts: int) -> None:
+        self._run, self._cursor = shared.run, shared.data.cursor
+        self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
+
+    def react(self, lost: Lost) -> Reaction:
+        """Mark the dead in shared memory, so that nobody waits for it, and say what the monitor is to do."""
+        if lost.role == "server":
+            return self._server(lost)
+        if lost.number == 0:
+            return Reaction.END
+        self._run.bury(lost.number)
+        self._cursor.bury(lost.number)
+        if self._restarts == 0:
+            left = len(self._run.control.living())
+            log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
+            return Reaction.GO_ON
+        self._restarts -= 1
+        log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
+        self._run.revive(lost.number)
+        self._cursor.revive(lost.number)
+        return Reaction.RESTART
+
+    def _server(self, lost: Lost) -> Reaction:
+        if self._server_restarts == 0:
+            return Reaction.END
+        self._server_restarts -= 1
+        log.warning("server %d died: %s. It is started again.", lost.number, lost.cause)
+        return Reaction.RESTART
+
+
+def resume_hint(
+    error: WorkerLost | ServerLost, noted: Path | None, callbacks: list[Callback]
+) -> WorkerLost | ServerLost:
+    """The same error, naming the newest checkpoint: `noted` by the strategy, or the one that a callback keeps."""
+    kept = [getattr(callback, "path", None) for callback in callbacks]
+    found = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
+    if not found:
+        return error
+    newest = max(found, key=lambda path: path.stat().st_mtime)
+    number = error.worker if isinstance(error, WorkerLost) else error.server
+    return type(error)(number, f"{error.cause}. Resume from {newest}")

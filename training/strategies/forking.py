@@ -1,0 +1,138 @@
+"""The processes of AsyncPS: what they share, who becomes what, where they meet, what follows when one dies."""
+
+from typing import Final
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+from typing_extensions import override
+
+from training.failures import ServerLost, WorkerLost
+from training.ps import SharedRun, serve
+from training.ps.membership import Membership
+from training.ps.rules import Sync
+from training.strategies.arguments import Arguments
+from training.strategies.deaths import Deaths, resume_hint
+from training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
+from training.strategies.processes import Lost, Reaction
+from training.strategies.refused import refuse_optimizers, refuse_settings
+from training.strategies.shared import Shared
+from training.strategies.sharing import SharedData
+from training.strategies.snapshots import Snapshots
+from training.strategies.worker_role import serve_only
+
+MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", "run-stage"}
+"""Lightning's barriers before training, at which workers do wait for each other. At all later ones they do not."""
+
+
+class Forking(Snapshots, AroundFork):
+    """A monitor, which does not train; workers; server processes, where the host has them."""
+
+    _run: SharedRun | None = None  # also after the fit, for its measures
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__()
+        self.arguments = arguments
+        self._forked = 0  # workers of this run; 0 before it starts
+        self._server: int | None = None  # of a server process, its number
+        self._meetings = 0  # that a server has come to
+        self._deaths: Deaths | None = None
+        self._membership: Membership | None = None
+
+    @property
+    @override
+    def num_processes(self) -> int:
+        """Workers of the run; before it starts, of a fit."""
+        return self._forked or self.arguments.workers or super().num_processes
+
+    @property
+    @override
+    def root_device(self) -> torch.device:
+        return torch.device("cpu") if self._server is not None else super().root_device
+
+    # --- around the fork -----------------------------------------------------------------------------------------
+
+    @override
+    def _configure_launcher(self) -> None:
+        self._launcher = ForkLauncher(self)
+
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
+        """Make what the processes share. Whatever is not training needs one worker only."""
+        self._run = None
+        if trainer.state.fn != TrainerFn.FITTING:
+            self._forked = 1
+            return Processes(1)
+        workers = self.num_processes
+        refuse_settings(trainer, workers)
+        self._run = SharedRun(workers, self.arguments.settings(trainer))
+        self._shared = Shared(self._run, SharedData(workers, turns=isinstance(self.arguments.rule, Sync)))
+        self._deaths = Deaths(self._shared, self.arguments.restarts)
+        self._forked = workers
+        return Processes(workers, self._run.servers)
+
+    @override
+    def after_fork(self, worker: int, trainer: Trainer) -> None:
+        """Become worker `worker`."""
+        self._worker = worker
+        take_rank(worker)
+        if self._shared is not None:
+            self._membership = self._shared.run.member(worker, self.arguments.deadline_s)
+            if self._shared.run.settings.clip is not None:
+                trainer.gradient_clip_val = None  # the engine does it
+            self._shared.data.join(worker, self.arguments.deadline_s, self._idle, self._shared.is_over)
+
+    @override
+    def become_server(self, server: int, trainer: Trainer) -> None:
+        """Become server `server`, whose rank comes after the workers'."""
+        self._server, self._worker = server, self.num_processes + server
+        take_rank(self._worker)
+        serve_only(trainer)
+
+    @override
+    def lost(self, lost: Lost) -> Reaction:
+        return Reaction.END if self._deaths is None else self._deaths.react(lost)
+
+    @override
+    def explained(self, error: WorkerLost | ServerLost, callbacks: list[Callback]) -> WorkerLost | ServerLost:
+        noted = None if self._shared is None else self._shared.board.checkpoint()
+        return resume_hint(error, noted, callbacks)
+
+    @override
+    def after_workers(self) -> None:
+        """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
+        if self._shared is not None:
+            self._shared.close()
+        self._shared, self._forked = None, 0
+
+    def _serve(self, trainer: Trainer) -> None:
+        """A server process: the optimizers are set up as in a worker, on the CPU, and then it serves to the end."""
+        assert self._shared is not None
+        assert self._server is not None
+        assert self.model is not None
+        self.model = self.precision_plugin.convert_module(self.model)
+        self.setup_optimizers(trainer)
+        refuse_optimizers(self.optimizers)
+        serve(self._shared.run, self._server, self.arguments.deadline_s, self.optimizers)
+        raise ServerEnded
+
+    def _idle(self, idle: bool) -> None:
+        """Leave the rule's clocks while there is nothing to compute, and come back."""
+        assert self._joined is not None
+        if idle:
+            self._joined.rest()
+        else:
+            self._joined.begin()
+            self._snapshot = None
+
+    # --- meetings ------------------------------------------------------------------------------------------------
+
+    @override
+    def barrier(self, name: str | None = None) -> None:
+        if name not in MEETINGS or self._shared is None:
+            return
+        if self._membership is not None:
+            self._membership.rendezvous(name)
+        elif self._server is not None:
+            self._meetings += 1
+            self._shared.await_workers(self._meetings, self.arguments.deadline_s)

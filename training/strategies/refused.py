@@ -1,0 +1,58 @@
+"""What AsyncPS cannot do, refused by name: settings of the Trainer before the fork, optimizers before the start."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    Callback,
+    LearningRateFinder,
+    ModelPruning,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
+from lightning.pytorch.core.optimizer import _MockOptimizer
+from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
+from torch.optim import Optimizer
+
+_WRITES: Final = "writes into parameters that all workers share"
+CALLBACKS: Final[dict[type[Callback], str]] = {
+    StochasticWeightAveraging: _WRITES,
+    WeightAveraging: _WRITES,
+    ModelPruning: _WRITES,
+    BaseFinetuning: "adds param groups to an optimizer that the workers have divided already",
+    LearningRateFinder: "trains before the training, and puts the parameters back",
+    BatchSizeFinder: "trains before the training, and puts the parameters back",
+}
+
+
+def refuse_settings(trainer: Trainer, workers: int) -> None:
+    """ValueError for settings of the Trainer; in the monitor, before anything is started."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        for kind, reason in CALLBACKS.items():
+            if isinstance(callback, kind):
+                raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}. Leave it out")
+    if trainer._accelerator_connector._layer_sync is not None and workers > 1:
+        raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see batch_norm)")
+    plugin = trainer.precision_plugin
+    if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
+        raise _refused(f"trainer.precision: {type(plugin).__name__} has parameters of its own kind. Use bf16-mixed")
+
+
+def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
+    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more."""
+    owner: dict[int, int] = {}
+    for number, optimizer in enumerate(optimizers):
+        if isinstance(optimizer, _MockOptimizer):
+            raise _refused("model: configure_optimizers returned None, so there is nothing to share. Return one")
+        if not isinstance(optimizer, Optimizer):
+            raise _refused(f"model: {type(optimizer).__name__} is not a torch.optim.Optimizer. Use one")
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if owner.setdefault(id(parameter), number) != number:
+                raise _refused("model: two optimizers have the same parameter. Give each parameter to one optimizer")
+
+
+def _refused(problem: str) -> ValueError:
+    return ValueError(f"{problem}, or use another strategy than AsyncPS.")

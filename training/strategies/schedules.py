@@ -1,0 +1,107 @@
+"""Learning rates of several workers: what advances their schedules.
+
+- `interval: step` counts updates of the parameters, whoever makes them, as `max_steps` does: the learning rate is a
+  function of the version, so it does not depend on the number of workers or on their speed, and a worker that joins
+  late has the rate of the others. `trainer.estimated_stepping_batches` counts the same.
+- `interval: epoch` counts each worker's own epochs; all pass through the same ones.
+- ReduceLROnPlateau: only worker 0 has validation metrics. It tells the others what it tells its schedulers, and theirs
+  do the same, at their next push.
+- With manual optimization a model steps its schedulers itself: in every worker, as often as its own code says.
+
+With a single worker everything is as Lightning does it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.types import LRSchedulerConfig
+
+from training.ps.rules import Rule, Sync, View
+from training.strategies.board import Board, PlateauStep
+
+
+class Schedules:
+    """The schedules of one worker of several, from the start of training to its end.
+
+    `start` takes the place of the model's `lr_scheduler_step` in this process, `end` gives it back.
+    """
+
+    def __init__(
+        self, module: LightningModule, configs: Sequence[LRSchedulerConfig], worker: int, board: Board
+    ) -> None:
+        self._module, self._configs, self._worker, self._board = module, list(configs), worker, board
+        self._original: Callable[[Any, Any], None] = module.lr_scheduler_step
+        self._taken = [0] * len(self._configs)  # steps of each scheduler
+        self._plateau_steps = 0  # of the board's, those that are done
+
+    def start(self, versions: Mapping[int, int]) -> None:
+        """`versions`: by the id of each optimizer, where the schedulers stand now: 0, or the resumed checkpoint's."""
+        for index, config in enumerate(self._configs):
+            self._taken[index] = versions[id(config.scheduler.optimizer)] // config.frequency
+        self._module.lr_scheduler_step = self._step  # type: ignore[method-assign]  # in this process only
+
+    def end(self) -> None:
+        """Give the model its method back."""
+        vars(self._module).pop("lr_scheduler_step", None)
+
+    def mine(self) -> list[LRSchedulerConfig]:
+        """Those that Lightning is to step in this worker; it would look in vain for what a plateau is measured by."""
+        return [config for config in self._configs if self._worker == 0 or not config.reduce_on_plateau]
+
+    def follow(self, versions: Mapping[int, int]) -> None:
+        """Advance the schedules to these versions (by the id of the optimizer), and do what worker 0's plateaus did."""
+        for index, config in enumerate(self._configs):
+            if config.interval == "step" and not config.reduce_on_plateau:
+                version = versions[id(config.scheduler.optimizer)]
+                until = min(version // config.frequency, getattr(config.scheduler, "total_steps", math.inf))
+                while self._taken[index] < until:
+                    config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # by whomever
+                    self._original(config.scheduler, None)
+                    self._taken[index] += 1
+        if self._worker > 0:
+            for step in self._board.plateau_steps(self._plateau_steps):
+                self._original(self._configs[step.scheduler].scheduler, step.metric)
+                self._plateau_steps += 1
+
+    def _step(self, scheduler: Any, metric: Any) -> None:
+        """What Lightning calls: after each batch, epoch or validation of this worker."""
+        index = next(i for i, config in enumerate(self._configs) if config.scheduler is scheduler)
+        config = self._configs[index]
+        if config.reduce_on_plateau:
+            self._board.add_plateau_step(PlateauStep(index, float(metric)))
+        elif config.interval == "step":
+            return  # `follow` does it
+        self._original(scheduler, metric)
+
+
+@contextmanager
+def updates_estimated(trainer: Trainer, rule: Rule, workers: int) -> Iterator[None]:
+    """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one worker's batches."""
+    loop = trainer.fit_loop
+    own: list[int | float] = []
+
+    def setup_data() -> None:
+        type(loop).setup_data(loop)
+        if not own:
+            own.append(loop.max_batches)
+            loop.max_batches *= workers / gradients_per_update(rule, workers)
+            if math.isfinite(loop.max_batches):
+                loop.max_batches = math.ceil(loop.max_batches)
+
+    loop.setup_data = setup_data  # type: ignore[method-assign]  # which is what the estimate calls
+    try:
+        yield
+    finally:
+        del vars(loop)["setup_data"]
+        if own:
+            loop.max_batches = own[0]
+
+
+def gradients_per_update(rule: Rule, workers: int) -> int:
+    """Gradients that are computed for each update; those that backup workers compute in vain count too."""
+    if isinstance(rule, Sync):
+        return workers
+    return rule.push_every * rule.needed(View(0, 0, frozenset(), dict.fromkeys(range(workers), 0)))

@@ -1,0 +1,40 @@
+"""What the processes of one fit share, made before the fork."""
+
+from dataclasses import dataclass, field
+
+from training.ps import SharedRun
+from training.ps.region import ARRIVALS, STARTED, Memory
+from training.strategies.board import Board
+from training.strategies.sharing import SharedData
+
+
+@dataclass
+class Shared:
+    """Parameters, data, words, running statistics. Anonymous memory: gone with the last process, whatever ends it."""
+
+    run: SharedRun
+    data: SharedData
+    board: Board = field(default_factory=Board)
+    statistics: Memory = field(default_factory=Memory)
+
+    def is_over(self) -> bool:
+        """Whether nobody is to train any more: asked to stop, or the budget of updates is used up."""
+        most = self.run.settings.max_updates
+        return self.board.stop or (most is not None and self.run.counts().updates >= most)
+
+    def await_workers(self, meetings: int, deadline_s: float) -> None:
+        """For a server, which takes part in no rendezvous: wait until the workers have been to so many, as before the
+        model's `setup`, which may need what worker 0 has downloaded.
+        """
+        control = self.run.control
+
+        def have_come() -> bool:
+            late = [worker for worker in control.living() if control.word(worker, ARRIVALS) < meetings]
+            return not late or bool(control.head[STARTED]) or not control.training()
+
+        control.event.wait(have_come, deadline_s, lambda: f"a server waits for rendezvous {meetings} of the workers")
+
+    def close(self) -> None:
+        """Give up this process's handles; in the monitor, when the run has ended."""
+        self.run.close()
+        self.statistics.close()

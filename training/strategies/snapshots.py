@@ -1,0 +1,149 @@
+"""What worker 0 validates and saves: parameters, optimizer state, statistics and data position of one moment."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from training.ps import Joined, Snapshot
+from training.strategies.batch_norm import RunningStatistics
+from training.strategies.independent import IndependentWorkers
+from training.strategies.schedules import Schedules
+from training.strategies.shared import Shared
+from training.strategies.worker_role import ends_here
+
+CHECKPOINT_KEY: Final = "async_ps"
+
+
+class Snapshots(IndependentWorkers):
+    """Worker 0 validates and writes checkpoints from a consistent snapshot while the others go on.
+
+    A snapshot holds from the moment it is taken until the next batch. The last one of a run waits until it includes
+    every update. A subclass sets the attributes below once training is set up.
+    """
+
+    _shared: Shared | None = None
+    _joined: Joined | None = None
+    _schedules: Schedules | None = None
+    _statistics: RunningStatistics | None = None
+    _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
+    _resumed: list[int] | None = None  # versions of the checkpoint that the run goes on from
+
+    @override
+    def on_validation_start(self) -> None:
+        if self._joined is not None:
+            self._take_snapshot()
+            self._show_mean()
+
+    @override
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """After a validation go on from the newest version. Not earlier: what was validated may be saved after it."""
+        if self._snapshot is not None and self._joined is not None and self._statistics is not None:
+            self._statistics.show_own()
+            self._snapshot = None
+            self._joined.pull()
+
+    def _take_snapshot(self) -> Snapshot:
+        assert self._joined is not None
+        assert self._shared is not None
+        if not self._trainer.sanity_checking and ends_here(self._trainer):
+            self._wait_for_others()
+        self._shared.data.mark()
+        self._snapshot = self._joined.snapshot()
+        self._follow_schedules()
+        return self._snapshot
+
+    def _wait_for_others(self) -> None:
+        """Until all have ended and everything is applied. First this worker says that it will not push any more: a rule
+        that waits would wait for it.
+        """
+        assert self._joined is not None
+        assert self._shared is not None
+        if self._trainer.should_stop:
+            self._shared.board.ask_to_stop()
+        self._joined.finish()
+        self._joined.wait_for_others()
+
+    def _follow_schedules(self) -> None:
+        """Bring the learning rates to the version of this worker's replica."""
+        if self._schedules is not None and self._joined is not None:
+            versions = {id(one.optimizer): one.version for one in self._joined.clients}
+            self._schedules.follow(versions)
+
+    def _show_mean(self) -> None:
+        if self._statistics is not None and self._shared is not None:
+            self._statistics.show_mean(self._shared.run.control.living())
+
+    @contextmanager
+    def _as_validated(self) -> Iterator[None]:
+        """Meanwhile the model has the statistics that a validation would see."""
+        assert self._statistics is not None
+        before = self._statistics.shows_mean
+        self._show_mean()
+        try:
+            yield
+        finally:
+            if not before:
+                self._statistics.show_own()
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    @override
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        if self._joined is None or self._worker != 0:
+            return super().lightning_module_state_dict()
+        if self._snapshot is None:
+            self._take_snapshot()
+        with self._as_validated():
+            return {name: _own_storage(value) for name, value in super().lightning_module_state_dict().items()}
+
+    @override
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        own: dict[str, Any] = super().optimizer_state(optimizer)
+        if self._joined is None or self._worker != 0:
+            return own
+        snapshot = self._snapshot or self._take_snapshot()
+        number = next(i for i, one in enumerate(self.optimizers) if one is optimizer)
+        return {**snapshot.optimizers[number], "param_groups": own["param_groups"]}
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        if self._snapshot is not None:
+            checkpoint[CHECKPOINT_KEY] = {"versions": self._snapshot.versions, "samples": self._samples()}
+        super().save_checkpoint(checkpoint, filepath, storage_options)
+        if self._shared is not None and self.is_global_zero:
+            self._shared.board.note_checkpoint(filepath)
+
+    @override
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Every worker takes the hyper-parameters; worker 0 puts state and versions back into the shards.
+
+        A checkpoint of another strategy says only how many steps all optimizers together have made.
+        """
+        states = checkpoint["optimizer_states"]
+        for optimizer, state in zip(self.optimizers, states, strict=True):
+            optimizer.load_state_dict({"state": {}, "param_groups": state["param_groups"]})
+        steps = checkpoint["global_step"] // max(1, len(states))
+        ours = checkpoint.get(CHECKPOINT_KEY, {})
+        self._resumed = ours.get("versions", [steps] * len(states))
+        if self._worker == 0 and self._joined is not None:
+            self._joined.restore(self._resumed, states)
+            self._restore_samples(ours.get("samples", 0))
+
+    def _samples(self) -> int:
+        """Samples that all workers together have computed on."""
+        raise NotImplementedError
+
+    def _restore_samples(self, samples: int) -> None:
+        """Count those of before a checkpoint too."""
+        raise NotImplementedError
+
+
+def _own_storage(value: Any) -> Any:
+    """A tensor that is a view into a larger memory, copied out of it: torch.save writes whole storages."""
+    if isinstance(value, Tensor) and value.untyped_storage().nbytes() != value.nbytes:
+        return value.clone()
+    return value
