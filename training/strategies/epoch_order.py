@@ -148,6 +148,8 @@ class _AsDrawn(Sequence[Indices]):
     def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
+        if not 0 <= index < self._count:
+            raise IndexError(index)
         while len(self._drawn) <= index:
             try:
                 self._drawn.append(next(self._source))
