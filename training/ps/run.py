@@ -35,7 +35,11 @@ class SharedRun:
         bury(self.control, worker)
 
     def revive(self, worker: int) -> None:
-        """A dead worker will be started again. By the monitor, after `bury`, before the start."""
+        """A worker has died and will be started again: the others wait for it. By the monitor, instead of `bury`.
+
+        Not after `bury`: who waits for the end of all workers would see it gone in between.
+        """
+        bury(self.control, worker)
         for word in (FINISHED, RESTING, ARRIVALS, LOST):
             self.control.set_word(worker, word, 0)
 

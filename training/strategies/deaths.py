@@ -35,9 +35,9 @@ class Deaths:
             return self._server(lost)
         if lost.number == 0:
             return Reaction.END
-        self._run.bury(lost.number)
         self._cursor.bury(lost.number)
         if self._restarts == 0:
+            self._run.bury(lost.number)
             left = len(self._run.control.living())
             log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
             return Reaction.GO_ON

@@ -164,8 +164,8 @@ class Drill:
             return Reaction.END
         if one.role == "server":
             return Reaction.RESTART
-        self.run.bury(one.number)
         if self.scene.victim is not Victim.RETURNING:
+            self.run.bury(one.number)
             return Reaction.GO_ON
         self.run.revive(one.number)
         return Reaction.RESTART
