@@ -57,7 +57,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
     return Workload(
         strategy=name,
-        rule=_rule_words(rule, args, info) if rule else _text(args.get("rule")),
+        rule=_rule_words(rule, args, info) if rule else None,
         workers=workers,
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
@@ -89,10 +89,6 @@ def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -
     warmup = _count(args.get("warmup_updates"))
     parts = [words(rule), words(damping) if damping else "", f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _strategy_name(name: str) -> str:

@@ -1,14 +1,11 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.app.pages.conftest import Open, html
-from tests.training.spec.engine import with_engine
 from training.notebook import store
-from training.spec import catalogue, yaml
+from training.spec import yaml
 from training.workspace import Workspace
 
 ASYNC = "AsyncPS"
@@ -180,20 +177,11 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     assert number(app, "Width").value == 3
 
 
-@pytest.fixture
-def rules(workspace: Workspace) -> None:
-    """The strategy's rule and damping are classes, in the description that the page reads."""
-    found = with_engine(catalogue.describe(workspace))
-    (kept,) = workspace.cache.glob("describe-*.json")
-    kept.write_text(found.to_json(), encoding="utf-8")
-    st.cache_resource.clear()
-
-
 def strategy_args(app: AppTest) -> dict[str, Any]:
     return dict(config(app)["trainer"]["strategy"]["init_args"])
 
 
-def test_a_rule_is_chosen_and_its_own_settings_appear(rules: None, open_page: Open) -> None:
+def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
     assert strategy_args(app) == {"rule": "async"}
@@ -216,7 +204,7 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(rules: None, open_page: Op
     assert not app.error
 
 
-def test_settings_stay_with_their_rule_and_problems_with_their_field(rules: None, open_page: Open) -> None:
+def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
     pick(app, "Rule", "sync")
@@ -235,7 +223,7 @@ def test_settings_stay_with_their_rule_and_problems_with_their_field(rules: None
     assert strategy_args(app) == {"rule": "softsync"}
 
 
-def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(rules: None, open_page: Open) -> None:
+def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     written = "{class_path: AsyncPS, init_args: {rule: {class_path: Bounded, init_args: {bound: 7}}}}"
     as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written}, devices: 2}}\n")

@@ -134,13 +134,13 @@ BOUNDED = "training.ps.rules.Bounded"
         ("--trainer.strategy.rule bounded --trainer.strategy.rule.bound 3 --trainer.strategy.rule async", "async"),
     ],
 )
-def test_the_settings_of_a_rule(words: str, rule: Any, engine: Description) -> None:
+def test_the_settings_of_a_rule(words: str, rule: Any, description: Description) -> None:
     argv = ["--trainer.strategy", "AsyncPS", *(word.replace("~", " ") for word in words.split())]
-    found = parse(argv, engine, {}).config
+    found = parse(argv, description, {}).config
     written = found["trainer"]["strategy"]["init_args"]["rule"]
     if isinstance(rule, str):
         assert written == rule
     else:
-        assert complete(found, engine)["trainer"]["strategy"]["init_args"]["rule"] == {
+        assert complete(found, description)["trainer"]["strategy"]["init_args"]["rule"] == {
             "class_path": BOUNDED, "init_args": rule,
         }  # fmt: skip

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from training.ps.damping import make_damping
+from training.ps.rules import make_rule
+from training.ps.settings import Settings
 from training.spec.class_fields import chosen, short
 from training.spec.complete import complete
 from training.spec.description import ClassInfo, Description, Field
@@ -84,8 +87,8 @@ BACKUP = {"class_path": "Sync", "init_args": {"backup_workers": 1}}
 
 
 @pytest.mark.parametrize("rule", ["async", "bounded", "Bounded", "sync", BOUND3, BACKUP, {"class_path": "Softsync"}])
-def test_every_way_to_name_a_rule_is_right(rule: Any, engine: Description) -> None:
-    assert validate(config(rule=rule), engine) == []
+def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) -> None:
+    assert validate(config(rule=rule), description) == []
 
 
 @pytest.mark.parametrize(
@@ -119,9 +122,9 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, engine: Description) -> No
     ],
 )
 def test_a_mistake_in_a_rule_names_key_and_remedy(
-    rule: Any, key: str, message: str, remedy: str, engine: Description
+    rule: Any, key: str, message: str, remedy: str, description: Description
 ) -> None:
-    found = [one for one in validate(config(rule=rule), engine) if one.severity == "error"]
+    found = [one for one in validate(config(rule=rule), description) if one.severity == "error"]
     assert [(one.key, one.message) for one in found] == [(f"trainer.strategy.init_args.{key}", message)]
     assert found[0].remedy.startswith(remedy)
 
@@ -135,23 +138,23 @@ def test_a_mistake_in_a_rule_names_key_and_remedy(
         ({"class_path": "DropAbove", "init_args": {"limit": -1}}, "limit"),
     ],
 )
-def test_bounds_that_the_classes_check_are_known_before(damping: Any, key: str, engine: Description) -> None:
-    (found,) = validate(config(damping=damping), engine)
+def test_bounds_that_the_classes_check_are_known_before(damping: Any, key: str, description: Description) -> None:
+    (found,) = validate(config(damping=damping), description)
     assert found.key == f"trainer.strategy.init_args.damping.init_args.{key}"
     assert "out of bounds" in found.message
 
 
 @pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded"}, BOUND3])
-def test_complete_writes_path_and_defaults(rule: Any, engine: Description) -> None:
-    done = complete(config(rule=rule), engine)
+def test_complete_writes_path_and_defaults(rule: Any, description: Description) -> None:
+    done = complete(config(rule=rule), description)
     args = done["trainer"]["strategy"]["init_args"]
     assert args["rule"] == {
         "class_path": "training.ps.rules.Bounded",
         "init_args": {"bound": 3 if rule == BOUND3 else 4},
     }
     assert args["damping"] == {"class_path": "training.ps.damping.NoDamping", "init_args": {}}
-    assert complete(done, engine) == done
-    assert validate(done, engine) == []
+    assert complete(done, description) == done
+    assert validate(done, description) == []
 
 
 @pytest.mark.parametrize(
@@ -174,9 +177,9 @@ def test_complete_writes_path_and_defaults(rule: Any, engine: Description) -> No
         ),
     ],
 )
-def test_a_run_is_told_apart_by_what_matters(args: Any, words: str, effective: int, engine: Description) -> None:
-    for given in (config(**args), complete(config(**args), engine)):
-        found = workload(given, engine)
+def test_a_run_is_told_apart_by_what_matters(args: Any, words: str, effective: int, description: Description) -> None:
+    for given in (config(**args), complete(config(**args), description)):
+        found = workload(given, description)
         assert (found.rule, found.workers, found.batch_effective) == (words, 4, effective)
 
 
@@ -187,7 +190,6 @@ def warnings(found: list[Problem]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ({"overlap": True}, [("overlap", "has no effect: with the host inline the worker itself applies")]),
         ({"overlap": True, "host": "process"}, []),
         (
             {"rule": BACKUP, "damping": "inverse"},
@@ -205,15 +207,42 @@ def warnings(found: list[Problem]) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]], engine: Description) -> None:
-    found = validate(config(**args), engine)
+def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]], description: Description) -> None:
+    found = validate(config(**args), description)
     assert warnings(found) == expected
     assert [one for one in found if one.severity == "error"] == []
 
 
-def test_more_workers_than_cores_warn_where_the_machine_is_known(engine: Description) -> None:
-    assert validate(config(), engine, cores=4) == []
-    (found,) = validate(config(), engine, cores=2)
+@pytest.mark.parametrize(
+    ("args", "key", "message"),
+    [
+        ({"overlap": True}, "overlap", "needs a server that applies meanwhile"),
+        ({"overlap": True, "host": "process", "rule": "softsync"}, "overlap", "does not go with softsync, which waits"),
+        ({"overlap": True, "host": "process", "damping": "drop_above"}, "overlap", "does not go with drop_above"),
+        ({"overlap": True, "host": "process", "norms": True}, "overlap", "does not go with norms"),
+        (
+            {"damping": "delay_compensation", "rule": "sync"},
+            "damping",
+            "corrects single gradients, which sync averages",
+        ),
+    ],
+)
+def test_what_the_engine_refuses_is_said_before_it_starts(
+    args: Any, key: str, message: str, description: Description
+) -> None:
+    (found,) = validate(config(**args), description)
+    assert found.severity == "error"
+    assert found.key == f"trainer.strategy.init_args.{key}"
+    assert found.message.startswith(message)
+    rule, damping = make_rule(args.get("rule", "async")), make_damping(args.get("damping", "none"))
+    made = Settings(**{**args, "rule": rule, "damping": damping})
+    with pytest.raises(ValueError, match=rf"^trainer\.strategy\.init_args\.{key}: "):
+        made.check(4)
+
+
+def test_more_workers_than_cores_warn_where_the_machine_is_known(description: Description) -> None:
+    assert validate(config(), description, cores=4) == []
+    (found,) = validate(config(), description, cores=2)
     assert (found.key, found.severity) == ("trainer.devices", "warning")
-    (found,) = validate({**config(), "threads": 2}, engine, cores=4)
+    (found,) = validate({**config(), "threads": 2}, description, cores=4)
     assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")

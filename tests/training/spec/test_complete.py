@@ -4,6 +4,8 @@ from typing import Any
 import pytest
 
 from training.cli import TrainingCLI
+from training.ps.damping import DropAbove
+from training.ps.rules import Bounded
 from training.spec.complete import complete
 from training.spec.description import Description
 from training.spec.validate import validate
@@ -17,6 +19,17 @@ CONFIGS: list[dict[str, Any]] = [
         "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 3}}, "max_steps": 10},
         "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
         "lr_scheduler": {"class_path": "CosineAnnealingLR", "init_args": {"T_max": 5}},
+    },
+    {
+        "model": "MLPClassifier",
+        "data": "Digits",
+        "trainer": {
+            "devices": 2,
+            "strategy": {
+                "class_path": "AsyncPS",
+                "init_args": {"rule": {"class_path": "Bounded", "init_args": {"bound": 3}}, "damping": "inverse"},
+            },
+        },
     },
 ]
 
@@ -37,6 +50,16 @@ def test_lightning_parses_what_is_complete(config: dict[str, Any], description: 
     assert parsed["model"]["class_path"] == done["model"]["class_path"]
     assert parsed["threads"] == done["threads"]
     assert parsed["trainer"]["max_epochs"] == done["trainer"].get("max_epochs")
+
+
+@pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded", "init_args": {"bound": 4}}])
+def test_the_rule_that_runs_is_the_one_that_is_written(rule: Any, description: Description) -> None:
+    strategy = {"class_path": "AsyncPS", "init_args": {"rule": rule, "damping": "drop_above"}}
+    done = complete({**CONFIGS[0], "trainer": {"strategy": strategy, "devices": 2}}, description)
+    cli = TrainingCLI("fit", done, None, run=False)
+    made = cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"]
+    assert made.arguments.rule == Bounded(4)
+    assert made.arguments.damping == DropAbove(8)
 
 
 def test_everything_that_is_left_open_is_written_out(description: Description) -> None:

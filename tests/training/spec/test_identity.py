@@ -37,14 +37,14 @@ def with_rule(rule: Any) -> dict[str, Any]:
         "Bounded",
     ],
 )
-def test_a_bare_name_is_its_class_with_the_defaults(spelled_out: Any, engine: Description) -> None:
-    bare = config_hash(with_rule("bounded"), engine)
-    assert config_hash(with_rule(spelled_out), engine) == bare
+def test_a_bare_name_is_its_class_with_the_defaults(spelled_out: Any, description: Description) -> None:
+    bare = config_hash(with_rule("bounded"), description)
+    assert config_hash(with_rule(spelled_out), description) == bare
 
 
-def test_another_setting_is_another_experiment(engine: Description) -> None:
+def test_another_setting_is_another_experiment(description: Description) -> None:
     found = {
-        config_hash(with_rule(rule), engine)
+        config_hash(with_rule(rule), description)
         for rule in (
             "bounded",
             "async",
@@ -55,4 +55,4 @@ def test_another_setting_is_another_experiment(engine: Description) -> None:
     }
     assert len(found) == 5
     three = {"class_path": "training.ps.rules.Bounded", "init_args": {"bound": 3}}
-    assert config_hash(with_rule(three), engine) in found
+    assert config_hash(with_rule(three), description) in found

@@ -170,16 +170,23 @@ def test_a_mistake_names_key_and_remedy(
 @pytest.mark.parametrize(
     ("more", "key"),
     [
-        ({"trainer": {"precision": "16-mixed"}}, "trainer.precision"),
         ({"trainer": {"sync_batchnorm": True}}, "trainer.sync_batchnorm"),
         ({"trainer": {"num_nodes": 2}}, "trainer.num_nodes"),
-        ({"lr_scheduler": {"class_path": "ReduceLROnPlateau", "init_args": {"monitor": "val/loss"}}}, "lr_scheduler"),
     ],
 )
 def test_what_asynchronous_workers_cannot_do(more: dict[str, Any], key: str, description: Description) -> None:
     with_strategy = {**GOOD, **more, "trainer": {**more.get("trainer", {}), "strategy": "AsyncPS", "devices": 2}}
     assert [problem.key for problem in validate(with_strategy, description)] == [key]
     assert validate({**GOOD, **more}, description) == []
+
+
+def test_what_they_can_do_again(description: Description) -> None:
+    """Scaled losses, and schedules that follow the validation."""
+    scheduler = {"class_path": "ReduceLROnPlateau", "init_args": {"monitor": "val/loss"}}
+    trainer = {"strategy": "AsyncPS", "devices": 2, "precision": "16-mixed"}
+    assert validate({**GOOD, "trainer": trainer, "lr_scheduler": scheduler}, description) == []
+    alone = {"strategy": "AsyncPS", "devices": 1, "sync_batchnorm": True}
+    assert validate({**GOOD, "trainer": alone}, description) == []
 
 
 def test_all_mistakes_are_found_at_once(description: Description) -> None:
