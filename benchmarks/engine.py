@@ -17,8 +17,9 @@ import torch
 
 from benchmarks import engine_extras, engine_off
 from benchmarks.engine_systems import GOALS, SYSTEMS, System, choose
-from benchmarks.engine_table import machine, table
+from benchmarks.engine_table import table
 from benchmarks.engine_task import Measured
+from benchmarks.machine import Others, machine
 
 
 def measure(systems: list[System], seconds: float, repeats: int) -> dict[str, list[Measured]]:
@@ -57,10 +58,11 @@ def main() -> None:
         print("\n".join(f"{system.name}{'' if system.default else ' (--all)'}" for system in [*SYSTEMS, *extras]))
         return
     torch.set_num_threads(1)
+    others = Others()
     results = measure([*choose(SYSTEMS, given.only, given.all), *extras], given.seconds, given.repeats)
     goals = [*GOALS, *engine_extras.goals([option.partition("=")[0] for option in given.extra])]
     print("\n" + table(results, goals))
-    print(f"\n{engine_off.sentence()}\n\n{machine()}")
+    print(f"\n{engine_off.sentence()}\n\n{others.sentence()}")
     if given.json:
         content: dict[str, Any] = {name: [run._asdict() for run in runs] for name, runs in results.items()}
         given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))

@@ -1,12 +1,8 @@
-"""From measurements to the printed table: medians, ratios within a repeat, the machine. Pure but for `machine`."""
+"""From measurements to the printed table: medians, and ratios within a repeat. Pure."""
 
 import math
-import os
-import platform
 import statistics
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from benchmarks.engine_task import Measured
@@ -62,14 +58,3 @@ def table(results: Results, goals: Sequence[Goal]) -> str:
     for (above, below, figure, goal), median, low, high in found:
         lines.append(f"| {above} / {below} | {WORDS[figure]} | {median:.2f} | {low:.2f} – {high:.2f} | {goal or '-'} |")
     return "\n".join(lines)
-
-
-def machine() -> str:
-    """One line about where this ran."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    versions = f"torch {version('torch')}, Python {platform.python_version()}"
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}, {versions}"

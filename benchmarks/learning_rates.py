@@ -27,9 +27,9 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from benchmarks.digits_task import batches_per_epoch
-from benchmarks.engine_table import machine
 from benchmarks.largest import largest, most
 from benchmarks.learning_rates_training import Ended, free, in_turn
+from benchmarks.machine import Others, machine
 from training.ps import Settings
 from training.ps.damping import Damping, Inverse, NoDamping
 from training.strategies.processes import run_workers
@@ -88,7 +88,7 @@ def search(way: Way, variant: Variant, workers: int, epochs: int) -> Point:
             return ended[-1].accuracy >= TARGET
 
         if good := most(SEEDS, one):
-            stalenesses[:] = [each.staleness for each in ended]
+            stalenesses[:] = [each.staleness for each in ended if each.accuracy >= TARGET]
         return good
 
     rate = largest(trains, START, HALVINGS)
@@ -123,19 +123,21 @@ def draw(points: Sequence[Point], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    colors = {variant.name: f"C{number}" for number, variant in enumerate(VARIANTS)}
-    for variant in VARIANTS:
-        for way, style in (("in turn", "o-"), ("free", "x:")):
+    for variant, marker, color in zip(VARIANTS, "os^D", ("C0", "C1", "C2", "C3"), strict=True):
+        for way, style in (("in turn", f"{marker}-"), ("free", f"{marker}:")):
             found = [(p.workers, p.rate) for p in points if (p.way, p.variant) == (way, variant.name) and p.rate]
             if found:
                 label = variant.name if way == "in turn" else None
-                axes.plot(*zip(*found, strict=True), style, color=colors[variant.name], label=label, markersize=6)
+                face = color if way == "in turn" else "white"
+                axes.plot(
+                    *zip(*found, strict=True), style, color=color, label=label, markersize=6, markerfacecolor=face
+                )
     alone = [p.rate for p in points if p.way == "in turn" and p.variant == VARIANTS[0].name and p.workers == 1]
     if alone and alone[0]:
         allowed = [alone[0] * theory(n) for n in IN_TURN]
         axes.plot(IN_TURN, allowed, "--", color="0.4", label=r"$2\,\sin(\pi/(4\tau+2))$, scaled")
     if any(point.way == "free" for point in points):
-        axes.plot([], [], "x:", color="0.4", label="free processes, 2 cores")
+        axes.plot([], [], "o:", color="0.4", markerfacecolor="white", label=f"free processes, {os.cpu_count()} cores")
     axes.set(xscale="log", yscale="log")
     axes.set(xlabel="workers N (in turn: staleness N - 1)", ylabel="largest learning rate that trains")
     axes.set_xticks(IN_TURN, [str(n) for n in IN_TURN])
@@ -169,6 +171,7 @@ def main() -> None:
     parser.add_argument("--skip-free", action="store_true", help="only the workers in turn")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    others = Others()
     points = several(
         [("in turn", variant, n) for n in IN_TURN for variant in VARIANTS], os.cpu_count() or 1, given.epochs
     )
@@ -177,7 +180,7 @@ def main() -> None:
     draw(points, given.out / "largest-learning-rate.png")
     content: dict[str, Any] = {"machine": machine(), "epochs": given.epochs, "points": [p._asdict() for p in points]}
     (given.out / "largest-learning-rate.json").write_text(json.dumps(content, indent=1) + "\n")
-    print(f"\n{table(points)}\n\n{machine()}")
+    print(f"\n{table(points)}\n\n{others.sentence()}")
 
 
 if __name__ == "__main__":

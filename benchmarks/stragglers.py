@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from benchmarks.digits_task import BATCH, accuracy, batch, batches_per_epoch, gradient, perceptron
-from benchmarks.engine_table import machine
+from benchmarks.machine import Others, machine
 from training.ps import Settings, SharedRun, join
 from training.ps.cursor import Cursor
 from training.ps.rules import Async, Bounded, Rule, Sync
@@ -197,12 +197,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write every single training here")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    others = Others()
     results: dict[str, list[Trained]] = {name: [] for name in given.only or SYSTEMS}
     for seed in range(given.seeds):
         for name, runs in results.items():
             runs.append(SYSTEMS[name](seed, given.epochs))
             print(f"# seed {seed}, {name}: {runs[-1].to_target_s:.2f} s to {TARGET:.0%}", flush=True)
-    print(f"\n{table(results)}\n\n{machine()}")
+    print(f"\n{table(results)}\n\n{others.sentence()}")
     if given.json:
         content = {name: [one._asdict() for one in runs] for name, runs in results.items()}
         given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))

@@ -1,0 +1,49 @@
+"""Where a benchmark ran, and how much of it others had meanwhile."""
+
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+
+def machine() -> str:
+    """One line."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    versions = f"torch {version('torch')}, Python {platform.python_version()}"
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}, {versions}"
+
+
+class Others:
+    """What other processes used of the machine since this was made: figures are only good when that is little.
+
+    Ours are this process and its children that have ended.
+    """
+
+    def __init__(self) -> None:
+        self._started, self._busy, self._own = time.monotonic(), _busy_s(), _own_s()
+
+    def share(self) -> float:
+        """0 to 1, of all cores."""
+        others = (_busy_s() - self._busy) - (_own_s() - self._own)
+        return max(0.0, others / ((time.monotonic() - self._started) * (os.cpu_count() or 1)))
+
+    def sentence(self) -> str:
+        """For below a table."""
+        minutes = (time.monotonic() - self._started) / 60
+        return f"{machine()}; {minutes:.1f} minutes, in which other processes used {self.share():.0%} of the machine."
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.system + sum(getattr(times, name, 0.0) for name in ("nice", "irq", "softirq")))
+
+
+def _own_s() -> float:
+    return sum(os.times()[:4])  # this process and its ended children, user and system
