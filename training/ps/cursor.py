@@ -152,7 +152,7 @@ class Cursor:
         with self._locked():
             rows = [self._row(worker) for worker in range(self.workers)]
             present = [self._words[row + _EPOCH] - 1 for row in rows if not self._words[row + _GONE]]
-            slowest = min((epoch for epoch in present if epoch >= 0), default=self._words[_NEWEST])
+            slowest = max(0, min(present, default=0))  # one that has not begun yet goes through all epochs
             left: dict[int, set[int]] = {}
             for slot in range(EPOCHS):
                 epoch = self._words[self._ring + slot * _EPOCH_WORDS + _TAG] - 1

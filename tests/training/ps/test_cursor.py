@@ -279,3 +279,12 @@ def test_processes_killed_at_random_moments_lose_nothing(turns: bool) -> None:
     assert counts[0] == 0
     assert sum(applied) - len(applied) <= kills  # a batch killed between its update and `done`
     assert kills >= 10
+
+
+def test_state_knows_the_pool_that_the_dead_left_to_a_worker_that_comes_late() -> None:
+    cursor = Cursor(2)
+    cursor.begin(0, 0, 6, turns=False)
+    assert cursor.claim(0) == Claim(0, 0)
+    cursor.done(0)
+    cursor.bury(0)
+    assert cursor.state() == {0: [(1, 6)]}
