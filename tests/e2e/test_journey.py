@@ -12,6 +12,8 @@ from app.serving.ports import answers
 from tests.e2e.conftest import Served
 from training.jobs.queue import all_jobs
 from training.notebook import store
+from training.tracking import names
+from training.tracking.reading import RunReader
 
 START_MS = 40_000  # for a run to start on two busy cores, its process included
 RUN_MS = 60_000
@@ -20,7 +22,11 @@ runs: dict[str, str] = {}
 
 
 def choose(page: Page, label: str, option: str) -> None:
-    page.get_by_role("combobox", name=label, exact=True).click()
+    """Scrolled to first: a list closes when the page moves under it."""
+    box = page.get_by_role("combobox", name=label, exact=True)
+    expect(box).to_be_visible(timeout=10_000)
+    box.scroll_into_view_if_needed()
+    box.click()
     page.get_by_role("option", name=option).first.click()
 
 
@@ -30,13 +36,16 @@ def fill(page: Page, label: str, value: str) -> None:
     box.press("Enter")
 
 
-def compose_and_run(page: Page, served: Served, strategy: str, yaml: str) -> str:
-    """From the notebook to a submitted run; returns its id."""
+def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, bound: int | None = None) -> str:
+    """From the notebook to a submitted run; returns its id. `bound` chooses the rule `bounded`."""
     page.goto(served.addresses.app)
     page.get_by_role("button", name="New experiment").click(timeout=20_000)
     expect(page.get_by_role("heading", name="New experiment")).to_be_visible(timeout=20_000)
     choose(page, "Model", "PixelCNN")
     choose(page, "Strategy", strategy)
+    if bound is not None:
+        choose(page, "Rule", "bounded")
+        fill(page, "Bound", str(bound))
     fill(page, "Epochs", "3")
     code = page.locator(".st-key-beside [data-testid=stCode]").first
     expect(code).to_contain_text(yaml, timeout=10_000)
@@ -102,6 +111,27 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
     result = job.result()
     assert result is not None
     assert result.status == "finished"
+
+
+def test_a_bounded_run_shows_what_each_worker_does(page: Page, served: Served) -> None:
+    run = compose_and_run(page, served, "Parameter server", "class_path: training.ps.rules.Bounded", bound=3)
+    expect(page.get_by_role("heading", name="Pushes")).to_be_visible(timeout=START_MS)
+    expect(page.locator(".sb-summary").first).to_contain_text("AsyncPS × 2, bounded, bound 3")
+    wait_until_finished(page)
+    for title in ("Where the time went", "Throughput by worker", "Staleness", "Pushes"):
+        expect(page.get_by_role("heading", name=title)).to_be_visible(timeout=10_000)
+    lines = page.locator(".st-key-throughput .scatterlayer .trace")
+    expect(lines).to_have_count(2, timeout=10_000)
+    rows = page.locator("table.sb").first.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    applied = [int(rows.nth(i).locator("td").nth(1).inner_text().replace(",", "")) for i in (0, 1)]
+    found = RunReader(served.workspace.tracking_uri()).run(run)
+    assert found.tags[names.TAG_RULE] == "bounded, bound 3"
+    assert sum(applied) == found.metrics[names.UPDATES]
+    assert min(applied) > 0
+    assert found.metrics[names.DROPPED] == 0
+    assert 0 < found.metrics[names.STALENESS_SECONDS] < 60
+    assert found.metrics["worker_1/perf/compute_share"] > 0
 
 
 def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> None:
