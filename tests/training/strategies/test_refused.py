@@ -1,0 +1,99 @@
+"""What AsyncPS cannot do is said by name, with a remedy, before anything is trained."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    BatchSizeFinder,
+    EMAWeightAveraging,
+    LearningRateFinder,
+    ModelPruning,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
+from torch.nn import Parameter
+from torch.optim import SGD
+
+from tests.training.strategies.contract.models import Plain
+from tests.training.strategies.small import AtBatch, fit, loader, trainer
+from training.ps.rules import Softsync, Sync
+from training.strategies import AsyncPS
+
+
+class Forked(Callback):
+    """Leaves a file when a process other than this one sets up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.monitor = folder, os.getpid()
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        assert os.getpid() != self.monitor
+        (self.folder / "forked").touch()
+
+
+@pytest.mark.parametrize(
+    ("callback", "reason"),
+    [
+        (StochasticWeightAveraging(0.1), "StochasticWeightAveraging writes into parameters that all workers share"),
+        (WeightAveraging(), "WeightAveraging writes into parameters"),
+        (EMAWeightAveraging(), "EMAWeightAveraging writes into parameters"),
+        (ModelPruning("l1_unstructured", amount=0.5), "ModelPruning writes into parameters"),
+        (BackboneFinetuning(1), "BackboneFinetuning adds param groups"),
+        (LearningRateFinder(), "LearningRateFinder trains before the training"),
+        (BatchSizeFinder(), "BatchSizeFinder trains before the training"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Callback) else "",
+)
+def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"trainer.callbacks: {reason}.*or use another strategy than AsyncPS"):
+        fit(trainer(tmp_path, AsyncPS(workers=2), callbacks=[callback, Forked(tmp_path)]), Plain())
+    assert not (tmp_path / "forked").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "reason"),
+    [
+        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
+        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: 2 of 2 workers leave nobody to wait for"),
+        ({"overlap": True}, {}, "overlap: under the inline host the worker itself applies its push"),
+        ({"overlap": True, "host": "process", "rule": "sync"}, {}, "overlap: under rule sync"),
+        (
+            {"damping": "delay_compensation", "rule": Softsync(2)},
+            {},
+            "delay_compensation does not go with rule softsync",
+        ),
+    ],
+)
+def test_settings(arguments: dict[str, Any], settings: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=reason):
+        fit(trainer(tmp_path, AsyncPS(workers=2, **arguments), callbacks=[Forked(tmp_path)], **settings), Plain())
+    assert not (tmp_path / "forked").exists()
+
+
+def add_a_group(trainer: Trainer) -> None:
+    trainer.optimizers[0].add_param_group({"params": [Parameter(torch.ones(3))]})
+
+
+def test_a_param_group_added_during_training(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a param group was added during training"):
+        fit(trainer(tmp_path, AsyncPS(workers=2), callbacks=[AtBatch(0, 2, add_a_group)]), Plain())
+
+
+def test_a_model_that_differs_between_workers(tmp_path: Path) -> None:
+    class ByRank(Plain):
+        def configure_optimizers(self) -> Any:
+            given = [p for p in self.parameters() if self.global_rank == 0 or p.ndim > 1]
+            return SGD(given, lr=0.1)
+
+    with pytest.raises(ValueError, match="have made different parameters or optimizers"):
+        fit(trainer(tmp_path, AsyncPS(workers=2)), ByRank())
+
+
+def test_several_training_loaders(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="data: several training loaders cannot be shared by 2 workers"):
+        trainer(tmp_path, AsyncPS(workers=2)).fit(Plain(), [loader(), loader()], loader())
