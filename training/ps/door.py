@@ -163,13 +163,12 @@ def bury(control: Control, worker: int) -> None:
     """Undo what a dead worker has begun and not finished: what it holds, writes, was let in with. By the monitor."""
     for words in control.sections:
         words.writing[worker] = -1
-        newest = [shard.newest[0] & 0xFFFF for shard in words.shards]
-        done = max(s.applied[slab * control.workers + worker] for s, slab in zip(words.shards, newest, strict=True))
-        if words.last_admitted[worker] > max(done, words.pushed[worker]):
+        applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in words.shards]
+        if words.last_admitted[worker] > max(*applied, words.pushed[worker]):
             words.admitted[worker] -= 1
-            words.last_admitted[worker] = done
+            words.last_admitted[worker] = max(applied)
         words.clocks[worker] = -1
-        for shard in words.shards:
-            if words.pushed[worker] <= done:  # else the server still needs what the gradient was computed from
+        for shard, done in zip(words.shards, applied, strict=True):
+            if words.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
                 shard.held[worker] = -1
     control.event.wake()

@@ -126,6 +126,8 @@ def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]
             run.write_trace_head()
     membership.rendezvous("first parameters")
     joined = Joined(run, membership, clients)
+    for client in clients:
+        client.host.settle(worker)  # a server may still need what the last push of its former life was computed from
     joined.pull()
     return joined
 

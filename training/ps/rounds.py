@@ -6,7 +6,8 @@ other, beginning with a different one: the averaging is shared as in a reduce-sc
 they are until all shards are done, whoever dies is replaced by any other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -90,12 +91,14 @@ class Rounds:
         if not now.closed:
             return
         slots = [self._words.order[i] for i in range(now.gathered)]
-        whole = self.average(slots, range(len(self._shards))) if self._clip is not None else None
+        whole = cache(partial(self.average, slots, range(len(self._shards)))) if self._clip is not None else None
         for number in self.order if mine is None else mine:
             self._apply(number, now.version, slots, whole)
         self._advance(now.version)
 
-    def _apply(self, number: int, version: int, slots: Sequence[int], whole: Average | None) -> None:
+    def _apply(self, number: int, version: int, slots: Sequence[int], whole: Callable[[], Average] | None) -> None:
+        """`whole` makes the average over all shards. Not before this one is known to lack it: until then, that is
+        until all have it, nobody writes to the slots."""
         shard = self._shards[number]
         if shard.version > version:
             return
@@ -103,7 +106,7 @@ class Rounds:
         lock.acquire(self._deadline_s)
         try:
             if shard.version == version and self._door.round().version == version:
-                average = whole or self.average(slots, [number])
+                average = whole() if whole is not None else self.average(slots, [number])
                 origins = [self._slots.origin(slot, number) for slot in slots]
                 shard.apply(origins, [average.gradients[i] for i in shard.plan.parameters], average.groups)
         finally:

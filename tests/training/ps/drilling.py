@@ -62,7 +62,7 @@ class Drill:
         self.rng = random.Random(scene.seed)
         settings = Settings(
             rule=scene.rule, shards=scene.shards, host=scene.host, trace=folder, max_updates=scene.budget,
-            damping=scene.damping, overlap=scene.overlap, warmup_updates=scene.warmup,
+            damping=scene.damping, overlap=scene.overlap, warmup_updates=scene.warmup, clip=scene.clip,
         )  # fmt: skip
         self.run = SharedRun(WORKERS, settings)
         self.number = self._choose()

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tests.training.ps.killing import Phase, WatchedBounded, WatchedSync
-from training.ps import HostName
+from training.ps import Clip, HostName
 from training.ps.damping import Damping, DropAbove, NoDamping
 from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
 
@@ -44,6 +44,7 @@ class Scene:
     budget: int | None = None
     damping: Damping = field(default_factory=NoDamping)
     overlap: bool = False
+    clip: Clip | None = None
     warmup: int = 0
 
 
@@ -73,5 +74,6 @@ def scene(row: Row, seed: int) -> Scene:
         seed=seed,
         budget=BUDGET if seed % 3 == 2 else None,
         damping=DropAbove(2) if immediate and seed % 5 == 1 else NoDamping(),
+        clip=Clip("norm", 1e9) if rule.gathers and seed % 5 in (0, 3) else None,  # without effect, on its own path
         overlap=row.host == "process" and immediate and seed % 5 in (0, 3),
     )
