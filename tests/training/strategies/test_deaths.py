@@ -18,7 +18,13 @@ from training.failures import Diverged, WorkerLost
 from training.strategies import DDP, AsyncPS
 
 Make = Callable[[], Strategy]
-STRATEGIES = pytest.mark.parametrize("make", [lambda: AsyncPS(workers=2), DDP], ids=["async", "ddp"])
+
+
+def two_async() -> Strategy:
+    return AsyncPS(workers=2)
+
+
+STRATEGIES = pytest.mark.parametrize("make", [two_async, DDP], ids=["async", "ddp"])
 
 
 def children() -> set[int]:
@@ -29,8 +35,7 @@ def endless(folder: Path, make: Make, *callbacks: Any) -> Trainer:
     return trainer(folder, make(), devices=2, max_epochs=100_000, callbacks=list(callbacks))
 
 
-@STRATEGIES
-@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize(("make", "worker"), [(two_async, 0), (DDP, 0), (DDP, 1)], ids=["async-0", "ddp-0", "ddp-1"])
 def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path, make: Make, worker: int) -> None:
     before, started = children(), time.monotonic()
     with pytest.raises(WorkerLost, match=rf"worker {worker} died: process .* was killed by signal SIGKILL") as caught:
@@ -68,3 +73,13 @@ def test_sigterm_ends_all_workers_gracefully(tmp_path: Path, make: Make) -> None
     assert time.monotonic() - started < 15
     assert children() <= before
     assert diaries(tmp_path)[0]["errors"] == ["SIGTERMException"]
+
+
+def test_what_goes_on_without_a_worker_still_ends_gracefully(tmp_path: Path) -> None:
+    monitor, before, started = os.getpid(), children(), time.monotonic()
+    stop = AtBatch(0, 60, lambda trainer: os.kill(monitor, signal.SIGTERM))
+    with pytest.raises(SIGTERMException):
+        fit(endless(tmp_path, two_async, AtBatch(1, 20, kill_me), stop, Diary(tmp_path)))
+    assert time.monotonic() - started < 15
+    assert children() <= before
+    assert [one["errors"] for one in diaries(tmp_path)] == [["SIGTERMException"]]  # of worker 0: the other left none
