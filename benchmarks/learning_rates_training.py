@@ -20,7 +20,8 @@ class Ended(NamedTuple):
     """One training."""
 
     accuracy: float
-    staleness: float
+    staleness: float  # mean
+    median_staleness: float
 
 
 def in_turn(workers: int, settings: Settings, rate: float, seed: int, epochs: int) -> Ended:
@@ -43,9 +44,9 @@ def in_turn(workers: int, settings: Settings, rate: float, seed: int, epochs: in
             gradient(models[worker], batch(seed, *divmod(number, batches_per_epoch())))
             joined[worker].clients[0].push()
             if number == updates // 4 and accuracy(models[worker]) < HOPELESS:
-                return Ended(0.0, math.nan)
+                return Ended(0.0, math.nan, math.nan)
         joined[0].pull()
-        return Ended(accuracy(models[0]), run.staleness().mean())
+        return Ended(accuracy(models[0]), run.staleness().mean(), run.staleness().quantile(0.5))
     finally:
         run.close()
 
@@ -72,6 +73,7 @@ def free(workers: int, settings: Settings, rate: float, seed: int, epochs: int) 
         return 0.0 if hopeless[0] else accuracy(model)
 
     try:
-        return Ended(run_workers(workers, body)[0], run.staleness().mean())
+        final = run_workers(workers, body)[0]
+        return Ended(final, run.staleness().mean(), run.staleness().quantile(0.5))
     finally:
         run.close()
