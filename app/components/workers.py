@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from app.components import chart_view, charts, html, style
+from app.components import bars, chart_view, charts, html, style
 from app.components.charts import Series
 from app.services.push_record import Pushes, PushRecord
 from app.services.words import figure
 from training.tracking.reading import Curve
 
-HEIGHT = 260
+HEIGHT = 300
 MOST_ROWS = 64
 """More workers and shards than that are in the artifact `pushes.json`."""
 
@@ -20,18 +20,18 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     known = [(name, dict(shares)) for name, shares in rows if shares]
     if known:
         st.subheader("Where the time went")
-        chart_view.draw(charts.time_split(known, dark=style.dark()), "time-split", "shares of the workers' time")
+        html.draw(bars.time_split(known))
 
 
 def throughput(curves: Sequence[Curve], axis: str) -> None:
-    """A line for each worker, in their order."""
+    """A line for each worker, from the histories of `worker_N/...`."""
     if any(one.values for one in curves):
         st.subheader("Throughput by worker")
+        numbered = [(int(one.metric.partition("/")[0].removeprefix("worker_")), one) for one in curves]
         series = [
-            Series(f"worker {i}", one.axis(axis), one.values, charts.PALETTE[i % len(charts.PALETTE)])
-            for i, one in enumerate(curves)
+            Series(f"worker {worker}", one.axis(axis), one.values, bars.colour(worker)) for worker, one in numbered
         ]
-        drawn = charts.lines(series, x_title=axis, y_title="samples/s", dark=style.dark(), height=HEIGHT + 40)
+        drawn = charts.lines(series, x_title=axis, y_title="samples/s", dark=style.dark(), height=HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
         chart_view.draw(drawn, "throughput", f"samples a second of each worker against {axis}")
 
@@ -40,8 +40,7 @@ def staleness(counts: Sequence[Sequence[int]]) -> None:
     """How old the gradients were that were applied."""
     if any(any(row) for row in counts):
         st.subheader("Staleness")
-        chart_view.draw(charts.staleness(counts, dark=style.dark(), height=HEIGHT + 40), "staleness",
-                        "histogram of staleness by worker")  # fmt: skip
+        html.draw(bars.staleness(counts))
 
 
 def pushes(record: PushRecord) -> None:

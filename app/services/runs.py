@@ -47,6 +47,10 @@ class RunView:
         return strategy(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
 
     @property
+    def workers(self) -> int:
+        return int(self.record.tags.get(names.TAG_WORKERS, "1"))
+
+    @property
     def began(self) -> float | None:
         """Unix time at which its process started; None while it waits. MLflow's own time is that of the submission."""
         if self.state == "waiting":

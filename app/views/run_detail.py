@@ -1,4 +1,4 @@
-"""One run, drawn every second while it lives."""
+"""One run, drawn every second or two while it lives."""
 
 import streamlit as st
 
@@ -13,7 +13,10 @@ from training.spec.errors import ConfigError
 from training.tracking import names
 
 EVERY_S = 1.0
-LINES = 16
+CURVES_EVERY_S = 2.0
+"""A chart that has changed is built anew (80 ms of the browser's time, and it blinks), so these change more rarely."""
+
+LINES = 16  # workers whose throughput is drawn
 CHARTS = 6  # more do not help while it runs; all are in MLflow
 
 
@@ -27,31 +30,11 @@ def show(run_id: str) -> None:
     _head(view)
     _siblings(view)
     axis, log_y = axis_choice.draw()
-    st.fragment(_live, run_every=None if view.ended else EVERY_S)(run_id, axis, log_y, not view.ended)
-
-
-def _workers(view: RunView, axis: str) -> None:
-    """What each worker did, from the run's own record while it lives, from the totals afterwards."""
-    record, pushes = view.record, resources.pushes(view)
-    count = int(record.tags.get(names.TAG_WORKERS, "1"))
-    told = pushes if pushes is not None and not view.ended else None
-    split = [("all", told.shares() if told else runs.shares(record))]
-    if count > 1:
-        split += [(f"worker {i}", told.shares(i) if told else runs.shares(record, i)) for i in range(count)]
-    rates = runs.rates(record)[:LINES] if count > 1 else []
-    picture = resources.samples_picture(record)
-    left, right = st.columns(2, gap="large")
-    with left:
-        workers.time_split(split)
-        if pushes is not None:
-            workers.staleness(pushes.counts)
-            run_detail.samples(picture)
-    with right:
-        workers.throughput(resources.curves(record, rates), axis)
-        if pushes is not None:
-            workers.pushes(pushes)
-        else:
-            run_detail.samples(picture)
+    live = not view.ended
+    st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
+    st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, axis, log_y)
+    st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
+    st.fragment(_files, run_every=EVERY_S if live else None)(run_id)
 
 
 def _load(run_id: str) -> RunView:
@@ -98,19 +81,48 @@ def _siblings(view: RunView) -> None:
                 )
 
 
-def _live(run_id: str, axis: str, log_y: bool, was_live: bool) -> None:
+def _standing(run_id: str, was_live: bool) -> None:
     view = _load(run_id)
     if was_live and view.ended:
         st.rerun()
     run_detail.standing(view)
-    record = view.record
-    run_detail.figures(record)
-    found = resources.curves(record, runs.curve_metrics(record)[:CHARTS])
-    if found:
-        run_detail.curves(found, axis, log_y)
+    run_detail.figures(view.record)
+
+
+def _curves(run_id: str, axis: str, log_y: bool) -> None:
+    """What the model logs, then how fast each worker is."""
+    view = _load(run_id)
+    metrics, rates = runs.curve_metrics(view.record)[:CHARTS], runs.rates(view.record)[:LINES]
+    found = resources.curves(view.record, [*metrics, *rates])
+    own = [one for one in found if one.metric in metrics]
+    if own:
+        run_detail.curves(own, axis, log_y)
     elif not view.ended:
         st.caption("The first point of the curves comes with the first validation or after a few updates.")
-    _workers(view, axis)
+    workers.throughput([one for one in found if one.metric in rates], axis)
+
+
+def _workers(run_id: str) -> None:
+    """What each worker did, from the run's own record while it lives, from the totals afterwards."""
+    view = _load(run_id)
+    record, pushes = view.record, resources.pushes(view)
+    told = pushes if pushes is not None and not view.ended else None
+    split = [("all", told.shares() if told else runs.shares(record))]
+    if view.workers > 1:
+        split += [(f"worker {i}", told.shares(i) if told else runs.shares(record, i)) for i in range(view.workers)]
+    left, right = st.columns(2, gap="large")
+    with left:
+        workers.time_split(split)
+        if pushes is not None:
+            workers.pushes(pushes)
+    with right:
+        if pushes is not None:
+            workers.staleness(pushes.counts)
+        run_detail.samples(resources.samples_picture(record))
+
+
+def _files(run_id: str) -> None:
+    view = _load(run_id)
     job = view.job
-    config = job.config.read_text(encoding="utf-8") if job and job.config.exists() else resources.config_text(record)
-    run_detail.files(config, job.tail() if job else "", record)
+    config = job.config.read_text(encoding="utf-8") if job and job.config.exists() else None
+    run_detail.files(config or resources.config_text(view.record), job.tail() if job else "", view.record)

@@ -43,20 +43,6 @@ def test_a_band_encloses_its_curve() -> None:
     assert band.layout.yaxis.type == "log"
 
 
-def test_the_split_of_time_is_drawn_as_told() -> None:
-    drawn = charts.time_split([("all", {"compute": 0.7, "wait": 0.3})])
-    assert {trace.name: trace.x[0] for trace in drawn.data} == {
-        "compute": 0.7, "wait": 0.3, "communicate": 0.0, "data": 0.0,
-    }  # fmt: skip
-
-
-def test_staleness_is_shown_as_shares_up_to_the_last_bin_in_use() -> None:
-    drawn = charts.staleness([[3, 5, 0, 0], [1, 1, 0, 0]])
-    assert list(drawn.data[0].x) == ["0", "1"]
-    assert [list(trace.y) for trace in drawn.data] == [[0.3, 0.5], [0.1, 0.1]]
-    assert list(charts.staleness([[1, 0, 4]]).data[0].x) == ["0", "1", "2+"]
-
-
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_template_lies_on_any_ground(dark: bool) -> None:
     assert charts.template(dark).layout.paper_bgcolor == "rgba(0,0,0,0)"
