@@ -22,13 +22,21 @@ from tests.training.ps.accounts import Final as FinalState
 from tests.training.ps.killing import HERE, SIGNAL, Phase, Stepwise
 from tests.training.ps.scenes import Scene, Victim
 from training.ps import Joined, Settings, SharedRun, join, serve
+from training.ps.region import FINISHED
 from training.strategies.processes import Lost, Reaction, run_workers
 
 WORKERS: Final = 3
 PUSHES: Final = 25  # of each worker, and as many again of one that comes back; more when there is a budget
 DEADLINE_S: Final = 10.0  # of every wait in the engine: a drill that meets it has hung
 PAUSE_S: Final = 0.0003  # in a slow update: 9 of them
-TIMES: Final = {Phase.JOINING: 1, Phase.COMPUTING: 12, Phase.PUSHING: 12, Phase.APPLYING: 6, Phase.WAITING: 4}
+TIMES: Final = {
+    Phase.JOINING: 1,
+    Phase.COMPUTING: 12,
+    Phase.PUSHING: 12,
+    Phase.APPLYING: 6,
+    Phase.WAITING: 4,
+    Phase.ENDING: 1,
+}
 NOTHING: Final = Account(0, 0, 0)
 
 
@@ -76,6 +84,7 @@ class Drill:
         self.after_s = memoryview(mmap(-1, 8 * WORKERS)).cast("d")  # from the notice to a survivor's next push
         self.times = memoryview(mmap(-1, 16)).cast("d")  # time.monotonic of the kill and of the notice; 0.0 before
         self.losses: list[Lost] = []
+        self.comes_back = False
 
     def _choose(self) -> int:
         if self.scene.victim is Victim.SERVER:
@@ -110,9 +119,10 @@ class Drill:
                 self.after_s[worker] = time.monotonic() - self.times[1]
             if pushed.is_last:
                 break
-        joined.finish()
-        joined.wait_for_others()
-        return self._final(joined)
+        with HERE.during(Phase.ENDING):
+            joined.finish()
+            joined.wait_for_others()
+            return self._final(joined)
 
     def serve(self, server: int) -> None:
         """A server process's body."""
@@ -157,17 +167,21 @@ class Drill:
     # --- the monitor ---------------------------------------------------------------------------------------------
 
     def lost(self, one: Lost) -> Reaction:
-        """The policy: servers and whoever is to come back are started again, the others go on without a worker."""
+        """The policy: servers and whoever is to come back are started again, the others go on without a worker.
+
+        Who had said that it would push no more has nothing to come back for.
+        """
         self.times[1] = time.monotonic()
         self.losses.append(one)
         if len(self.losses) > 1:
             return Reaction.END
         if one.role == "server":
             return Reaction.RESTART
-        if self.scene.victim is not Victim.RETURNING:
+        if self.scene.victim is not Victim.RETURNING or self.run.control.word(one.number, FINISHED):
             self.run.bury(one.number)
             return Reaction.GO_ON
         self.run.revive(one.number)
+        self.comes_back = True
         return Reaction.RESTART
 
     def perform(self) -> Outcome:
@@ -196,7 +210,7 @@ class Drill:
         expected = ("server" if victim is Victim.SERVER else "worker", self.number)
         if (lost.role, lost.number) != expected or SIGNAL.name not in lost.cause:
             return f"another death: {lost}"
-        if victim is Victim.RETURNING and self.scene.budget is None and self.returned[self.number] != PUSHES:
+        if self.comes_back and self.scene.budget is None and self.returned[self.number] != PUSHES:
             return f"it came back and pushed {self.returned[self.number]} times"
         reached = max(version for final in survivors for version in final.versions)
         if self.scene.budget is not None and reached != self.scene.budget:

@@ -27,6 +27,7 @@ class Phase(StrEnum):
     PUSHING = "pushing"
     APPLYING = "applying"
     WAITING = "waiting"
+    ENDING = "ending"
 
 
 class Moment:

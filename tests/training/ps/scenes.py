@@ -49,13 +49,14 @@ class Scene:
 
 
 def rows() -> list[Row]:
-    """All of them. Without worker 0 nobody has parameters, so its joining is no drill; servers only apply and wait."""
+    """All of them. Without worker 0 nobody has parameters, so its joining is no drill; servers only apply and wait; who
+    dies at the end has nothing to come back for."""
     workers = [
         Row(victim, phase, host)
         for host in HOSTS
         for victim in (Victim.WORKER, Victim.RETURNING, Victim.FIRST)
         for phase in Phase
-        if (victim, phase) != (Victim.FIRST, Phase.JOINING)
+        if (victim, phase) not in ((Victim.FIRST, Phase.JOINING), (Victim.RETURNING, Phase.ENDING))
     ]
     return [*workers, *(Row(Victim.SERVER, phase, "process") for phase in (Phase.APPLYING, Phase.WAITING))]
 
