@@ -31,6 +31,10 @@ from training.workspace import Workspace
 
 DEADLINE_S = 90.0
 ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
+SYNC_RESTARTED = {
+    "class_path": "training.strategies.AsyncPS",
+    "init_args": {"rule": "sync", "workers": 2, "restarts": 1, "host": "process"},  # one server, forked first
+}
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -89,6 +93,15 @@ def a_worker(number: int, range_: Range, strategy: Any) -> str:
     job = range_.train(strategy)
     kill(descendants(main_of(job))[number])
     return closed(range_, job, "failed", "worker lost")
+
+
+def a_process_it_can_spare(number: int, range_: Range, strategy: Any) -> str:
+    """Training goes on without it, or with it started again, to its end."""
+    job = range_.train(strategy, epochs=60)
+    kill(descendants(main_of(job))[number])
+    words = closed(range_, job, "finished", None)
+    (said,) = [line for line in job.log.read_text(encoding="utf-8").splitlines() if " died: " in line]
+    return f"{words} {said}"
 
 
 def the_supervisor(range_: Range, strategy: Any) -> str:
@@ -180,7 +193,9 @@ def workplace() -> Iterator[Range]:
 DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
     ("main process, AsyncPS", main_process, ASYNC),
     ("worker 0, AsyncPS", partial(a_worker, 0), ASYNC),
-    ("worker 1, AsyncPS", partial(a_worker, 1), ASYNC),
+    ("worker 1, AsyncPS", partial(a_process_it_can_spare, 1), ASYNC),
+    ("worker 1, AsyncPS sync, restarts", partial(a_process_it_can_spare, 2), SYNC_RESTARTED),
+    ("server, AsyncPS sync", partial(a_process_it_can_spare, 0), SYNC_RESTARTED),
     ("main process, DDP", main_process, "ddp"),
     ("worker 0, DDP", partial(a_worker, 0), "ddp"),
     ("worker 1, DDP", partial(a_worker, 1), "ddp"),
