@@ -97,8 +97,9 @@ class Heartbeat(Callback):
 def fraction(trainer: Trainer, updates: int) -> float | None:
     """How much of the budget is used, 0 to 1: of updates, epochs or time, whichever is furthest; None without one."""
     parts: list[float] = []
-    if trainer.max_steps > 0:
-        parts.append(updates / trainer.max_steps)
+    budget = getattr(trainer.strategy, "max_updates", None) or trainer.max_steps
+    if budget > 0:
+        parts.append(updates / budget)
     batches = trainer.num_training_batches
     if trainer.max_epochs is not None and trainer.max_epochs > 0 and 0 < batches < float("inf"):
         loop = trainer.fit_loop

@@ -33,6 +33,11 @@ class SharedMeasures:
         """What became of the pushes, by worker and shard."""
         return [] if self._run is None else self._run.pushes()
 
+    @property
+    def max_updates(self) -> int | None:
+        """The budget of updates, all workers together. The Trainer's own `max_steps` is no measure while it trains."""
+        return None if self._run is None else self._run.settings.max_updates
+
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         """Add to this worker's own time."""
         if self._run is not None:

@@ -78,7 +78,13 @@ CASES: Final = [
 FEW: Final = [case for case in CASES if case.name in ("ddp", "async-inline", "sync-process")]
 """For what does not hang on the rule: one of each host, one that applies at once and one that averages."""
 
+SOME: Final = [
+    case for case in CASES if case.name not in ("async-process", "bounded-inline", "softsync-inline", "sync-inline")
+]
+"""For what hangs a little on the rule: each of them once."""
+
 every = pytest.mark.parametrize("case", CASES, ids=str)
+some = pytest.mark.parametrize("case", SOME, ids=str)
 few = pytest.mark.parametrize("case", FEW, ids=str)
 exact = pytest.mark.parametrize("case", [case for case in CASES if case.exact], ids=str)
 parameter_server = pytest.mark.parametrize("case", [case for case in FEW if not case.is_ddp], ids=str)

@@ -18,6 +18,7 @@ from tests.training.strategies.contract.cases import (
     few,
     fitted,
     in_order,
+    some,
 )
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import data, loader, trainer
@@ -59,7 +60,7 @@ class Stream(IterableDataset[Any]):
         return iter([whole[index] for index in range(rank, SAMPLES, world)])
 
 
-@every
+@some
 def test_iterable_data(case: Case, tmp_path: Path) -> None:
     stream = DataLoader(Stream(divided=case.is_ddp), batch_size=BATCH)
     _, seen = fitted(case, tmp_path, Plain(), train=stream, max_epochs=2)

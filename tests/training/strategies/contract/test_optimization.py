@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.strategies.contract.cases import BATCHES, Case, every, few, fitted
+from tests.training.strategies.contract.cases import BATCHES, Case, every, few, fitted, some
 from tests.training.strategies.contract.models import GAN, Late, Manual, Odd, Plain
 from tests.training.strategies.small import weights
 
 
-@every
+@some
 def test_accumulated_batches_make_one_push(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=1, accumulate_grad_batches=3)
     assert seen[0]["updates"] in case.about(case.updates(BATCHES // 3))
@@ -46,7 +46,7 @@ def test_manual_optimization_steps_when_it_likes(case: Case, tmp_path: Path) -> 
     assert seen[0]["updates"] in case.about(case.updates(BATCHES // 2))
 
 
-@every
+@some
 def test_tied_frozen_and_sometimes_unused_parameters(case: Case, tmp_path: Path) -> None:
     model = Odd()
     frozen, sometimes = model.frozen.weight.clone(), model.sometimes.weight.clone()

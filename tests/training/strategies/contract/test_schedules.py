@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, ReduceLROnPlateau, StepLR
 
-from tests.training.strategies.contract.cases import BATCHES, Case, every, few, fitted
+from tests.training.strategies.contract.cases import BATCHES, Case, every, few, fitted, some
 from tests.training.strategies.contract.models import Plain
 
 RATE = 0.08
@@ -66,7 +66,7 @@ def test_by_epoch_it_follows_the_epochs(case: Case, tmp_path: Path) -> None:
         assert notes["lr"] == pytest.approx(RATE / 8)
 
 
-@every
+@some
 def test_a_schedule_of_the_estimated_length_ends_with_the_run(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(to_the_end), max_epochs=2)
     assert seen[0]["lr"] == pytest.approx(0.0, abs=1e-9)

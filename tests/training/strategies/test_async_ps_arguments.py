@@ -1,0 +1,124 @@
+"""Arguments of AsyncPS, each seen to do what it says."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from torch.optim.lr_scheduler import LambdaLR
+
+from tests.training.strategies.contract.models import Plain
+from tests.training.strategies.small import SAMPLES, Diary, diaries, fit, make_sgd, trainer, weights
+from training.callbacks.heartbeat import fraction
+from training.ps.damping import DelayCompensation, DropAbove, Inverse
+from training.ps.rules import Async, Bounded, Sync
+from training.strategies import AsyncPS
+
+BATCHES = SAMPLES // 8
+
+
+def run(folder: Path, strategy: AsyncPS, *callbacks: Callback, **settings: Any) -> tuple[AsyncPS, dict[str, Any]]:
+    """The strategy, whose measures are readable after the fit, and worker 0's diary; one epoch."""
+    fit(trainer(folder, strategy, callbacks=[*callbacks, Diary(folder)], **{"max_epochs": 1, **settings}), Plain())
+    return strategy, diaries(folder)[0]
+
+
+@pytest.mark.parametrize("rule", [Async(push_every=3), Async(push_every=3, pull_every=3)], ids=repr)
+def test_push_every_sums_gradients(rule: Async, tmp_path: Path) -> None:
+    _, seen = run(tmp_path, AsyncPS(rule, workers=2))
+    assert BATCHES // 3 - 1 <= seen["updates"] <= BATCHES // 3
+
+
+def test_pull_every_leaves_the_updates_as_many(tmp_path: Path) -> None:
+    strategy, seen = run(tmp_path, AsyncPS(Async(pull_every=4), workers=2))
+    assert seen["updates"] == BATCHES
+    histogram = strategy.staleness()
+    assert histogram is not None
+    assert histogram.max() >= 3
+
+
+@pytest.mark.parametrize("host", ["inline", "process"])
+def test_worker_0_makes_the_first_updates_alone(host: Any, tmp_path: Path) -> None:
+    strategy, seen = run(tmp_path, AsyncPS(workers=2, warmup_updates=6, host=host), max_epochs=-1, max_steps=6)
+    assert seen["updates"] == 6
+    assert [times.updates for times in strategy.worker_times()] == [6, 0]
+
+
+def test_a_warm_up_longer_than_the_run_ends_with_the_run(tmp_path: Path) -> None:
+    _, seen = run(tmp_path, AsyncPS(workers=2, warmup_updates=1000, deadline_s=20), max_epochs=2)
+    assert seen["updates"] == 2 * BATCHES
+
+
+def test_what_is_too_stale_is_dropped_and_counted(tmp_path: Path) -> None:
+    strategy, seen = run(tmp_path, AsyncPS(damping=DropAbove(limit=1), workers=3), max_epochs=6)
+    dropped = sum(push.dropped for push in strategy.pushes())
+    assert seen["updates"] + dropped == 6 * BATCHES
+    histogram = strategy.staleness()
+    assert histogram is not None
+    assert histogram.max() <= 1
+
+
+@pytest.mark.parametrize("damping", [Inverse(), DelayCompensation(), DelayCompensation(adaptive=True)], ids=repr)
+def test_with_one_worker_nothing_is_stale_so_nothing_is_damped(damping: Any, tmp_path: Path) -> None:
+    expected, model = Plain(), Plain()
+    fit(trainer(tmp_path, "auto"), expected)
+    fit(trainer(tmp_path, AsyncPS(damping=damping, workers=1)), model)
+    assert torch.equal(weights(model), weights(expected))
+
+
+def test_overlap_is_one_push_behind(tmp_path: Path) -> None:
+    strategy, seen = run(tmp_path, AsyncPS(workers=1, host="process", overlap=True))
+    assert seen["updates"] == BATCHES
+    histogram = strategy.staleness()
+    assert histogram is not None
+    assert histogram.max() <= 1
+
+
+def test_norms_are_measured_when_asked_for(tmp_path: Path) -> None:
+    measured, _ = run(tmp_path, AsyncPS(workers=2, norms=True, shards=2))
+    assert len(measured.pushes()) == 4
+    assert all(push.applied == 0 or push.drift >= 0 for push in measured.pushes())
+    plain, _ = run(tmp_path, AsyncPS(workers=2))
+    assert all(math.isnan(push.drift) for push in plain.pushes())
+
+
+def test_a_trace_is_written_below_the_runs_folder(tmp_path: Path) -> None:
+    run(tmp_path, AsyncPS(workers=2, trace=True))
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["trace"]
+    assert sum(path.stat().st_size for path in (tmp_path / "trace").iterdir()) > 0
+
+
+def test_a_backup_worker_is_not_waited_for(tmp_path: Path) -> None:
+    strategy, seen = run(tmp_path, AsyncPS(Sync(backup_workers=1), workers=3), max_epochs=-1, max_steps=10)
+    assert seen["updates"] == 10
+    assert sum(times.updates for times in strategy.worker_times()) == 20
+
+
+def test_progress_is_told_in_updates(tmp_path: Path) -> None:
+    class Told(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            strategy: Any = trainer.strategy
+            if trainer.global_step == 3 and trainer.global_rank == 0:
+                updates = strategy.counts().updates
+                assert fraction(trainer, updates) == updates / 40
+
+    _, seen = run(tmp_path, AsyncPS(Bounded(bound=1), workers=2), Told(), max_epochs=-1, max_steps=40)
+    assert seen["updates"] == 40
+
+
+def test_a_scheduler_with_a_step_of_the_models_own(tmp_path: Path) -> None:
+    class Own(Plain):
+        def configure_optimizers(self) -> Any:
+            optimizer = make_sgd(self)
+            return [optimizer], [{"scheduler": LambdaLR(optimizer, lambda step: 1 / (1 + step)), "interval": "step"}]
+
+        def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+            self.notes["steps"] = self.notes.get("steps", 0) + 1
+            scheduler.step()
+
+    fit(trainer(tmp_path, AsyncPS(workers=2), callbacks=[Diary(tmp_path)], max_epochs=1), Own())
+    seen = diaries(tmp_path)[0]
+    assert seen["steps"] == BATCHES
+    assert seen["lr"] == pytest.approx(0.05 / (1 + BATCHES))
