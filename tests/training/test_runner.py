@@ -58,7 +58,16 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     job, _, record = run(workspace, config(ASYNC, max_epochs=3))
     found = artifacts(workspace, job.id)
     counts = json.loads(found[names.STALENESS_JSON].read_text())["counts"]
-    assert [sum(row) for row in counts] == [24, 24]
+    assert sum(sum(row) for row in counts) == 48
+    pushes = json.loads(found[names.PUSHES_JSON].read_text())
+    assert [one["applied"] for one in pushes["shards"]] == [sum(row) for row in counts]
+    assert [one["dropped"] + one["duplicates"] for one in pushes["shards"]] == [0, 0]
+    assert [one["updates"] for one in pushes["workers"]] == [sum(row) for row in counts]
+    assert record.metrics[names.DROPPED] == 0
+    assert 0 < record.metrics[names.STALENESS_SECONDS] < record.metrics[names.SECONDS]
+    assert names.DRIFT not in record.metrics, "norms are not measured unless asked for"
+    for part in names.SHARES:
+        assert 0 <= record.metrics[names.per_worker(part, 1)] <= 1
     assert found[names.STALENESS_PICTURE].read_bytes().startswith(b"\x89PNG")
     mean = sum(bin_ * n for row in counts for bin_, n in enumerate(row)) / 48
     assert record.metrics[names.STALENESS_MEAN] == pytest.approx(mean)

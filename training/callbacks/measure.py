@@ -55,6 +55,7 @@ class Measure(Callback):
         self._window = Window()
         self._last_loss: Tensor | None = None
         self._restored: dict[str, Any] = {}
+        self._updates_before = 0  # of the run that this one resumes
 
     # --- what others ask -----------------------------------------------------------------------------------------
 
@@ -84,6 +85,7 @@ class Measure(Callback):
         if self._restored and isinstance(self.measured, CountedHere):
             self.measured.add_samples(self._restored["samples"] // trainer.world_size)
         self._idle_of_others = self._waited(trainer)
+        self._updates_before = self.counts().updates if self._restored else 0
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -225,12 +227,13 @@ class Measure(Callback):
 
     def _state(self, trainer: Trainer) -> dict[str, float]:
         assert self.measured is not None
+        rows, updates = self.measured.pushes(), self.counts().updates - self._updates_before
         return {
             **shares(self.measured.worker_times()),
             **staleness(self.measured.staleness()),
-            **pushes(self.measured.pushes()),
+            **pushes(rows),
             names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
-            names.BYTES_PER_UPDATE: moved_bytes(trainer, isinstance(trainer.strategy, Measured)),
+            names.BYTES_PER_UPDATE: moved_bytes(trainer, rows, updates),
         }
 
     def _record(self, trainer: Trainer, points: dict[str, float]) -> None:

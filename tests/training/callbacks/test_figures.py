@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
+from tests.training.callbacks.small import OneWeight, loader, trainer
+from training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
 from training.callbacks.summary import Summary
 from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from training.tracking import names
@@ -85,3 +86,15 @@ def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:
     assert points["final/val/accuracy"] == pytest.approx(0.8)
     assert math.isnan(points["final/val/loss"])
     assert "best/train/loss" not in points
+
+
+def test_bytes_are_moved_by_every_push_also_by_those_that_make_no_update() -> None:
+    """Sync with three workers: 10 updates of 2 gradients each, and 5 that came too late."""
+    model = OneWeight()
+    fit = trainer(max_epochs=1)
+    fit.fit(model, loader())
+    rows = [PushMeasures(i, 0, 0, (8, 7, 5)[i], (0, 1, 4)[i], 0, 0.1, math.nan) for i in range(3)]
+    assert moved_bytes(fit, rows, 10) == 2 * 4 * 2.5
+    shards = [*rows, *(row._replace(shard=1, dropped=0) for row in rows)]
+    assert moved_bytes(fit, shards, 10) == 2 * 4 * 2.5, "a gradient is moved once, in parts"
+    assert moved_bytes(fit, [], 10) == 0, "one process moves none"
