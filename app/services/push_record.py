@@ -95,8 +95,9 @@ def in_store(reader: RunReader, run_id: str) -> PushRecord | None:
 
 
 def _record(read: Callable[[str], bytes | None]) -> PushRecord | None:
-    counts, pushes = read(names.STALENESS_JSON), read(names.PUSHES_JSON)
-    if counts is None:
+    """Runs of before `pushes.json` have the counts of staleness alone."""
+    content = read(names.PUSHES_JSON) or read(names.STALENESS_JSON)
+    if content is None:
         return None
-    told: dict[str, Any] = json.loads(pushes) if pushes is not None else {"workers": [], "shards": []}
-    return PushRecord(json.loads(counts)["counts"], told["workers"], [Pushes(**one) for one in told["shards"]])
+    told: dict[str, Any] = {"workers": [], "shards": [], **json.loads(content)}
+    return PushRecord(told["counts"], told["workers"], [Pushes(**one) for one in told["shards"]])

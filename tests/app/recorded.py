@@ -138,7 +138,7 @@ def write_pushes(folder: Path, points: int, workers: int, shards: int = 2) -> No
             for shard in range(shards)
         ]  # fmt: skip
     write_json(folder / names.STALENESS_JSON, {"counts": counts})
-    write_json(folder / names.PUSHES_JSON, {"workers": told, "shards": parts})
+    write_json(folder / names.PUSHES_JSON, {"counts": counts, "workers": told, "shards": parts})
 
 
 def _metrics(points: int, level: float, workers: int) -> list[Metric]:

@@ -19,10 +19,10 @@ EVERY_S: Final = 1.0
 
 
 class PushRecord(Callback):
-    """Worker 0 writes `staleness.json` and `pushes.json` into `folder`, every second and when training ends.
+    """Worker 0 writes `pushes.json` into `folder`, every second and when training ends.
 
-    At the end they become artifacts, with a picture of the histogram. Nothing for strategies that are not `Measured`.
-    A writing costs about 0.3 ms with four workers and three shards.
+    At the end it becomes an artifact, with `staleness.json` and a picture of the histogram. Nothing for strategies that
+    are not `Measured`. A writing takes 4 ms on a slow disk, and 0.5 ms of the processor with 4 workers and 3 shards.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,10 +41,10 @@ class PushRecord(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         histogram = self._write(trainer)
         if histogram is not None:
-            picture = self.folder / names.STALENESS_PICTURE
-            draw_staleness(histogram, picture)
-            for path in (self.folder / names.STALENESS_JSON, self.folder / names.PUSHES_JSON, picture):
-                upload(trainer, path)
+            write_json(self.folder / names.STALENESS_JSON, {"counts": histogram.counts.tolist()})
+            draw_staleness(histogram, self.folder / names.STALENESS_PICTURE)
+            for name in (names.STALENESS_JSON, names.PUSHES_JSON, names.STALENESS_PICTURE):
+                upload(trainer, self.folder / name)
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -64,14 +64,15 @@ class PushRecord(Callback):
         histogram = measured.staleness()
         if histogram is None or not histogram.total:
             return None
-        write_json(self.folder / names.STALENESS_JSON, {"counts": histogram.counts.tolist()})
-        write_json(self.folder / names.PUSHES_JSON, record(measured))
+        write_json(self.folder / names.PUSHES_JSON, record(measured, histogram))
         return histogram
 
 
-def record(measured: Measured) -> dict[str, Any]:
-    """`workers`: each one's seconds and counts; `shards`: each worker's pushes at each shard. null: not measured."""
+def record(measured: Measured, histogram: StalenessHistogram) -> dict[str, Any]:
+    """`counts[worker][i]`: pushes of staleness i, the last bin "or more"; `workers`: each one's seconds and counts;
+    `shards`: each worker's pushes at each shard. null: not measured."""
     return {
+        "counts": histogram.counts.tolist(),
         "workers": [one._asdict() for one in measured.worker_times()],
         "shards": [
             {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in told.items()}

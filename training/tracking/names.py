@@ -82,7 +82,7 @@ TAG_DEVICES: Final = "scalebook.devices"
 # Artifacts
 CONFIG_ARTIFACT: Final = "config.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
-PUSHES_JSON: Final = "pushes.json"  # what became of pushes by worker and shard, and each worker's seconds
+PUSHES_JSON: Final = "pushes.json"  # the same counts, pushes by worker and shard, and each worker's seconds
 STALENESS_PICTURE: Final = "staleness.png"
 SAMPLES_PICTURE: Final = "samples.png"
 LOG_ARTIFACT: Final = "log.txt"

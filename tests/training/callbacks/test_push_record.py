@@ -54,7 +54,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     class Look(PushRecord):
         def on_train_batch_end(self, *args: Any) -> None:
             super().on_train_batch_end(*args)
-            seen.append(json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"])
+            seen.append(json.loads((tmp_path / names.PUSHES_JSON).read_text())["counts"])
 
     fit = trainer(
         Measure(clock), Look(tmp_path), strategy=strategy, logger=kept, profiler=clock, max_epochs=1
@@ -62,6 +62,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     fit.fit(OneWeight(), loader())
     assert seen == [[[i, 0, 0], [0, i, 0]] for i in (1, 2, 3, 4)]
     found = json.loads((tmp_path / names.PUSHES_JSON).read_text())
+    assert found["counts"] == json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"]
     assert found["workers"][1] == {
         "compute": 1.0, "wait": 0.0, "communicate": 1.0, "data": 2.0, "updates": 4, "samples": 3,
     }  # fmt: skip
@@ -96,7 +97,7 @@ def test_a_run_that_fails_leaves_its_record(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="no more"):
         trainer(Measure(DataClock()), PushRecord(tmp_path), strategy=Told()).fit(Fails(), loader())
-    assert json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"][0][0] == 2
+    assert json.loads((tmp_path / names.PUSHES_JSON).read_text())["counts"][0][0] == 2
 
 
 def test_the_histogram_is_drawn(tmp_path: Path) -> None:
