@@ -39,6 +39,14 @@ class Snapshots(IndependentWorkers):
             self._show_mean()
 
     @override
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """One sign of life for each batch, for workers that a rule lets wait meanwhile: their deadline begins anew."""
+        output = super().validation_step(*args, **kwargs)
+        if self._shared is not None:
+            self._shared.run.control.event.wake()
+        return output
+
+    @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """After a validation go on from the newest version. Not earlier: what was validated may be saved after it."""
         if self._snapshot is not None and self._joined is not None and self._statistics is not None:

@@ -1,6 +1,7 @@
 """Arguments of AsyncPS, each seen to do what it says."""
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,18 @@ def test_progress_is_told_in_updates(tmp_path: Path) -> None:
 
     _, seen = run(tmp_path, AsyncPS(Bounded(bound=1), workers=2), Told(), max_epochs=-1, max_steps=40)
     assert seen["updates"] == 40
+
+
+def test_others_may_wait_longer_than_the_deadline_for_a_validation(tmp_path: Path) -> None:
+    class LongValidation(Plain):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            time.sleep(0.2 * (self.current_epoch == 0))
+            super().validation_step(batch, batch_idx)
+
+    strategy = AsyncPS("sync", workers=2, deadline_s=1.5)
+    made = trainer(tmp_path, strategy, callbacks=[Diary(tmp_path)], max_epochs=2, num_sanity_val_steps=0)
+    fit(made, LongValidation())
+    assert [notes["validations"] for notes in diaries(tmp_path)] == [2, 0]
 
 
 def test_a_scheduler_with_a_step_of_the_models_own(tmp_path: Path) -> None:
