@@ -151,6 +151,16 @@ def test_with_constant_staleness_sgd_is_stable_up_to_the_formula(tau: int) -> No
     assert threshold == pytest.approx(2 * math.sin(math.pi / period), rel=0.02)
 
 
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_in_turn_have_a_staleness_of_all_others(host: HostName, workers: int) -> None:
+    with driven(workers, Settings(host=host, shards=2), random_tensors(SHAPES, 5), OPTIMIZERS["SGD"]) as run:
+        for push in range(40):
+            run.push(push % workers, gradients(push))
+        bins = run.run.staleness().counts.sum(0)[:workers].tolist()
+    assert bins == [1] * (workers - 1) + [40 - workers + 1]
+
+
 def test_inverse_damping_divides_the_learning_rate() -> None:
     weights = random_tensors([(4,)], 0, torch.float64)
     with driven(3, Settings(damping=Inverse()), weights, lambda p: torch.optim.SGD(p, lr=0.5)) as run:
@@ -176,6 +186,22 @@ def test_what_is_staler_than_the_limit_is_dropped_counted_and_not_applied(host: 
         assert_equal(run.newest(), expected)
         dropped = {m.worker: m.dropped for m in run.run.pushes() if m.shard == 0}
         assert dropped == {0: 0, 1: 0, 2: 3}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_sync_drops_a_gradient_of_which_only_a_part_is_new(host: HostName) -> None:
+    start = random_tensors(SHAPES, 5)
+    settings = Settings(Sync(backup_workers=1), host=host, shards=3)
+    with driven(2, settings, start, lambda p: torch.optim.SGD(p, lr=1.0)) as run:
+        own = random_tensors(SHAPES, 1)
+        assert run.push(0, own)
+        expected = run.newest()
+        late = run.joined[1].clients[0]  # as if it had pulled while the first shard alone had the update
+        late._bases[0] = late.host.section.shards[0].hold(1)
+        assert [base.version for base in late._bases] == [1, 0, 0]
+        assert not run.push(1, own)
+        assert_equal(run.newest(), expected)
+        assert [m.dropped for m in run.run.pushes() if m.worker == 1 and m.shard == 0] == [1]
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
