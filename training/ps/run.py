@@ -75,7 +75,7 @@ class SharedRun:
         return worker_times(self.control)
 
     def staleness(self) -> StalenessHistogram:
-        """Staleness by worker, in versions, over all shards."""
+        """Staleness by worker, in versions, as the first shard of each optimizer has met it."""
         return staleness(self.control)
 
     def pushes(self) -> list[PushMeasures]:
