@@ -30,7 +30,8 @@ class RunLogger(Logger):
     """Writes metrics of the run `run_id`; its parameters, tags and end belong to whoever made the run.
 
     Only worker 0 writes, from a thread that starts with its first point, after any fork. The step of every point is the
-    number of updates that `axes` tells, and each new step also gets its updates, samples and seconds.
+    number of updates that `axes` tells, and each new step also gets its updates, samples and seconds; again where more
+    samples have been computed since, which are still on their way into an update.
     """
 
     def __init__(self, tracking_uri: str, run_id: str, folder: Path, artifacts: Sequence[Path] = ()) -> None:
@@ -41,7 +42,7 @@ class RunLogger(Logger):
         """Set by the Measure callback; without it the step is Lightning's."""
         self._writer: MetricWriter | None = None
         self._client: MlflowClient | None = None
-        self._last_step = -1
+        self._last = (-1, -1)  # updates and samples at which the axes were written last
 
     @property
     @override
@@ -77,9 +78,9 @@ class RunLogger(Logger):
         axes = self.axes() if self.axes is not None else None
         step = axes.updates if axes is not None else step or 0
         points = dict(metrics)
-        if axes is not None and step > self._last_step:
+        if axes is not None and (step, axes.samples) > self._last:
             points |= {UPDATES: float(axes.updates), SAMPLES: float(axes.samples), SECONDS: axes.seconds}
-            self._last_step = step
+            self._last = (step, axes.samples)
         self._the_writer().add(points, step)
 
     @override

@@ -113,8 +113,15 @@ class RunReader:
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[Curve]:
         """The histories of `metrics`, in their order; the axes are read once for all."""
         histories = {metric: self._history(run_id, metric) for metric in metrics}
-        samples, seconds = self._history(run_id, names.SAMPLES), self._history(run_id, names.SECONDS)
+        samples, seconds = self._axis(run_id, names.SAMPLES), self._axis(run_id, names.SECONDS)
         return [_curve(run_id, metric, values, samples, seconds) for metric, values in histories.items()]
+
+    def _axis(self, run_id: str, name: str) -> dict[int, float]:
+        """Samples or seconds by step: the largest, where a step has several."""
+        found: dict[int, float] = {}
+        for point in self.client.get_metric_history(run_id, name):
+            found[point.step] = max(point.value, found.get(point.step, 0.0))
+        return found
 
     def _history(self, run_id: str, metric: str) -> dict[int, float]:
         """Value by step."""

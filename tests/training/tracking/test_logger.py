@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from training.tracking.logger import Axes, RunLogger
+from training.tracking.reading import RunReader
 from training.tracking.starting import experiment_id, open_store
 from training.workspace import Workspace
 
@@ -33,6 +34,23 @@ def test_each_new_step_gets_its_axes_once(logger: RunLogger) -> None:
     assert history(logger, "samples") == [(10, 80.0), (20, 160.0)]
     assert history(logger, "seconds") == [(10, 0.5), (20, 1.0)]
     assert history(logger, "updates") == [(10, 10.0), (20, 20.0)]
+
+
+def test_samples_that_are_not_yet_in_an_update_are_told_too(logger: RunLogger) -> None:
+    """The last gradients of a rule that gathers may make no update of their own."""
+    at = Axes(10, 80, 0.5)
+    logger.axes = lambda: at
+    logger.log_metrics({"loss": 1.0})
+    at = Axes(10, 112, 0.75)
+    logger.log_metrics({"best/loss": 1.0})
+    at = Axes(9, 200, 0.4)  # of a validation that began before
+    logger.log_metrics({"val": 1.0})
+    logger.finalize("success")
+    assert history(logger, "samples") == [(10, 80.0), (10, 112.0)]
+    run = logger.experiment.get_run(logger.run_id)
+    assert run.data.metrics["samples"] == 112
+    curve = RunReader(logger.tracking_uri).curve(logger.run_id, "loss")
+    assert (curve.samples, curve.seconds) == ([112.0], [0.75])
 
 
 def test_without_axes_the_step_is_lightnings(logger: RunLogger) -> None:
