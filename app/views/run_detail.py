@@ -34,7 +34,7 @@ def show(run_id: str) -> None:
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, axis, log_y)
     st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
-    st.fragment(_files, run_every=EVERY_S if live else None)(run_id)
+    st.fragment(_files, run_every=CURVES_EVERY_S if live else None)(run_id)
 
 
 def _load(run_id: str) -> RunView:
