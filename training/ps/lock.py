@@ -43,6 +43,8 @@ class _Timespec(ctypes.Structure):
 class RobustMutex:
     """The pthread mutex; `memory` is shared, writable, at least LOCK_BYTES, zeroed, and outlives this object."""
 
+    SLICE_S: Final = 0.1  # the longest sleep without looking whether the lock is free
+
     def __init__(self, memory: memoryview) -> None:
         self._libc = ctypes.CDLL(None, use_errno=False)
         self._trylock = self._libc.pthread_mutex_trylock
@@ -70,10 +72,23 @@ class RobustMutex:
         raise OSError(code, os.strerror(code))
 
     def _wait(self, deadline_s: float) -> int:
+        """Sleep until the lock is ours, or its owner has died, or the deadline; in slices.
+
+        A release wakes one process. When that is killed before it runs, and a third takes the lock meanwhile, nobody
+        else is woken any more: the others would sleep beside a free lock.
+        """
+        end = time.monotonic() + deadline_s
+        while True:
+            left = end - time.monotonic()
+            code = self._sleep(min(left, self.SLICE_S))
+            if code != errno.ETIMEDOUT or left <= self.SLICE_S:
+                return code
+
+    def _sleep(self, seconds: float) -> int:
         if hasattr(self._libc, "pthread_mutex_clocklock"):  # glibc >= 2.30: not moved by a change of the wall clock
-            until = _timespec(time.monotonic() + deadline_s)
+            until = _timespec(time.monotonic() + seconds)
             return int(self._libc.pthread_mutex_clocklock(self._mutex, time.CLOCK_MONOTONIC, ctypes.byref(until)))
-        until = _timespec(time.time() + deadline_s)
+        until = _timespec(time.time() + seconds)
         return int(self._libc.pthread_mutex_timedlock(self._mutex, ctypes.byref(until)))
 
     def release(self) -> None:

@@ -2,10 +2,12 @@ import mmap
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
+import psutil
 import pytest
 
 from training.ps.lock import LOCK_BYTES, FileLock, Lock, LockTimeout, RobustMutex
@@ -20,6 +22,16 @@ def shared() -> memoryview:
 def forked(body: Callable[[], object]) -> BaseProcess:
     process = multiprocessing.get_context("fork").Process(target=body)
     process.start()
+    return process
+
+
+def asleep(process: BaseProcess) -> BaseProcess:
+    """The process, once it has slept for 0.2 s."""
+    since = time.monotonic()
+    while time.monotonic() - since < 0.2:
+        if psutil.Process(process.pid).status() != psutil.STATUS_SLEEPING:
+            since = time.monotonic()
+        time.sleep(0.01)
     return process
 
 
@@ -81,3 +93,43 @@ def test_waiting_ends_at_the_deadline(make: Callable[[memoryview], Lock]) -> Non
     other.join(10)
     assert other.exitcode == 7
     lock.release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of a wake-up that Linux gives to one process")
+def test_a_wake_up_that_dies_with_its_receiver_keeps_nobody_asleep() -> None:
+    """A release wakes one process. When that is killed before it runs, and the lock is taken and released meanwhile,
+    nobody else is woken; the free lock must be found all the same.
+
+    So that the first one has no chance to run, it shares this process's CPU and only runs when that is idle.
+    """
+    memory = shared()
+    lock, got, cpus = RobustMutex(memory[:LOCK_BYTES]), memory[128:136].cast("d"), os.sched_getaffinity(0)
+
+    def first() -> None:
+        lock.acquire(20.0)
+        time.sleep(60)
+
+    def second() -> None:
+        os.sched_setaffinity(0, cpus)
+        lock.acquire(20.0)
+        got[0] = time.monotonic()
+        lock.release()
+
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        lock.acquire(1.0)
+        one = asleep(forked(first))
+        assert one.pid is not None
+        os.sched_setscheduler(one.pid, os.SCHED_IDLE, os.sched_param(0))
+        other = asleep(forked(second))
+        lock.release()
+        lock.acquire(5.0)
+        os.kill(one.pid, signal.SIGKILL)
+        one.join(10)
+        released = time.monotonic()
+        lock.release()
+    finally:
+        os.sched_setaffinity(0, cpus)
+    other.join(30)
+    assert other.exitcode == 0
+    assert got[0] - released < 2
