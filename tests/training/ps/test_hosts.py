@@ -158,7 +158,7 @@ class TestHost:
 def test_a_worker_computes_while_its_push_is_applied() -> None:
     class Slow(SGD):
         def step(self, closure: Any = None) -> Any:
-            time.sleep(0.02)
+            time.sleep(0.05)
             return super().step(closure)
 
     def seconds(overlap: bool) -> float:
@@ -166,14 +166,14 @@ def test_a_worker_computes_while_its_push_is_applied() -> None:
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> float:
             started = time.monotonic()
-            pushes(joined.clients[0], parameters, 25, pause_s=0.02)
+            pushes(joined.clients[0], parameters, 15, pause_s=0.05)
             spent = time.monotonic() - started
-            assert final(joined, parameters) == [-25.0]
+            assert final(joined, parameters) == [-15.0]
             return spent
 
         return float(in_processes(run, body, lambda p: Slow(p, lr=1.0, momentum=1e-30))[0])
 
-    assert seconds(overlap=True) < 0.75 * seconds(overlap=False)
+    assert seconds(overlap=True) < 0.8 * seconds(overlap=False)
 
 
 def test_two_free_workers_have_a_mean_staleness_of_about_one() -> None:
