@@ -40,6 +40,7 @@ class Door:
         settings = control.settings
         self.rule, self._damping = settings.rule, settings.damping
         self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
+        self._sections = [words for words in control.sections if words.used[0]]
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
         """Whether a rule that applies on arrival has anything to decide."""
@@ -155,8 +156,8 @@ class Door:
         if self._budget is None:
             return False
         if self.rule.gathers:
-            return sum(words.door[0] >> 32 for words in self.control.sections) >= self._budget
-        return sum(words.door[1] + sum(words.admitted) for words in self.control.sections) >= self._budget
+            return sum(words.door[0] >> 32 for words in self._sections) >= self._budget
+        return sum(words.door[1] + sum(words.admitted) for words in self._sections) >= self._budget
 
 
 def bury(control: Control, worker: int) -> None:

@@ -135,7 +135,6 @@ def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]
 def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:
     for shard in section.shards:
         shard.initialise([parameters[place] for place in shard.plan.parameters])
-    section.words.used[0] = 1
 
 
 def _compare(control: Control, worker: int) -> None:

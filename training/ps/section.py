@@ -65,5 +65,7 @@ def make_sections(
     memory = run.memory.map()
     if any(p.is_cuda for one in optimizers for group in one.param_groups for p in group["params"]):
         pin(memory)
+    for words in run.control.sections[: len(plans)]:
+        words.used[0] = 1
     pairs = zip(plans, optimizers, strict=True)
     return [Section(i, plan, memory, run.control, one, first, deadline_s) for i, (plan, one) in enumerate(pairs)]
