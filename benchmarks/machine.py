@@ -23,7 +23,7 @@ def machine() -> str:
 class Others:
     """What other processes used of the machine since this was made: figures are only good when that is little.
 
-    Ours are this process and its children that have ended.
+    Ours are this process and its children that have ended; what those left to others (Ray's actors) is not.
     """
 
     def __init__(self) -> None:

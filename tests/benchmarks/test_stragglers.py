@@ -1,7 +1,7 @@
 import math
 
 from benchmarks.digits_task import BATCH
-from benchmarks.stragglers import Part, mean_interval, trained
+from benchmarks.stragglers import DDP, Part, Trained, mean_interval, table, trained
 
 
 def test_the_interval_is_students_for_three_seeds() -> None:
@@ -21,3 +21,12 @@ def test_a_training_is_timed_from_the_first_to_the_last_and_counts_what_was_appl
     assert found.samples_per_s == 8 * BATCH
     assert found.to_target_s == 2.5
     assert (found.dropped, found.final_accuracy) == (0.2, 0.97)
+
+
+def test_seconds_are_compared_with_ddp_seed_by_seed() -> None:
+    def runs(*seconds: float) -> list[Trained]:
+        return [Trained(10, 320, one, 0.96, 0.0, 0.0) for one in seconds]
+
+    lines = table({"async": runs(1.0, 2.0, math.inf), DDP: runs(2.0, 4.0, 3.0)}).splitlines()
+    assert lines[2] == "| async | 10 ± 0 | 320 ± 0 | reached in 2 of 3 | 0.50 ± 0.00 | 0% | 0.00 | 96.0% |"
+    assert "| 1.00 ± 0.00 |" in lines[3]
