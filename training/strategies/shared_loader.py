@@ -214,7 +214,7 @@ class SharedLoader:
             trainer.val_check_batch = ready if due else ready + 1
 
     def _pass_by(self) -> None:
-        """An epoch that was over before this worker came: only the schedulers need to know, unless a checkpoint does."""
+        """An epoch that was over before this worker came: only schedulers need to know, unless a checkpoint does."""
         if self._trainer.fit_loop.restarting:
             return
         for optimizer in self._trainer.optimizers:
