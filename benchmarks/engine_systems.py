@@ -89,6 +89,8 @@ GOALS: Final = [
     Goal("two unconnected processes", "one process", "updates_per_s", "the machine's limit"),
     Goal("AsyncPS x 2", "one process", "cpu_ms", "<= 1.10"),
     Goal("two unconnected processes", "one process", "cpu_ms", "the machine's limit"),
+    Goal("AsyncPS x 2", "two unconnected processes", "updates_per_s"),
+    Goal("AsyncPS x 2", "two unconnected processes", "cpu_ms"),
     Goal("AsyncPS x 1", "one process", "updates_per_s"),
     Goal("AsyncPS x 2", "hogwild x 2", "updates_per_s"),
     Goal("AsyncPS x 2", "DDP gloo x 2", "updates_per_s"),
