@@ -4,7 +4,7 @@ Three workers (and the servers of host `process`) push traced gradients of known
 random moment of a phase. A row takes the rules in turn, one shard and three, budgets, damping, overlap. Counted are
 hangs (a wait in the engine met its deadline of 10 s), updates lost and duplicated by the trace, shards whose weights
 and momenta are not bit for bit those of the trace, processes and memory left behind. Prints a Markdown table; exits
-with 1 when anything is not 0. About 15 minutes on two cores with 20 moments a row.
+with 1 when anything is not 0. About 7 minutes on two cores with 20 moments a row.
 """
 
 import argparse

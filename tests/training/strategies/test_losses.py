@@ -113,7 +113,11 @@ def test_a_worker_is_started_again_and_holds_no_more_than_the_first_time(shared:
     seen: list[Lost] = []
 
     def held() -> Counter[str]:
-        links = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if _open(number)]
+        links = [
+            os.readlink(f"/proc/self/fd/{number}")
+            for number in os.listdir("/proc/self/fd")
+            if Path(f"/proc/self/fd/{number}").is_symlink()
+        ]
         return Counter(
             link.partition("[")[0] + link.partition("[")[2].partition("]")[0] * ("pidfd" in link) for link in links
         )
@@ -136,10 +140,6 @@ def test_a_worker_is_started_again_and_holds_no_more_than_the_first_time(shared:
     alone = run_workers(1, lambda _: held())[0]
     assert results[0][1] == alone
     assert sum((results[1][1] - alone).values()) <= 2, "more than the parent's ends of one sentinel"
-
-
-def _open(number: str) -> bool:
-    return Path(f"/proc/self/fd/{number}").is_symlink()
 
 
 def test_what_a_lost_worker_had_started_ends_while_the_others_go_on() -> None:
@@ -197,9 +197,6 @@ def test_a_death_in_the_middle_of_the_last_message_is_a_death() -> None:
 
     with pytest.raises(WorkerLost, match="SIGKILL"):
         run_workers(1, lambda _: Dying())
-
-
-# --- servers ---------------------------------------------------------------------------------------------------------
 
 
 def test_servers_run_beside_the_workers_and_end_by_themselves(shared: memoryview) -> None:
