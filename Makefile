@@ -28,7 +28,10 @@ e2e: $(VENV)/.dev ## the journeys in a real browser
 	$(BIN)/pytest -q -m e2e tests/e2e
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
-	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.engine --all
+	$(BIN)/python -m benchmarks.engine_drills
+	$(BIN)/python -m benchmarks.stragglers
+	$(BIN)/python -m benchmarks.learning_rates
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.kill_drills

@@ -2,6 +2,18 @@
 
 `SharedRun(workers, settings)` before the fork, `join(...)` in each worker, `joined.begin()`, then `client.push()` after
 every backward pass. With host `process`, `serve(...)` in each of `run.servers` processes more.
+
+The rooms, from the outside in:
+    run, join, client, replica, server    what processes call: the run, how to join it, a worker's end, a server's body
+    settings, rules, damping              what is done with a gradient: pure
+    hosts/                                who applies: the worker itself (inline), or a server (process)
+    door, rounds, slots                   who may begin and whose gradient is let in; gradients that are averaged
+    section, plan, shard, state           one optimizer, where it lies in memory, the making of the next version
+    optimizers, hyper, layout             the user's optimizer on other tensors; what travels with a push; views into flat memory
+    region, lock, event, membership       shared memory, and waiting in it
+    cursor, journal                       who takes which batch
+    trace, replay                         the log of updates, and a run made of it again
+    measures, readout                     what is measured
 """
 
 from training.ps.client import Client, Pushed

@@ -22,9 +22,8 @@ SECTIONS: Final = 8  # optimizers at most
 BINS: Final = 128  # staleness 0..126, and more
 
 # int64 words of the run's head
-STOP: Final = 0  # 1: every worker ends after its current step
-STARTED: Final = 1  # 1: memory and first parameters are there; a worker that comes now joins a run under way
-ALLOCATED: Final = 2  # 1: memory has its size
+STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
+ALLOCATED: Final = 1  # 1: memory has its size
 
 # int64 words of one worker's row, written by that worker, by the monitor when it is dead
 SAMPLES: Final = 0
