@@ -9,7 +9,7 @@ The rooms, from the outside in:
     hosts/                                who applies: the worker itself (inline), or a server (process)
     door, rounds, slots                   who may begin and whose gradient is let in; gradients that are averaged
     section, plan, shard, state           one optimizer, where it lies in memory, the making of the next version
-    optimizers, hyper, layout             the user's optimizer on other tensors; what travels with a push; views into flat memory
+    optimizers, hyper, layout             the user's optimizer on other tensors; what a push carries; views into memory
     region, lock, event, membership       shared memory, and waiting in it
     cursor, journal                       who takes which batch
     trace, replay                         the log of updates, and a run made of it again
