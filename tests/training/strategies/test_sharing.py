@@ -421,7 +421,7 @@ def test_manual_optimization_with_a_death_at_the_very_end(tmp_path: Path) -> Non
         tmp_path,
         lambda: numbers(40),
         2,
-        pauses=(0.0, 0.2),
+        pauses=(0.03, 1.0),
         lost=bury,
         callbacks=lambda worker: [DieAt(1)] if worker == 1 else [],
         net=ByHand,
@@ -435,7 +435,10 @@ def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
     return lambda worker: [ModelCheckpoint(folder, save_top_k=-1, **when)] if worker == 0 else []
 
 
-@pytest.mark.parametrize(("before", "after", "pauses"), [(1, 1, (0.0,)), (3, 2, (0.0, 0.02, 0.0)), (2, 1, (0.01, 0.0))])
+PACES = [(1, 1, (0.0,)), (3, 2, (0.0, 0.02, 0.0)), (2, 1, (0.02, 0.01))]
+
+
+@pytest.mark.parametrize(("before", "after", "pauses"), PACES)
 @pytest.mark.parametrize("moment", ["batch", "validation", "validation_end", "epoch_end"])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     tmp_path: Path, before: int, after: int, pauses: tuple[float, ...], moment: str
