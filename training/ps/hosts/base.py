@@ -72,6 +72,10 @@ class Host(ABC):
     def complete(self) -> None:
         """When all have finished: return when everything that was pushed has been applied."""
 
+    @abstractmethod
+    def _await_round(self, worker: int) -> None:
+        """Return when a closed round may have been applied, by this worker or by others."""
+
     def pull(self, worker: int) -> list[Newest]:
         """Hold the newest version of each shard; it stays as it is until the next pull."""
         return [self._hold(number, worker) for number in range(len(self._shards))]
@@ -85,6 +89,21 @@ class Host(ABC):
             return shard.hold(worker)
         finally:
             shard.words.lock.release()
+
+    def _contribute(self, push: Push) -> Outcome:
+        """For a rule that gathers: lay the gradient into a slot and make it part of the round."""
+        rounds, base = self.section.rounds, min(base.version for base in push.bases)
+        slot = rounds.slot(push.worker)
+        self._fill(slot, push)
+        while (verdict := rounds.register(push.worker, slot, base)) is None:
+            self._await_round(push.worker)
+        outcome = Outcome(verdict, self._door.version() - base)
+        self.help()
+        return outcome
+
+    def _fill(self, slot: int, push: Push) -> None:
+        origins = [push.origin(number) for number in range(len(self._shards))]
+        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += time.perf_counter() - since

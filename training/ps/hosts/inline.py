@@ -64,17 +64,8 @@ class InlineHost(Host):
             finally:
                 shard.words.lock.release()
 
-    def _contribute(self, push: Push) -> Outcome:
-        rounds, base = self.section.rounds, min(base.version for base in push.bases)
-        slot = rounds.slot(push.worker)
-        origins = [push.origin(number) for number in range(len(self._shards))]
-        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
-        while (verdict := rounds.register(push.worker, slot, base)) is None:
-            rounds.commit()
-        staleness = self._door.version() - base
-        if rounds.close():
-            rounds.commit()
-        return Outcome(verdict, staleness)
+    def _await_round(self, worker: int) -> None:
+        self.section.rounds.commit()
 
     def _helped(self, worker: int) -> bool:
         """Whether the worker's turn has come; applies a round that is complete first."""

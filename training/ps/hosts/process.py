@@ -70,20 +70,11 @@ class ProcessHost(Host):
         return all(shard.applied(worker) >= pushed for shard in self._shards)
 
     def _hand_in(self, push: Push) -> None:
-        origins = [push.origin(number) for number in range(len(self._shards))]
-        self.section.slots.write(push.worker, origins, push.gradients, push.groups, push.valid)
+        self._fill(push.worker, push)
         self.section.words.pushed[push.worker] = push.seq
         self._control.event.wake()
 
-    def _contribute(self, push: Push) -> Outcome:
-        rounds, base = self.section.rounds, min(base.version for base in push.bases)
-        slot = rounds.slot(push.worker)
-        origins = [push.origin(number) for number in range(len(self._shards))]
-        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
-        asked, what = time.perf_counter(), f"worker {push.worker} waits for the servers to apply a round"
-        while (verdict := rounds.register(push.worker, slot, base)) is None:
-            self._control.event.wait(lambda: not self._door.round().closed, self._deadline_s, lambda: what)
-        self._waited(push.worker, asked)
-        staleness = self._door.version() - base
-        rounds.close()
-        return Outcome(verdict, staleness)
+    def _await_round(self, worker: int) -> None:
+        asked, what = time.perf_counter(), f"worker {worker} waits for the servers to apply a round"
+        self._control.event.wait(lambda: not self._door.round().closed, self._deadline_s, lambda: what)
+        self._waited(worker, asked)
