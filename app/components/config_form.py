@@ -38,7 +38,11 @@ class ConfigForm:
         return f"compose.{self.version}.{path}"
 
     def draw(self, name: str, repeats: int, suggested: str) -> tuple[str, int]:
-        """All sections; returns the cell's name, "" to take the suggested one, and its number of seeds."""
+        """All sections; returns the cell's name, "" to take the suggested one, and its number of seeds.
+
+        A section whose fields come and go is in a container, so that those below keep their place on the page: the
+        browser makes what moves anew, and forgets what is being typed into it.
+        """
         name = self._name(name, suggested)
         self._section("What is trained")
         left, right = st.columns(2)
@@ -47,9 +51,11 @@ class ConfigForm:
         with right:
             self._class("data", "data", "Data")
         self._section("How it is spread")
-        self._strategy()
+        with st.container():
+            self._strategy()
         self._section("Optimizer")
-        self._optimizer()
+        with st.container():
+            self._optimizer()
         self._section("Budget and seeds")
         repeats = self._budget(repeats)
         self._advanced()
