@@ -7,6 +7,7 @@ import traceback
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 from training.spec.errors import ConfigError
 
@@ -57,26 +58,29 @@ class Diverged(RuntimeError):
         return type(self), (self.metric, self.value, self.updates)
 
 
-class WorkerLost(RuntimeError):
-    """A worker's process died; `cause` names its pid and the signal or exit code."""
+class ProcessLost(RuntimeError):
+    """A process of a run died; `cause` names its pid and the signal or exit code."""
 
-    def __init__(self, worker: int, cause: str) -> None:
-        super().__init__(f"worker {worker} died: {cause}")
-        self.worker, self.cause = worker, cause
+    role: ClassVar[str]
 
-    def __reduce__(self) -> tuple[type["WorkerLost"], tuple[int, str]]:
-        return type(self), (self.worker, self.cause)
+    def __init__(self, number: int, cause: str) -> None:
+        super().__init__(f"{self.role} {number} died: {cause}")
+        self.number, self.cause = number, cause
+
+    def __reduce__(self) -> tuple[type["ProcessLost"], tuple[int, str]]:
+        return type(self), (self.number, self.cause)
 
 
-class ServerLost(RuntimeError):
-    """A server process died and could not be started again; `cause` names its pid and the signal or exit code."""
+class WorkerLost(ProcessLost):
+    """A worker that the run could not spare."""
 
-    def __init__(self, server: int, cause: str) -> None:
-        super().__init__(f"server {server} died: {cause}")
-        self.server, self.cause = server, cause
+    role = "worker"
 
-    def __reduce__(self) -> tuple[type["ServerLost"], tuple[int, str]]:
-        return type(self), (self.server, self.cause)
+
+class ServerLost(ProcessLost):
+    """A server process that could not be started again."""
+
+    role = "server"
 
 
 class TimedOut(RuntimeError):
@@ -93,7 +97,7 @@ def classify(error: BaseException) -> Failure:
     for one in chain:
         failure_class = _class_of(one)
         if failure_class is not FailureClass.UNKNOWN:
-            worker = one.worker if isinstance(one, WorkerLost) else None
+            worker = one.number if isinstance(one, WorkerLost) else None
             return Failure(failure_class, _one_line(one), ADVICE[failure_class], worker)
     return Failure(FailureClass.UNKNOWN, _one_line(error), ADVICE[FailureClass.UNKNOWN])
 

@@ -124,7 +124,7 @@ def _plan_shard(
     squares = lay_out([(name, p) for name, p in named] if adaptive else [], start=flags.nbytes)
     at = -(-at // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
-    return ShardPlan(places, groups, lay_out(list(named)), slots, flags, squares, mine, at, workers + 2)
+    return ShardPlan(places, groups, lay_out(list(named)), slots, flags, squares, mine, at, settings.slabs(workers))
 
 
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:

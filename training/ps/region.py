@@ -141,9 +141,8 @@ class Control:
     def __init__(self, workers: int, settings: Settings | None = None) -> None:
         settings = settings or Settings()
         self.workers, self.settings = workers, settings
-        self.slabs = workers + 2  # one held by each worker, the newest, and the one being written
         self.slots = settings.slots(workers)
-        section = (workers, settings.shards, self.slots, self.slabs)
+        section = (workers, settings.shards, self.slots, settings.slabs(workers))
         size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionWords.size(*section)
         carve = _Carver(size)
         self.gate = make_lock(carve.bytes(LOCK_BYTES))

@@ -41,10 +41,6 @@ class Section:
         """The shards, in the order in which this process visits them."""
         return self.rounds.order
 
-    def version(self) -> int:
-        """Updates that every shard has."""
-        return min(shard.version for shard in self.shards)
-
 
 def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[SectionPlan]:
     """Plan the memory of all optimizers, one behind the other."""

@@ -71,6 +71,10 @@ class Settings:
         """Whether a mean of squared gradients is kept beside the optimizer's state."""
         return isinstance(self.damping, DelayCompensation) and self.damping.adaptive
 
+    def slabs(self, workers: int) -> int:
+        """Versions of a shard in memory: one held by each worker, the newest, and the one being written."""
+        return workers + 2
+
     def most(self, workers: int) -> int:
         """Gradients in one update at most."""
         if not self.rule.gathers:

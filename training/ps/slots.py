@@ -1,6 +1,5 @@
 """Gradients in shared memory: those that a rule gathers, and those that wait for a server."""
 
-import time
 from typing import NamedTuple
 
 import torch
@@ -74,8 +73,3 @@ class Slots:
         if text != self._decoded[0]:
             self._decoded = (text, decode(text))
         return self._decoded[1]
-
-
-def now() -> float:
-    """The clock of `pulled`: the same in all processes of a machine."""
-    return time.monotonic()

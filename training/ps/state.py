@@ -42,7 +42,6 @@ class SharedState:
             by_parameter.setdefault(one.parameter, []).append(slot)
         parameters = parameters_of(optimizer)
         self._slots = [(parameters[number], slots) for number, slots in by_parameter.items()]
-        self._unbound = True
 
     def begin(self, newest: int) -> int:
         """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is."""
@@ -58,20 +57,17 @@ class SharedState:
         present = self._present[which]
         if present is None:
             return
-        unbound = False
         for parameter, slots in self._slots:
             state = self._optimizer.state.get(parameter)  # not state[...], which would make one
             for slot in slots:
                 if not slot.bound:
                     if not present[slot.index]:
-                        unbound = True
                         continue
                     slot.bound = True
                     state = self._optimizer.state[parameter]
                 assert state is not None
                 memory, number = slot.memory[which], slot.kept.number
                 state[slot.kept.name] = memory if number is None else number(memory.item())
-        self._unbound = unbound
 
     def write(self, which: int) -> None:
         """After a step: put into state `which` what the optimizer has not changed there itself."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from lightning.pytorch import Callback
 
-from training.failures import ServerLost, WorkerLost
+from training.failures import ProcessLost
 from training.strategies.processes import Lost, Reaction
 from training.strategies.shared import Shared
 
@@ -55,14 +55,11 @@ class Deaths:
         return Reaction.RESTART
 
 
-def resume_hint(
-    error: WorkerLost | ServerLost, noted: Path | None, callbacks: list[Callback]
-) -> WorkerLost | ServerLost:
+def resume_hint(error: ProcessLost, noted: Path | None, callbacks: list[Callback]) -> ProcessLost:
     """The same error, naming the newest checkpoint: `noted` by the strategy, or the one that a callback keeps."""
     kept = [getattr(callback, "path", None) for callback in callbacks]
     found = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
     if not found:
         return error
     newest = max(found, key=lambda path: path.stat().st_mtime)
-    number = error.worker if isinstance(error, WorkerLost) else error.server
-    return type(error)(number, f"{error.cause}. Resume from {newest}")
+    return type(error)(error.number, f"{error.cause}. Resume from {newest}")

@@ -2,6 +2,7 @@
 
 import os
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, overload
 
@@ -100,7 +101,33 @@ def _plain_order(sampler: Any, seed: int) -> torch.Tensor | range | None:
     return None
 
 
-class _Slices(Sequence[Indices]):
+class _Batches(Sequence[Indices], ABC):
+    """The batches of one epoch, made when they are asked for."""
+
+    _count: int
+
+    @abstractmethod
+    def batch(self, index: int) -> Indices:
+        """The batch at `index`, from 0 to below the length."""
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Indices: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Indices]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return self.batch(index)
+
+
+class _Slices(_Batches):
     """Batch i is order[i * size : (i + 1) * size], the last one smaller unless dropped; an index each without size."""
 
     def __init__(self, order: torch.Tensor | range, size: int | None, drop_last: bool) -> None:
@@ -109,26 +136,14 @@ class _Slices(Sequence[Indices]):
         self._count = whole + bool(rest and not drop_last)
 
     @override
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Indices: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Indices]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        if not 0 <= index < self._count:
-            raise IndexError(index)
+    def batch(self, index: int) -> Indices:
         if self._size is None:
             return int(self._order[index])
         part = self._order[index * self._size : (index + 1) * self._size]
         return part.tolist() if isinstance(part, torch.Tensor) else list(part)
 
 
-class _AsDrawn(Sequence[Indices]):
+class _AsDrawn(_Batches):
     """The batches of a sampler, drawn when they are needed and not before."""
 
     def __init__(self, source: Any) -> None:
@@ -137,19 +152,7 @@ class _AsDrawn(Sequence[Indices]):
         self._drawn: list[Indices] = []
 
     @override
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Indices: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Indices]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        if not 0 <= index < self._count:
-            raise IndexError(index)
+    def batch(self, index: int) -> Indices:
         while len(self._drawn) <= index:
             try:
                 self._drawn.append(next(self._source))

@@ -7,7 +7,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
-from training.failures import ServerLost, WorkerLost
+from training.failures import ProcessLost
 from training.ps import SharedRun, serve
 from training.ps.membership import Membership
 from training.ps.rules import Sync
@@ -94,7 +94,7 @@ class Forking(Snapshots, AroundFork):
         return Reaction.END if self._deaths is None else self._deaths.react(lost)
 
     @override
-    def explained(self, error: WorkerLost | ServerLost, callbacks: list[Callback]) -> WorkerLost | ServerLost:
+    def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
         noted = None if self._shared is None else self._shared.board.checkpoint()
         return resume_hint(error, noted, callbacks)
 

@@ -14,7 +14,7 @@ from lightning.pytorch.trainer.call import _interrupt
 from lightning.pytorch.trainer.states import TrainerFn, TrainerState
 from typing_extensions import override
 
-from training.failures import ServerLost, WorkerLost
+from training.failures import ProcessLost
 from training.strategies.processes import Lost, Reaction, run_workers
 
 
@@ -48,7 +48,7 @@ class AroundFork:
         """In the monitor, when a process has died."""
         return Reaction.END
 
-    def explained(self, error: WorkerLost | ServerLost, callbacks: list[Callback]) -> WorkerLost | ServerLost:
+    def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
         """In the monitor: the error that ends the run, with what else is known; `callbacks` are the Trainer's."""
         return error
 
@@ -106,7 +106,7 @@ class ForkLauncher(_Launcher):
         except BaseException as error:
             # They have seen the exception in their worker; here they have seen no training.
             callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
-            if isinstance(error, WorkerLost | ServerLost):
+            if isinstance(error, ProcessLost):
                 raise self._around.explained(error, callbacks) from error.__cause__
             raise
         finally:

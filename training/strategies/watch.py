@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from training.failures import ServerLost, WorkerLost
+from training.failures import ProcessLost, ServerLost, WorkerLost
 from training.strategies.forked import GRACE_S, Body, Forked, Role, WorkerTraceback, fork, holding_back_sigterm
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
@@ -25,7 +25,7 @@ class Lost(NamedTuple):
     number: int
     cause: str
 
-    def error(self) -> WorkerLost | ServerLost:
+    def error(self) -> ProcessLost:
         """What to raise when this ends the run."""
         return WorkerLost(self.number, self.cause) if self.role == "worker" else ServerLost(self.number, self.cause)
 

@@ -40,7 +40,7 @@ def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path, make: Make, w
     before, started = children(), time.monotonic()
     with pytest.raises(WorkerLost, match=rf"worker {worker} died: process .* was killed by signal SIGKILL") as caught:
         fit(endless(tmp_path, make, AtBatch(worker, 20, kill_me)))
-    assert caught.value.worker == worker
+    assert caught.value.number == worker
     assert time.monotonic() - started < 10
     assert children() <= before
 

@@ -95,7 +95,7 @@ def test_when_all_workers_are_lost_the_last_one_is_named() -> None:
 
     with pytest.raises(WorkerLost, match="worker 1 died") as caught:
         run_workers(3, body, lost=always(Reaction.GO_ON, []))
-    assert caught.value.worker == 1
+    assert caught.value.number == 1
 
 
 def test_losing_the_last_one_that_runs_is_fine_when_another_has_finished() -> None:
@@ -228,7 +228,7 @@ def test_a_server_that_does_not_end_is_made_to() -> None:
 def test_a_lost_server_ends_the_run_and_is_named() -> None:
     with pytest.raises(ServerLost, match=r"server 1 died: process \d+ was killed by signal SIGKILL") as caught:
         run_workers(2, lambda _: time.sleep(60), servers=2, serve=lambda s: die() if s == 1 else time.sleep(60))
-    assert caught.value.server == 1
+    assert caught.value.number == 1
 
 
 def test_a_lost_server_is_started_again(shared: memoryview) -> None:

@@ -69,7 +69,7 @@ def test_a_death_is_noticed_at_once_and_named(death: Callable[[], None], cause: 
     started = time.monotonic()
     with pytest.raises(WorkerLost, match=cause) as caught:
         run_workers(2, body)
-    assert caught.value.worker == 1
+    assert caught.value.number == 1
     assert time.monotonic() - started < 8
     assert children() <= before
 
