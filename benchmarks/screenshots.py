@@ -99,6 +99,8 @@ def _picture(browser: Browser, served: Served, path: str, file: Path, scheme: st
 def _settle(page: Page) -> None:
     page.locator(".stMainBlockContainer").wait_for(timeout=60_000)
     page.wait_for_timeout(5000)
+    page.locator("[data-testid=stSpinner]").wait_for(state="detached", timeout=60_000)
+    page.wait_for_timeout(1500)
 
 
 if __name__ == "__main__":
