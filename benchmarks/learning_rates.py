@@ -11,7 +11,7 @@ quarter of the epochs is given up. Two ways to run N workers, both on the real e
 
 Each with nothing, with `inverse` damping, with a warm-up of two epochs, and with both. Dashed: what a quadratic allows
 at constant staleness tau = N - 1, 2 sin(pi / (4 tau + 2)), scaled to the measured rate of one worker.
-Took 9 minutes on 2 cores of which other processes used half.
+Takes about 4 minutes on 2 cores.
 """
 
 import argparse
