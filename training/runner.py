@@ -59,7 +59,7 @@ def _outcome(job: JobFolder) -> tuple[Result, int]:
     except BaseException as error:  # noqa: BLE001 - the end of the job, whatever it is, is recorded
         return _explained(job, error)
     if job.stop_file.exists():
-        return Result("stopped", time.time(), cause="stopped on request"), 0
+        return Result("stopped", time.time(), cause=job.why_stopped()), 0
     return Result("finished", time.time()), 0
 
 
@@ -68,7 +68,7 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
         isinstance(error, SystemExit) and error.code == TERMINATED
     )
     if interrupted or (job.stop_file.exists() and isinstance(error, SystemExit)):
-        return Result("stopped", time.time(), cause="stopped on request"), 0
+        return Result("stopped", time.time(), cause=job.why_stopped()), 0
     traceback.print_exception(error)
     failure = classify(error)
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED

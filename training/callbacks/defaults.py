@@ -3,6 +3,7 @@
 from lightning.pytorch import Callback
 
 from training.callbacks.clock import DataClock
+from training.callbacks.curve import Curve
 from training.callbacks.divergence import DivergenceGuard
 from training.callbacks.heartbeat import Heartbeat
 from training.callbacks.last_checkpoint import LastCheckpoint
@@ -28,6 +29,8 @@ def default_callbacks(
         Pictures(job.path),
         PushRecord(job.path),
     ]
+    if job.request().trial is not None:
+        found.append(Curve(job, measure))
     if checkpoints:
         found.append(LastCheckpoint(job.path / "checkpoints"))
     return found

@@ -17,6 +17,9 @@ from training.jobs.folder import JobFolder, Result
 from training.jobs.watch import Watch
 from training.tracking import names
 
+UNWATCHED = "died while nobody watched it"
+"""How a cause ends that says nothing about the run: the machine, or everything of ours, was ended with it."""
+
 MLFLOW_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
@@ -32,7 +35,7 @@ def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:
         return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
     if watch.job.stop_file.exists():
         forced = f"; it did not stop by itself and got {' and '.join(watch.signals)}" if watch.signals else ""
-        return Result("stopped", ended, cause=f"stopped on request{forced}")
+        return Result("stopped", ended, cause=f"{watch.job.why_stopped()}{forced}")
     if code is None or code < 0:
         if code == -signal.SIGKILL and memory_kills:
             return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine had run out of memory")
@@ -45,7 +48,7 @@ def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:
 
 def _how(code: int | None) -> str:
     if code is None:
-        return "died while nobody watched it"
+        return UNWATCHED
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -18,6 +18,22 @@ from training.jobs.process import ProcessId, alive
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
+STOPPED = "stopped on request"
+
+
+@dataclass(frozen=True)
+class TrialOf:
+    """Which trial of which search a job belongs to, and what the search demands of it."""
+
+    search: str
+    """Id of the search: the MLflow run that is the parent of its trials' runs."""
+    number: int
+    point: str = ""
+    """What the trial tries, in words."""
+    exclusive: bool = False
+    """Alone on the machine, because its times are compared."""
+    memory_mb: int | None = None
+    """What each of its processes may take beyond what it starts with, MB."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,7 @@ class JobRequest:
     resumed_from: str | None = None
     name: str = ""
     """What people call it; the MLflow run has the same name."""
+    trial: TrialOf | None = None
 
     @property
     def title(self) -> str:
@@ -113,6 +130,24 @@ class JobFolder:
     @property
     def stop_file(self) -> Path:
         return self.path / "stop"
+
+    def ask_to_stop(self, why: str = "") -> None:
+        """Make the file; what it says becomes the cause on record."""
+        beside = self.path / f".stop.{os.getpid()}.{time.monotonic_ns()}"
+        beside.write_text(why, encoding="utf-8")
+        beside.replace(self.stop_file)
+
+    def why_stopped(self) -> str:
+        """What `ask_to_stop` was told, `stopped on request` where it was told nothing."""
+        try:
+            told = self.stop_file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            told = ""
+        return told or STOPPED
+
+    @property
+    def curve(self) -> Path:
+        return self.path / "curve.jsonl"
 
     @property
     def unrecorded(self) -> Path:
@@ -190,7 +225,8 @@ FILES: dict[type, str] = {
 
 @lru_cache(maxsize=8192)
 def _request(path: str) -> JobRequest:
-    return JobRequest(**json.loads((Path(path) / "job.json").read_text(encoding="utf-8")))
+    raw = json.loads((Path(path) / "job.json").read_text(encoding="utf-8"))
+    return JobRequest(**{**raw, "trial": TrialOf(**raw["trial"]) if raw.get("trial") else None})
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from training.jobs.devices import inventory
-from training.jobs.folder import ENDED, JobFolder, JobRequest, Started
+from training.jobs.folder import ENDED, JobFolder, JobRequest, Started, TrialOf
 from training.jobs.process import ProcessId, alive
 from training.jobs.supervisor import ensure
 from training.spec import yaml
@@ -41,6 +41,7 @@ def submit(
     start: bool = True,
     inline: bool = False,
     resumed_from: JobFolder | None = None,
+    trial: TrialOf | None = None,
 ) -> list[JobFolder]:
     """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
 
@@ -65,7 +66,8 @@ def submit(
         priority=priority,
         strategy=load.strategy,
         resumed_from=resumed_from.id if resumed_from else None,
-        name=cell or _short_name(done, load),
+        name=_name(cell or _short_name(done, load), trial),
+        trial=trial,
     )
     client = open_store(workspace)
     experiment = experiment_id(client, workspace, request.mlflow_experiment)
@@ -111,7 +113,7 @@ def stop(job: JobFolder) -> None:
     """Ask for its end: at its next update, before its start, or, when it does not react, by force. Ended ones stay."""
     if job.state() in ENDED:
         return
-    job.stop_file.touch()
+    job.ask_to_stop()
     ensure(Workspace(job.path.parent.parent.parent))
 
 
@@ -174,6 +176,10 @@ def _accelerator(load: Workload) -> Literal["cpu", "gpu"]:
     return "cpu"
 
 
+def _name(name: str, trial: TrialOf | None) -> str:
+    return name if trial is None else f"{name} trial {trial.number}"
+
+
 def _short_name(config: Mapping[str, Any], load: Workload) -> str:
     return f"{str(named(config.get('model')).name).rpartition('.')[2]} {load.strategy} x {load.workers}"
 
@@ -192,5 +198,10 @@ def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dic
         names.TAG_LR_ASKED: load.learning_rate,
         names.TAG_MODEL: named(config.get("model")).name,
         names.TAG_DATA: named(config.get("data")).name,
+        **(_trial_tags(request.trial) if request.trial else {}),
     }
     return {key: str(value) for key, value in known.items() if value is not None}
+
+
+def _trial_tags(trial: TrialOf) -> dict[str, Any]:
+    return {names.TAG_PARENT: trial.search, names.TAG_TRIAL: trial.number, names.TAG_POINT: trial.point}

@@ -1,8 +1,8 @@
 """Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
 
 Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores, and on GPUs min(W, all)
-of them besides. What a job that cannot start yet could use is kept free for it, so a small job behind it passes only
-where it takes nothing that the big one waits for: nobody starves.
+of them besides; a trial whose times are compared holds everything. What a job that cannot start yet could use is kept
+free for it, so a small job behind it passes only where it takes nothing that the big one waits for: nobody starves.
 """
 
 from collections.abc import Sequence
@@ -44,11 +44,19 @@ class Plan:
 
 
 def cores_wanted(request: JobRequest, inventory: Inventory) -> int:
+    if _alone(request):
+        return len(inventory.cores)
     return min(max(1, request.workers * request.threads), len(inventory.cores))
 
 
 def gpus_wanted(request: JobRequest, inventory: Inventory) -> int:
+    if _alone(request):
+        return len(inventory.gpus)
     return min(max(1, request.workers), len(inventory.gpus)) if request.accelerator == "gpu" else 0
+
+
+def _alone(request: JobRequest) -> bool:
+    return request.trial is not None and request.trial.exclusive
 
 
 def in_order(waiting: Sequence[JobRequest]) -> list[JobRequest]:

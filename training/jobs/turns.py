@@ -123,7 +123,7 @@ class Turns:
             if self.starter.ordered.pop(job.id, None) is not None:
                 self._mine.add(job.id)
         elif job.id not in self.starter.ordered and job.stop_file.exists():
-            self._close(job, Result("stopped", time.time(), cause="stopped on request, before it had begun"))
+            self._close(job, Result("stopped", time.time(), cause=f"{job.why_stopped()}, before it had begun"))
 
     def _watch(self) -> None:
         now = time.time()

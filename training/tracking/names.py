@@ -78,9 +78,19 @@ TAG_COMMIT: Final = "mlflow.source.git.commit"
 TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
 TAG_HOST: Final = "scalebook.host"
 TAG_DEVICES: Final = "scalebook.devices"
+TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
+TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called
+TAG_TRIAL: Final = "scalebook.trial"  # number of the trial within its search
+TAG_POINT: Final = "scalebook.point"  # what the trial tries, in words
+TAG_TRIAL_STATE: Final = "scalebook.trial_state"  # finished, pruned, infeasible, failed, interrupted: as the study says
+
+# A search's own run, by the number of trials that have ended
+SEARCH_BEST: Final = "search/best"
+SEARCH_ENDED: Final = "search/trials"
 
 # Artifacts
 CONFIG_ARTIFACT: Final = "config.yaml"
+SEARCH_ARTIFACT: Final = "search.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
 PUSHES_JSON: Final = "pushes.json"  # the same counts, pushes by worker and shard, and each worker's seconds
 STALENESS_PICTURE: Final = "staleness.png"
