@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from jsonargparse import ArgumentError
 from jsonargparse.typing import PositiveInt
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, SimpleProfiler
@@ -23,8 +23,11 @@ import training.models
 import training.strategies
 from training.callbacks.clock import DataClock
 from training.callbacks.defaults import default_callbacks
+from training.callbacks.rate_scaling import ScaledRates
 from training.callbacks.threads import Threads
 from training.jobs.folder import JobFolder
+from training.spec.errors import ConfigError
+from training.spec.rate_scaling import KEY, NO_BATCH, RateScaling
 from training.spec.translate import translated
 from training.tee import TALKERS
 from training.tracking.logger import RunLogger
@@ -69,6 +72,10 @@ class TrainingCLI(LightningCLI):
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
+        parser.add_argument(
+            "--lr_scaling", type=RateScaling | None, default=None, help="What the batch makes of the rate"
+        )
+        parser.add_argument("--noise_scale", type=bool, default=False, help="Measure the gradient noise scale")
 
     @override
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -123,16 +130,29 @@ class TrainingCLI(LightningCLI):
         threads = self._get(self.config_init, "threads", default=1)
         if self.job is None:
             more: dict[str, Any] = {"logger": asked["logger"] or False, "enable_checkpointing": False}
-            callbacks: list[Any] = [Threads(threads)]
+            callbacks: list[Callback] = [Threads(threads)]
         else:
             more, callbacks = self._recorded(self.job, asked, threads)
         if asked["enable_progress_bar"] is None:
             more["enable_progress_bar"] = sys.stdout.isatty()
+        callbacks += self._scaled_rates()
         theirs = asked["callbacks"] or []
         more["callbacks"] = [*(theirs if isinstance(theirs, list) else [theirs]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
 
-    def _recorded(self, job: JobFolder, asked: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], list[Any]]:
+    def _scaled_rates(self) -> list[Callback]:
+        """What the config's `lr_scaling` asks for. ConfigError where the data set has no batch size to scale by."""
+        scaling = self._get(self.config_init, KEY)
+        if scaling is None or scaling.rule == "none":
+            return []
+        batch = self._get(self.config, "data.init_args.batch_size")
+        if batch is None:
+            raise ConfigError(KEY, NO_BATCH, "Remove it, or write rule: none.")
+        return [ScaledRates(scaling, int(batch))]
+
+    def _recorded(
+        self, job: JobFolder, asked: Mapping[str, Any], threads: int
+    ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a run that is recorded, and its callbacks."""
         request = job.request()
         profiler = PROFILERS[asked["profiler"]]() if isinstance(asked["profiler"], str) else asked["profiler"]
@@ -149,6 +169,7 @@ class TrainingCLI(LightningCLI):
             threads=threads,
             lines=not (asked["enable_progress_bar"] or sys.stdout.isatty()),
             checkpoints=asked["enable_checkpointing"] is not False,
+            noise=self._get(self.config_init, "noise_scale", default=False),
         )
         return more, callbacks
 

@@ -16,7 +16,7 @@ from training.jobs.folder import JobFolder
 
 
 def default_callbacks(
-    job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool
+    job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool, noise: bool = False
 ) -> list[Callback]:
     """In the order in which they act: measure first, so that the time of the others does not count as the step's."""
     measure = Measure(clock)
@@ -31,6 +31,10 @@ def default_callbacks(
     ]
     if job.request().trial is not None:
         found.append(Curve(job, measure))
+    if noise:
+        from training.callbacks.noise_scale import NoiseScale  # only few runs measure it
+
+        found.append(NoiseScale(measure))
     if checkpoints:
         found.append(LastCheckpoint(job.path / "checkpoints"))
     return found

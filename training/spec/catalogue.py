@@ -19,7 +19,7 @@ DEADLINE_S: Final = 120.0
 
 DESCRIBED: Final = (
     "models", "data", "strategies", "ps/rules.py", "ps/damping.py", "spec/description.py", "describe.py",
-    "introspect.py",
+    "introspect.py", "optimizers",
 )  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""
 

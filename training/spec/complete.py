@@ -7,6 +7,8 @@ from typing import Any, Final
 from training.spec.class_fields import chosen
 from training.spec.classes import GROUP_OF_KEY, mapping, named
 from training.spec.description import ClassInfo, Description, Field
+from training.spec.rate_scaling import KEY as LR_SCALING
+from training.spec.rate_scaling import rate_scaling
 
 DEFAULT_SEED: Final = 1
 DEFAULT_THREADS: Final = 1
@@ -47,7 +49,18 @@ def complete(config: Mapping[str, Any], description: Description) -> dict[str, A
             done[key] = _spelled_out(done[key], named(done[key]).info(group, description))
         else:
             done.pop(key, None)
-    return done
+    return with_extras(done)
+
+
+def with_extras(config: dict[str, Any]) -> dict[str, Any]:
+    """`lr_scaling` with its defaults written out, and neither it nor `noise_scale` where it says nothing."""
+    scaling = rate_scaling(config)
+    if scaling is not None:
+        config[LR_SCALING] = scaling.written()
+    for key in (LR_SCALING, "noise_scale"):
+        if config.get(key) in (None, False):
+            config.pop(key, None)
+    return config
 
 
 def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from training.spec import asynchronous
+from training.spec import asynchronous, rate_problems
 from training.spec.classes import GROUP_OF_KEY, mapping, named, suggestion
 from training.spec.description import Description, Field, Group
 from training.spec.errors import ConfigError, Problem
@@ -14,6 +14,7 @@ from training.spec.yaml import TOP_KEYS
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
 SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
 THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
+NOISE_SCALE: Final = Field("noise_scale", "bool")
 
 
 def validate(
@@ -35,7 +36,8 @@ def validate(
         elif key in ("model", "data") and not partial:
             known = sorted(one.name for one in getattr(description, group))
             found.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
-    found += asynchronous.problems(config, description) + _without_effect(config, description)
+    found += asynchronous.problems(config, description) + rate_problems.problems(config, description)
+    found += _without_effect(config, description)
     return found + (_crowded(config, description, cores) if cores else [])
 
 
@@ -94,6 +96,8 @@ def _top_level(config: Mapping[str, Any]) -> list[Problem]:
             found += [problem for problem in [check_value(key, value, SEED)] if problem]
         elif key == "threads":
             found += [problem for problem in [check_value(key, value, THREADS)] if problem]
+        elif key == "noise_scale":
+            found += [problem for problem in [check_value(key, value, NOISE_SCALE)] if problem]
     return found
 
 

@@ -8,6 +8,7 @@ from training.spec.class_fields import Chosen, chosen
 from training.spec.classes import mapping, named
 from training.spec.complete import complete
 from training.spec.description import ClassInfo, Description, Group
+from training.spec.rate_scaling import rate_scaling
 from training.spec.rule_words import words
 
 STRATEGY_LABELS: Final = {"single": "One process", "ddp": "DDP", "AsyncPS": "Parameter server"}
@@ -34,9 +35,15 @@ class Workload:
     """Samples that all workers together compute at a time: per worker x workers."""
     batch_effective: int | None
     """Samples whose gradients make one update: those of `gradients` workers."""
+    batch_averaged: int | None
+    """Samples whose mean gradient the learning rate multiplies: `batch_effective`, but that gradients which a worker
+    sums into one push (`push_every`) are as many steps in one."""
     gradients: int
     """Gradients that are averaged into one update: all workers' under DDP, one where a worker pushes by itself."""
     learning_rate: float | None
+    """As asked for."""
+    learning_rate_scaled: float | None
+    """What `lr_scaling` makes of it; None where the config has none, or one of the two is not known."""
     accelerator: str
 
 
@@ -55,6 +62,8 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
     pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
+    averaged = batch and batch * accumulate * gradients
+    rate = _learning_rate(done, description)
     return Workload(
         strategy=name,
         rule=_rule_words(rule, args, info) if rule else None,
@@ -63,9 +72,11 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         batch_per_worker=batch,
         accumulate=accumulate,
         batch_global=batch and batch * workers,
-        batch_effective=batch and batch * accumulate * gradients * pushed,
+        batch_effective=averaged and averaged * pushed,
+        batch_averaged=averaged,
         gradients=gradients,
-        learning_rate=_learning_rate(done, description),
+        learning_rate=rate,
+        learning_rate_scaled=_scaled(done, rate, averaged),
         accelerator=str(trainer.get("accelerator") or "auto"),
     )
 
@@ -105,6 +116,11 @@ def _argument(config: Mapping[str, Any], key: str, group: Group, name: str, desc
         return mapping(told.args)[name]
     info = told.info(group, description)
     return next((field.default for field in info.fields if field.name == name), None) if info else None
+
+
+def _scaled(config: Mapping[str, Any], rate: float | None, samples: int | None) -> float | None:
+    scaling = rate_scaling(config)
+    return None if scaling is None or rate is None or samples is None else rate * scaling.factor(samples)
 
 
 def _learning_rate(config: Mapping[str, Any], description: Description) -> float | None:

@@ -13,7 +13,10 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from training.spec.errors import ConfigError
 from training.spec.flow import block
 
-TOP_KEYS: Final = ("seed_everything", "threads", "trainer", "model", "data", "optimizer", "lr_scheduler", "ckpt_path")
+TOP_KEYS: Final = (
+    "seed_everything", "threads", "trainer", "model", "data", "optimizer", "lr_scheduler", "lr_scaling", "noise_scale",
+    "ckpt_path",
+)  # fmt: skip
 """Keys of a config, in the order in which they are written."""
 
 FIRST_KEYS: Final = ("class_path", "strategy", "devices")

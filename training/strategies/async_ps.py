@@ -16,13 +16,13 @@ from typing_extensions import override
 
 from training.ps import HostName, Pushed, join
 from training.ps.damping import Damping, DampingName, make_damping
-from training.ps.rules import Rule, RuleName, make_rule
+from training.ps.rules import Rule, RuleName, View, make_rule
 from training.strategies.arguments import Arguments
 from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
 from training.strategies.forking import Forking
 from training.strategies.pushing import Pushing
 from training.strategies.refused import refuse_optimizers
-from training.strategies.schedules import Schedules, updates_estimated
+from training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
 from training.strategies.shared import Shared
 from training.strategies.shared_measures import SharedMeasures
 from training.strategies.worker_role import count_updates_only, end_after_this_step, train_only
@@ -178,6 +178,20 @@ class AsyncPS(SharedMeasures, Forking):
         super().teardown()
 
     # --- training ------------------------------------------------------------------------------------------------
+
+    def version(self, optimizer: Optimizer) -> int:
+        """The version of this worker's replica of the optimizer's parameters, while training."""
+        assert self._joined is not None
+        return next(one.version for one in self._joined.clients if one.optimizer is optimizer)
+
+    def gradients_averaged(self) -> int:
+        """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
+        workers = dict.fromkeys(range(self.num_processes), 0)
+        return self.arguments.rule.needed(View(0, 0, frozenset(), workers))
+
+    def gradients_computed(self) -> int:
+        """Single workers' gradients that are computed for each update."""
+        return gradients_per_update(self.arguments.rule, self.num_processes)
 
     @override
     def optimizer_step(

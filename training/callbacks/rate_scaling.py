@@ -1,0 +1,156 @@
+"""The config's `lr_scaling` at run time: each step of an optimizer is made with a multiple of its learning rate."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from training.spec.errors import ConfigError
+from training.spec.rate_scaling import KEY, RateScaling
+
+
+@runtime_checkable
+class CountsUpdates(Protocol):
+    """A strategy whose updates are not the Trainer's steps."""
+
+    def version(self, optimizer: Optimizer) -> int:
+        """Updates of this optimizer's parameters, by all workers, that this worker knows of."""
+
+    def gradients_averaged(self) -> int:
+        """Gradients of single workers whose mean is one update."""
+
+    def gradients_computed(self) -> int:
+        """Gradients of single workers that are computed for each update."""
+
+
+class ScaledRates(Callback):
+    """Multiplies the learning rates of all param groups of all optimizers, inside each step and only there.
+
+    A schedule goes on as if there were no scaling: those that compute a rate from the one before (CosineAnnealingLR)
+    see their own, least and greatest rates (`eta_min`, `max_lr`) are scaled with the others, and a checkpoint has the
+    rates that were asked for, so that it can be resumed with another batch. The rate of a step is the schedule's times
+    the factor at the number of updates made, which with a parameter server is the version that the gradient is of.
+
+    `batch_size` is that of one worker. What is averaged into a gradient, and how many updates make an epoch, are known
+    when training starts. A model that steps its optimizers by itself is taken to step each once a batch.
+    """
+
+    def __init__(self, scaling: RateScaling, batch_size: int) -> None:
+        self.scaling, self.batch_size = scaling, batch_size
+        self.samples = batch_size
+        """Whose mean gradient an optimizer's step gets."""
+        self._steps: list[ScaledStep] = []
+        self._restored: list[int] | None = None
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        strategy = trainer.strategy
+        counts = strategy if isinstance(strategy, CountsUpdates) else None
+        self.samples = self.batch_size * trainer.accumulate_grad_batches
+        self.samples *= counts.gradients_averaged() if counts else trainer.world_size
+        epoch = self._updates_per_epoch(trainer, counts)
+
+        def factor(updates: int) -> float:
+            return self.scaling.warmed(self.samples, updates / epoch)
+
+        for optimizer, made in zip(trainer.optimizers, self._before(trainer), strict=True):
+            self._steps.append(ScaledStep(optimizer, counts, made, factor))
+
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._end()
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._end()
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": [step.updates() for step in self._steps]}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = list(state_dict["updates"])
+
+    def _updates_per_epoch(self, trainer: Trainer, counts: CountsUpdates | None) -> float:
+        """Of all workers; not known, and not asked for, where nothing is warmed up."""
+        loader = trainer.fit_loop._combined_loader
+        assert isinstance(loader, CombinedLoader)
+        try:
+            batches = math.ceil(len(loader) / trainer.accumulate_grad_batches)
+        except (TypeError, NotImplementedError) as error:
+            if self.scaling.warmup_epochs == 0:
+                return math.inf
+            raise ConfigError(
+                f"{KEY}.warmup_epochs",
+                "needs a data set that knows its length",
+                "Write 0, or warm up by a schedule of the optimizer.",
+            ) from error
+        return batches * trainer.world_size / counts.gradients_computed() if counts else batches
+
+    def _before(self, trainer: Trainer) -> list[int]:
+        """Updates before this run, by optimizer; a checkpoint without this callback says only how many in all."""
+        count = len(trainer.optimizers)
+        if self._restored is not None and len(self._restored) == count:
+            return self._restored
+        return [trainer.global_step // max(1, count)] * count
+
+    def _end(self) -> None:
+        for step in self._steps:
+            step.end()
+        self._steps = []
+
+
+class ScaledStep:
+    """Takes the place of `optimizer.step` on this one object, around whatever is there: a strategy's push, too.
+
+    `factor` of the number of updates so far multiplies `lr` of every group for the length of a call, the closure
+    included.
+    """
+
+    _wrapped_by_lr_sched = True  # what a scheduler of torch's looks for, lest it warn
+
+    def __init__(
+        self, optimizer: Optimizer, counts: CountsUpdates | None, made: int, factor: Callable[[int], float]
+    ) -> None:
+        if not all("lr" in group for group in optimizer.param_groups):
+            raise ConfigError(
+                KEY,
+                f"needs a learning rate, and {type(optimizer).__name__} has no `lr` in its param groups",
+                "Remove it, or use another optimizer.",
+            )
+        self._optimizer, self._counts, self._made, self._factor = optimizer, counts, made, factor
+        self._replaced = vars(optimizer).get("step")
+        self._step: Callable[..., Any] = optimizer.step
+        optimizer.step = self  # type: ignore[method-assign]  # on the object only
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The step that it stands for, with the scaled rates; what somebody else sets meanwhile stays."""
+        factor, groups = self._factor(self.updates()), self._optimizer.param_groups
+        asked = [group["lr"] for group in groups]
+        scaled = [rate * factor for rate in asked]
+        for group, rate in zip(groups, scaled, strict=True):
+            group["lr"] = rate
+        try:
+            return self._step(*args, **kwargs)
+        finally:
+            self._made += 1
+            for group, before, during in zip(groups, asked, scaled, strict=False):
+                if group["lr"] is during:
+                    group["lr"] = before
+
+    def updates(self) -> int:
+        """Made so far, those before a checkpoint included."""
+        return self._made if self._counts is None else self._counts.version(self._optimizer)
+
+    def end(self) -> None:
+        """Give the optimizer back the step it had, if nobody else has."""
+        if vars(self._optimizer).get("step") is self:
+            if self._replaced is None:
+                del vars(self._optimizer)["step"]
+            else:
+                self._optimizer.step = self._replaced
