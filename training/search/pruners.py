@@ -1,0 +1,115 @@
+"""Ending trials early, judged at equal samples. Pure: curves in, verdicts out.
+
+Runs with different batch sizes and strategies validate at different moments. So the budget of a run is cut into
+`PARTS` equal parts, the rungs; a trial's value at a rung is interpolated between the validations around it, and trials
+are compared at rungs only. Optuna's pruners compare what was reported last instead: whoever validates rarely is then
+judged by a later, better value, and the others by comparison with it. Where all trials validate at every rung the
+verdicts here are those of Optuna's MedianPruner, SuccessiveHalvingPruner, HyperbandPruner and WilcoxonPruner.
+"""
+
+import binascii
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Curve = Sequence[tuple[int, float]]
+"""(samples, value), ascending in samples."""
+
+PRUNERS: Final = ("none", "median", "asha", "hyperband", "wilcoxon")
+PARTS: Final = 27
+ETA: Final = 3
+"""Of `asha` and `hyperband`: one in three goes on from each of the rungs 1, 3 and 9 (of 27)."""
+HALVINGS: Final = tuple(ETA**power for power in range(4) if ETA**power < PARTS)
+STARTUP: Final = 5
+"""So many trials finish before `median` ends one."""
+CONFIDENCE: Final = 0.1
+"""`wilcoxon` ends a trial when its difference from the best one would be chance with less than this probability."""
+
+
+@dataclass(frozen=True)
+class Rungs:
+    """Rung k (1 ... 26) is at `k * part` samples; `part` is a 27th of a whole run's samples, rounded up."""
+
+    part: int
+
+    @classmethod
+    def of(cls, samples_total: int) -> "Rungs":
+        return cls(max(1, math.ceil(samples_total / PARTS)))
+
+    def within(self, curve: Curve) -> range:
+        """The rungs at which the curve has a value."""
+        if not curve:
+            return range(0)
+        return range(max(1, math.ceil(curve[0][0] / self.part)), min(PARTS - 1, curve[-1][0] // self.part) + 1)
+
+    def value(self, curve: Curve, rung: int) -> float | None:
+        """The curve at the rung's samples, None before its first and after its last validation."""
+        return value_at(curve, rung * self.part)
+
+
+def value_at(curve: Curve, samples: int) -> float | None:
+    """By linear interpolation between the two points around `samples`; None outside of the curve."""
+    if not curve or not curve[0][0] <= samples <= curve[-1][0]:
+        return None
+    after = bisect_left(curve, samples, key=lambda point: point[0])
+    (x1, y1) = curve[after]
+    if x1 == samples:
+        return y1
+    (x0, y0) = curve[after - 1]
+    return y0 + (y1 - y0) * (samples - x0) / (x1 - x0)
+
+
+def median(curve: Curve, rung: int, finished: Sequence[Curve], rungs: Rungs, lower: bool) -> bool:
+    """Whether the best value so far is worse than the median of the finished trials at `rung` (Golovin et al. 2017)."""
+    others = sorted(value for one in finished if (value := rungs.value(one, rung)) is not None)
+    own = [value for at in rungs.within(curve) if at <= rung and (value := rungs.value(curve, at)) is not None]
+    if len(finished) < STARTUP or not others or not own:
+        return False
+    middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
+    return min(own) > middle if lower else max(own) < middle
+
+
+def halving(curve: Curve, rung: int, others: Sequence[Curve], rungs: Rungs, lower: bool) -> bool:
+    """Whether the value at `rung` is outside of the best third of all that came there so far (ASHA, Li et al. 2020)."""
+    own = rungs.value(curve, rung)
+    if own is None:
+        return False
+    known = [value for one in others if (value := rungs.value(one, rung)) is not None]
+    known = sorted([*known, own], reverse=not lower)
+    worst = known[max(1, len(known) // ETA) - 1]
+    return own > worst if lower else own < worst
+
+
+def bracket(study: str, number: int) -> int:
+    """Hyperband's bracket of a trial (Li et al. 2018): which of `HALVINGS` is its first; those of the last have none.
+
+    Shares as in the paper: the earlier a bracket begins to halve, the more trials it has.
+    """
+    brackets = len(HALVINGS) + 1
+    shares = [math.ceil(brackets * ETA**left / (left + 1)) for left in reversed(range(brackets))]
+    place = binascii.crc32(f"{study}_{number}".encode()) % sum(shares)
+    for at, share in enumerate(shares):
+        place -= share
+        if place < 0:
+            return at
+    raise AssertionError("the shares end after the last place")
+
+
+def wilcoxon(own: Mapping[int, float], best: Mapping[int, float], lower: bool) -> bool:
+    """Whether the values by seed are worse than the best trial's by the signed-rank test, one-sided, over equal seeds.
+
+    Four seeds are the fewest that can decide at `CONFIDENCE`.
+    """
+    both = sorted(own.keys() & best.keys())
+    if len(both) < 2 or not all(math.isfinite(one) for one in [*own.values(), *best.values()]):
+        return False
+    means = [math.fsum(values.values()) / len(values) for values in (own, best)]
+    if (means[0] <= means[1]) if lower else (means[0] >= means[1]):
+        return False
+    from scipy.stats import wilcoxon as signed_rank  # type: ignore[import-untyped]  # has no types of its own
+
+    differences = [own[seed] - best[seed] for seed in both]
+    found = signed_rank(differences, alternative="greater" if lower else "less", zero_method="zsplit")
+    return bool(found.pvalue < CONFIDENCE)
