@@ -13,6 +13,9 @@ USAGE: Final = """usage: scalebook COMMAND ...
   fit -c X.yaml [--key value ...]        run one experiment here; recorded like a run of the browser's
   validate|test|predict -c X.yaml        evaluate a checkpoint (--ckpt_path FILE, or --run ID)
   notebook run|check FILE.md             run a notebook's experiments headless, or only check its cells
+  search run|check FILE.md --cell NAME   hundreds of configurations, or -c SEARCH.yaml
+  search list|show|resume|stop           the searches of this workspace
+  search rates|largest-batch -c X.yaml   learning-rate range test; the largest batch that fits
   jobs list|log|stop|resume|delete       the queue of this workspace
   describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
 
@@ -27,6 +30,7 @@ COMMANDS: Final = {
     "describe": "training.describe",
     "jobs": "training.jobs.command",
     "notebook": "training.notebook.command",
+    "search": "training.search.command",
 }
 WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")
 

@@ -43,7 +43,7 @@ class Workspace:
 
     def create(self) -> "Workspace":
         """Make the hidden folder and its parts where they are missing."""
-        for folder in (self.jobs, self.cache, self.artifacts):
+        for folder in (self.jobs, self.studies, self.cache, self.artifacts):
             folder.mkdir(parents=True, exist_ok=True)
         return self
 
@@ -54,6 +54,10 @@ class Workspace:
     @property
     def jobs(self) -> Path:
         return self.hidden / "jobs"
+
+    @property
+    def studies(self) -> Path:
+        return self.hidden / "studies"
 
     @property
     def cache(self) -> Path:

@@ -131,19 +131,22 @@ class JobFolder:
     def stop_file(self) -> Path:
         return self.path / "stop"
 
-    def ask_to_stop(self, why: str = "") -> None:
-        """Make the file; what it says becomes the cause on record."""
+    def ask_to_stop(self, why: str) -> None:
+        """Make the file; what it says becomes the cause on record. A signal makes an empty one."""
         beside = self.path / f".stop.{os.getpid()}.{time.monotonic_ns()}"
         beside.write_text(why, encoding="utf-8")
         beside.replace(self.stop_file)
 
     def why_stopped(self) -> str:
         """What `ask_to_stop` was told, `stopped on request` where it was told nothing."""
+        return self.told_to_stop() or STOPPED
+
+    def told_to_stop(self) -> str:
+        """The words in the stop file; "" where there is none, or a signal made it."""
         try:
-            told = self.stop_file.read_text(encoding="utf-8").strip()
+            return self.stop_file.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
-            told = ""
-        return told or STOPPED
+            return ""
 
     @property
     def curve(self) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from training.jobs.devices import inventory
-from training.jobs.folder import ENDED, JobFolder, JobRequest, Started, TrialOf
+from training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
 from training.jobs.process import ProcessId, alive
 from training.jobs.supervisor import ensure
 from training.spec import yaml
@@ -113,7 +113,7 @@ def stop(job: JobFolder) -> None:
     """Ask for its end: at its next update, before its start, or, when it does not react, by force. Ended ones stay."""
     if job.state() in ENDED:
         return
-    job.ask_to_stop()
+    job.ask_to_stop(STOPPED)
     ensure(Workspace(job.path.parent.parent.parent))
 
 
@@ -196,6 +196,7 @@ def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dic
         names.TAG_BATCH_PER_WORKER: load.batch_per_worker,
         names.TAG_BATCH_GLOBAL: load.batch_global,
         names.TAG_LR_ASKED: load.learning_rate,
+        names.TAG_LR_SCALED: load.learning_rate_scaled,
         names.TAG_MODEL: named(config.get("model")).name,
         names.TAG_DATA: named(config.get("data")).name,
         **(_trial_tags(request.trial) if request.trial else {}),

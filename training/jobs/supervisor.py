@@ -24,6 +24,7 @@ from training.jobs.process import ProcessId, adopt_orphans
 from training.jobs.turns import Turns
 from training.jobs.warming import PRELOAD, RUNNER
 from training.jobs.watch import Limits
+from training.search.keeping import any_open
 from training.workspace import Workspace
 
 START_DEADLINE_S = 15.0
@@ -84,8 +85,8 @@ def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preloa
         finally:
             turns.close()
             lock.release()
-        # a job that came after the last look found the lock still held, and relies on this
-        if leaving.is_set() or not _any_waiting(workspace):
+        # a job or search that came after the last look found the lock still held, and relies on this
+        if leaving.is_set() or not (_any_waiting(workspace) or any_open(workspace)):
             return 0
 
 

@@ -1,4 +1,4 @@
-"""What the supervisor does in one turn: listen, discover, watch, start, record. All it must know is in the folders."""
+"""What the supervisor does in one turn: listen, keep drivers, discover, watch, start, record. All it must know is in the folders."""
 
 import time
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from training.jobs.schedule import Lease, in_order, plan
 from training.jobs.starter import Starter
 from training.jobs.warm import CLAIMED_ELSEWHERE
 from training.jobs.watch import Limits, Watch
+from training.search.keeping import Drivers
 
 CODE_PATIENCE_S = 1.0
 """So long an exit code may take from the warm process, which waits for the job, to the supervisor."""
@@ -32,6 +33,7 @@ class Turns:
         self.workspace = lock.workspace
         self.starter = Starter(self.workspace, limits, runner, preload)
         self.recorder = Recorder(limits.retry_s)
+        self.drivers = Drivers(self.workspace)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
         self.watches: dict[str, Watch] = {}
@@ -54,6 +56,7 @@ class Turns:
         for name, watch in self.watches.items():
             if watch.started.process.pid in ended:
                 self._codes[name] = ended[watch.started.process.pid]
+        self.drivers.turn()
         self._discover()
         self._watch()
         self._start()
@@ -62,7 +65,7 @@ class Turns:
 
     def idle(self) -> bool:
         """Whether there has been neither job nor owner for `linger_s`."""
-        if self.open or self.recorder.busy or self._owned:
+        if self.open or self.drivers.open or self.recorder.busy or self._owned:
             self._busy = time.monotonic()
         return time.monotonic() - self._busy > self.limits.linger_s
 
@@ -156,7 +159,7 @@ class Turns:
         for name, cause in self.starter.hopeless([request.id for request in in_order(waiting)]).items():
             self._fail(self.open[name], cause)
         if not waiting:
-            if self._owned:
+            if self._owned or self.drivers.open:
                 self.starter.prepare(fresh=False)
             return
         running = [

@@ -1,0 +1,297 @@
+"""The driver: asks the study for points, has them run as jobs, and tells it how they ended.
+
+One process a search (`python -m training.search.driver FOLDER`), started by the supervisor and holding the search's
+lock. It keeps nothing that it could not find again: a trial is RUNNING in the study before its first job is made, jobs
+carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at any moment; the
+next driver adopts what runs, tells what has ended, and makes what is missing.
+"""
+
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Final, Literal
+
+from training.jobs.devices import inventory
+from training.jobs.folder import ENDED, JobFolder
+from training.jobs.process import ProcessId
+from training.jobs.supervisor import ensure
+from training.search.asking import Asking
+from training.search.folder import Driving, SearchFolder, SearchResult
+from training.search.driver_lock import locked
+from training.search.outcome import BY_HAND, PRUNED, Ended, ended, judge, quality, value
+from training.search.record import INTERRUPTED, SearchRecord
+from training.search.study import Study
+from training.search.telling import Telling
+from training.search.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of
+from training.search.trials import TrialRecord
+from training.spec.catalogue import describe
+from training.spec.errors import ConfigError
+from training.spec.workload import workload
+
+POLL_S: Final = 0.05
+SUPERVISOR_EVERY_S: Final = 2.0
+STOP_DEADLINE_S: Final = 60.0
+STOPPED: Final = "the search was stopped"
+MOST_INTERRUPTIONS: Final = 3
+"""So often a trial whose run died unwatched is run again."""
+
+
+class Driver:
+    """One search being driven, by one thread."""
+
+    def __init__(self, folder: SearchFolder) -> None:
+        self.folder = folder
+        self.description = describe(folder.workspace)
+        self.record = SearchRecord(folder)
+        self.jobs = TrialJobs(folder, self.description)
+        self.telling = Telling(folder, self.record)
+        self.leaving = threading.Event()
+        self.going: dict[int, Trial] = {}
+        self.records: list[TrialRecord] = []
+        self._news = True
+        """Whether a trial has ended since the last look at all of them."""
+        self._ensured = 0.0
+        self._read_spec()
+
+    def drive(self) -> SearchResult | None:
+        """Until the budget is used, a stop is asked for, or too much fails; None when this process is to leave."""
+        self._adopt()
+        self.record.begin()
+        while not self.leaving.is_set():
+            self._take_stock()
+            for trial in list(self.going.values()):
+                self._look_at(trial)
+            if self.folder.stop_file.exists():
+                return self._stop("stopped", "stopped on request")
+            if (why := self._hopeless()) is not None:
+                return self._stop("failed", why, "Mend the cause in the experiment, then resume the search.")
+            self._submit()
+            self._take_stock()
+            if not self.going and not self.asking.more():
+                return SearchResult("finished", time.time(), self.asking.why_over())
+            self._keep_watched()
+            self.leaving.wait(POLL_S)
+        return None
+
+    def finish(self, result: SearchResult) -> None:
+        """The last words to everybody."""
+        self._news = True
+        self._take_stock()
+        self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())
+        self.telling.end(result, self.records, self.spec)
+
+    def _read_spec(self) -> None:
+        self._stamp = (self.folder.path / "search.yaml").stat().st_mtime_ns
+        self.spec = self.folder.spec(self.description)
+        self.seeds = seeds_of(self.spec)
+        asked = self.folder.request()
+        self.study = Study.open(asked.storage, asked.study, self.spec)
+        self.asking = Asking(self.folder, self.study, self.spec, self.description)
+
+    def _adopt(self) -> None:
+        """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
+        found = self.jobs.found()
+        for one in self.study.running():
+            trial = Trial(one.number, one.point, found.get(one.number, {}))
+            if self.seeds[0] in trial.runs:
+                trial.curve = CurveTail(trial.runs[self.seeds[0]])
+            self.going[trial.number] = trial
+        if found or self.going:
+            mended = self.record.mend(self.study.records())
+            print(f"scalebook: goes on with {len(self.going)} trials, {mended} records mended", flush=True)
+
+    def _take_stock(self) -> None:
+        if self._stamp != (self.folder.path / "search.yaml").stat().st_mtime_ns:
+            self._read_spec()
+            self._news = True
+        if self._news or self.asking.told:
+            self._news = False
+            self.records = self.study.records()
+            self.asking.learn(self.records)
+
+    def _keep_watched(self) -> None:
+        if self.telling.due():
+            self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())
+        if time.monotonic() - self._ensured > SUPERVISOR_EVERY_S:
+            self._ensured = time.monotonic()
+            ensure(self.folder.workspace)
+
+    # --- trials on their way -------------------------------------------------------------------------------------
+
+    def _look_at(self, trial: Trial) -> None:
+        """Report what its curve says, prune it, and end it when its runs have decided that."""
+        if trial.curve is not None:
+            self._report(trial, trial.curve)
+        if self.spec.pruner == "wilcoxon":
+            self._compare_seeds(trial)
+        outcome = ended(trial, self.spec, self.seeds)
+        if outcome is not None:
+            self._end(trial, outcome)
+
+    def _report(self, trial: Trial, curve: CurveTail) -> None:
+        metric, _ = quality(self.spec)
+        points = [(point["samples"], point["metrics"][metric]) for point in curve.news() if metric in point["metrics"]]
+        for samples, reached in points:
+            self.study.report(trial.number, int(samples), float(reached))
+        if points and self.spec.pruner != "wilcoxon" and not trial.pruned and self.study.should_prune(trial.number):
+            trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples: others were better there"
+            for job in _open(trial):
+                job.ask_to_stop(trial.pruned)
+
+    def _compare_seeds(self, trial: Trial) -> None:
+        """After each seed: is the trial surely worse than the best one on the same seeds?"""
+        known = trial.compared
+        for index, seed in enumerate(self.seeds):
+            job = trial.runs.get(seed)
+            if seed in known or job is None or judge(job) != "finished":
+                continue
+            known.add(seed)
+            if (told := value(job, self.spec.objectives[0], self.spec)) is not None:
+                self.study.seed_value(trial.number, index, told)
+                if len(known) < len(self.seeds) and self.study.should_prune(trial.number):
+                    trial.pruned = f"{PRUNED} after {len(known)} seeds: the best is surely better on them"
+
+    def _end(self, trial: Trial, outcome: Ended) -> None:
+        """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
+        number = trial.number
+        self.study.note(number, seconds=outcome.seconds, spread=outcome.spread)
+        if outcome.state == "finished":
+            self.study.finish(number, outcome.values)
+        elif outcome.state == "pruned":
+            self.study.prune(number, outcome.cause)
+        elif outcome.state == "infeasible":
+            self.study.infeasible(number, outcome.failure, outcome.cause)
+        else:
+            self.study.fail(number, outcome.failure, outcome.cause)
+        for job in trial.runs.values():
+            self.record.judged(job.id, outcome.state)
+        if outcome.overhead is not None:
+            self.telling.overheads.append(outcome.overhead)
+        del self.going[number]
+        self._news = True
+
+    def _hopeless(self) -> str | None:
+        """Why going on is of no use."""
+        failed = [one for one in self.records if one.state == "failed" and one.failure != BY_HAND]
+        if len(failed) >= self.spec.failures:
+            return f"{len(failed)} trials failed, which is the most allowed; the last: {failed[-1].cause}"
+        impossible = [one for one in self.records if one.state == "infeasible" and one.runs]
+        if len(impossible) >= 2 * self.spec.failures and not any(one.state == "finished" for one in self.records):
+            return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
+        return None
+
+    def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:
+        """End the runs that go on; their trials stay open in the study and are run again when it is resumed."""
+        jobs = [job for trial in self.going.values() for job in _open(trial)]
+        for job in jobs:
+            job.ask_to_stop(STOPPED)
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        while time.monotonic() < deadline and any(job.state() not in ENDED for job in jobs):
+            time.sleep(POLL_S)
+        for trial in list(self.going.values()):
+            self._look_at(trial)
+        return SearchResult(status, time.time(), cause, advice)
+
+    # --- new runs ------------------------------------------------------------------------------------------------
+
+    def _submit(self) -> None:
+        """Keep as many runs waiting as can run side by side, so that no device waits for the driver."""
+        waiting = sum(job.state() == "waiting" for trial in self.going.values() for job in trial.runs.values())
+        lacking = self._side_by_side() - waiting
+        for trial in list(self.going.values()):
+            if lacking > 0 and (seed := self._wanted(trial)) is not None:
+                self._run(trial, seed)
+                lacking -= 1
+        while lacking > 0 and self.asking.more():
+            if (asked := self.asking.point()) is not None:
+                self._begin(Trial(asked.number, asked.point))
+                lacking -= 1
+            self._news = True
+            self._take_stock()
+
+    def _begin(self, trial: Trial) -> None:
+        self.going[trial.number] = trial
+        try:
+            self._run(trial, self.seeds[0])
+        except ConfigError as error:
+            self._end(trial, Ended("infeasible", failure="configuration", cause=str(error)))
+
+    def _wanted(self, trial: Trial) -> int | None:
+        """Seed of the trial's next run: the first not begun, or to be begun again; None while one runs."""
+        for seed in self.seeds if not trial.pruned else ():
+            job = trial.runs.get(seed)
+            if job is None:
+                return seed
+            verdict = judge(job)
+            if verdict == "going":
+                return None
+            if verdict == "again":
+                return self._again(trial, seed, job)
+        return None
+
+    def _again(self, trial: Trial, seed: int, job: JobFolder) -> int | None:
+        """A run that was ended with everything else is run anew, a few times."""
+        self.record.judged(job.id, INTERRUPTED)
+        trial.interruptions += 1
+        if trial.interruptions <= MOST_INTERRUPTIONS:
+            return seed
+        self._end(trial, Ended("failed", failure="killed", cause=f"its run died unwatched {trial.interruptions} times"))
+        return None
+
+    def _run(self, trial: Trial, seed: int) -> None:
+        job = self.jobs.submit(self.spec, trial, seed)
+        self.study.note(trial.number, runs={told: run.id for told, run in trial.runs.items()})
+        if seed == self.seeds[0]:
+            trial.curve = CurveTail(job)
+
+    def _side_by_side(self) -> int:
+        """Runs that fit side by side; one where times are compared."""
+        if self.spec.exclusive:
+            return 1
+        load = workload(self.spec.config, self.description)
+        return max(1, len(inventory().cores) // max(1, load.workers * load.threads))
+
+
+def _open(trial: Trial) -> list[JobFolder]:
+    return [job for job in trial.runs.values() if job.state() not in ENDED]
+
+
+def drive(folder: SearchFolder) -> int:
+    """Be the driver of a search; 0 when it has ended or another process drives it, 1 when it failed."""
+    with locked(folder.lock) as mine:
+        if not mine:
+            return 0
+        folder.write(Driving(ProcessId.of(), time.time()))
+        result: SearchResult | None = None
+        try:
+            driver = Driver(folder)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: driver.leaving.set())
+            result = driver.drive()
+            if result is not None:
+                driver.finish(result)
+        except Exception as error:  # noqa: BLE001 - the end of the search, whatever it is, is recorded
+            traceback.print_exc()
+            result = _failed(folder, error)
+    return 1 if result is not None and result.status == "failed" else 0
+
+
+def _failed(folder: SearchFolder, error: Exception) -> SearchResult:
+    """A search whose driver cannot go on: said in the folder, and in MLflow if that is not the cause."""
+    cause, advice = f"its driver failed: {type(error).__name__}: {error}", f"Read {folder.log}, then resume the search."
+    if isinstance(error, ConfigError):
+        cause, advice = f"{error.problem.key} {error.problem.message}", error.problem.remedy
+    result = SearchResult("failed", time.time(), cause, advice)
+    try:
+        SearchRecord(folder).end(result.status, cause, advice, None)
+    except Exception:  # noqa: BLE001 - MLflow may be what failed; the folder must say so all the same
+        traceback.print_exc()
+    folder.write(result)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(drive(SearchFolder(Path(sys.argv[1]))))

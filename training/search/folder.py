@@ -1,0 +1,202 @@
+"""A search's folder, `.scalebook/studies/<id>/`: what was asked, how it goes, how it ended.
+
+Who writes what: whoever starts the search `search.json` and `search.yaml` (again to extend it), the empty file `stop`,
+and files in `given/`, one for each point added by hand; the driver `driver.json`, `progress.json` and `result.json`.
+JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the process table.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from training.jobs.folder import write_json
+from training.jobs.process import ProcessId, alive
+from training.spec import yaml
+from training.workspace import Workspace
+
+if TYPE_CHECKING:
+    from training.spec.description import Description
+    from training.spec.search import SearchSpec
+
+State = Literal["waiting", "running", "stopping", "finished", "stopped", "failed", "interrupted"]
+ENDED: tuple[State, ...] = ("finished", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What was asked (`search.json`). `id` is that of the MLflow run which is the parent of the trials' runs."""
+
+    id: str
+    created: float
+    """Unix time, s."""
+    name: str
+    mlflow_experiment: str
+    tracking_uri: str
+    identity: str
+    """Of what may not change while the study goes on; see training.spec.search.identity."""
+    storage: str
+    """`journal:PATH` or an Optuna URL."""
+    notebook: str | None = None
+    """File name within the workspace."""
+    cell: str | None = None
+
+    @property
+    def study(self) -> str:
+        """The study's name within its storage."""
+        return f"scalebook-{self.id}"
+
+
+@dataclass(frozen=True)
+class Driving:
+    """`driver.json`: the process that asks and tells."""
+
+    process: ProcessId
+    started: float
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """`progress.json`, every second. `best` is of the first objective; times in s."""
+
+    time: float
+    done: int
+    """Trials that have ended, however."""
+    running: int
+    trials: int
+    """How many were asked for."""
+    best: float | None = None
+    best_trial: int | None = None
+    left_s: float | None = None
+    overhead_s: float | None = None
+    """Median of what a trial took beyond its own training."""
+    note: str = ""
+    """What the driver waits for, or has found out (`memory ends at 512 samples a worker`)."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """`result.json`."""
+
+    status: Literal["finished", "stopped", "failed"]
+    ended: float
+    cause: str = ""
+    advice: str = ""
+
+
+Record = TypeVar("Record", SearchProgress, SearchResult)
+
+
+@dataclass(frozen=True)
+class SearchFolder:
+    """Access to one search's files. Reading is safe at any time: a file is there whole or not at all."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.path.parent.parent.parent)
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the driver while it lives."""
+        return self.path / "lock"
+
+    @property
+    def given(self) -> Path:
+        """Where points added by hand wait for the driver."""
+        return self.path / "given"
+
+    def request(self) -> SearchRequest:
+        """What was asked; it never changes. FileNotFoundError when the folder is gone."""
+        return _request(str(self.path))
+
+    def body(self) -> dict[str, Any]:
+        """What is searched and how long, as a search file says it."""
+        found: dict[str, Any] = yaml.load((self.path / "search.yaml").read_text(encoding="utf-8"))
+        return found
+
+    def spec(self, description: "Description") -> "SearchSpec":
+        from training.spec.search import read_search
+
+        return read_search(self.body(), None, description)
+
+    def driving(self) -> Driving | None:
+        raw = self._raw("driver.json")
+        return None if raw is None else Driving(ProcessId(**raw["process"]), raw["started"])
+
+    def progress(self) -> SearchProgress | None:
+        return self._read("progress.json", SearchProgress)
+
+    def result(self) -> SearchResult | None:
+        return self._read("result.json", SearchResult)
+
+    def write(self, record: SearchRequest | Driving | SearchProgress | SearchResult) -> None:
+        """Write the file that belongs to the record's type."""
+        write_json(self.path / FILES[type(record)], asdict(record))
+
+    def write_body(self, body: Mapping[str, Any]) -> None:
+        beside = self.path / ".search.yaml"
+        beside.write_text(yaml.dump(body), encoding="utf-8")
+        beside.replace(self.path / "search.yaml")
+
+    def driven(self) -> bool:
+        """Whether its driver lives."""
+        driving = self.driving()
+        return driving is not None and alive(driving.process)
+
+    def state(self) -> State:
+        """`interrupted`: its driver died; the supervisor starts another one as soon as there is a supervisor."""
+        if result := self.result():
+            return result.status
+        if self.driven():
+            return "stopping" if self.stop_file.exists() else "running"
+        if result := self.result():  # written between the first look and the driver's end
+            return result.status
+        return "waiting" if self.driving() is None else "interrupted"
+
+    def _raw(self, name: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _read(self, name: str, kind: type[Record]) -> Record | None:
+        raw = self._raw(name)
+        return None if raw is None else kind(**raw)
+
+
+FILES: dict[type, str] = {
+    SearchRequest: "search.json",
+    Driving: "driver.json",
+    SearchProgress: "progress.json",
+    SearchResult: "result.json",
+}
+
+
+@lru_cache(maxsize=1024)
+def _request(path: str) -> SearchRequest:
+    return SearchRequest(**json.loads((Path(path) / "search.json").read_text(encoding="utf-8")))
+
+
+def all_searches(workspace: Workspace) -> list[SearchFolder]:
+    """Every search of the workspace, the newest first."""
+    if not workspace.studies.is_dir():
+        return []
+    found = [SearchFolder(path) for path in workspace.studies.iterdir() if not path.name.startswith(".")]
+    return sorted(found, key=lambda one: (one.request().created, one.id), reverse=True)

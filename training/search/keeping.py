@@ -1,0 +1,74 @@
+"""Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
+
+import os
+import sys
+import time
+from typing import Final
+
+from training.jobs.process import ProcessId
+from training.search.folder import Driving, SearchFolder, SearchResult, all_searches
+from training.workspace import Workspace
+
+LOOK_EVERY_S: Final = 1.0
+ATTEMPTS: Final = 3
+"""So often a driver may die without having got any further before its search is given up."""
+
+
+class Drivers:
+    """Starts a driver for every search that wants one. Call `turn` often; it looks once a second, or when told."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.open: set[str] = set()
+        """Searches that have not ended."""
+        self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
+        self._looked, self._stamp = 0.0, 0.0
+
+    def turn(self) -> None:
+        now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
+        if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
+            return
+        self._looked, self._stamp = now, stamp
+        searches = [one for one in all_searches(self.workspace) if one.result() is None]
+        self.open = {one.id for one in searches}
+        for folder in searches:
+            if not folder.driven() and folder.result() is None:
+                self._drive(folder)
+
+    def _drive(self, folder: SearchFolder) -> None:
+        if folder.driving() is not None and not self._may_try_again(folder):
+            cause = (
+                f"its driver died {ATTEMPTS} times without getting further; the last line of its log: {_last(folder)}"
+            )
+            folder.write(SearchResult("failed", time.time(), cause, f"Read {folder.log}, then resume the search."))
+            print(f"scalebook: search {folder.id} failed: {cause}", flush=True)
+            return
+        with folder.log.open("ab") as log:
+            environment = {**os.environ, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
+            actions = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+            ]
+            words = [sys.executable, "-m", "training.search.driver", str(folder.path)]
+            pid = os.posix_spawn(sys.executable, words, environment, file_actions=actions, setsid=True)
+        folder.write(Driving(ProcessId.of(pid), time.time()))  # at once: nobody starts another one while it loads
+        print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
+
+    def _may_try_again(self, folder: SearchFolder) -> bool:
+        progress = folder.progress()
+        done = progress.done if progress else 0
+        deaths, before = self._deaths.get(folder.id, (0, done))
+        deaths = deaths + 1 if done == before else 1
+        self._deaths[folder.id] = (deaths, done)
+        return deaths < ATTEMPTS
+
+
+def any_open(workspace: Workspace) -> bool:
+    """Whether any search has not ended."""
+    return any(one.result() is None for one in all_searches(workspace))
+
+
+def _last(folder: SearchFolder) -> str:
+    lines = folder.log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:] if folder.log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "empty")

@@ -1,0 +1,148 @@
+"""Starting, resuming, stopping and finding searches: what buttons and the command line call."""
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.jobs.folder import write_json
+from training.jobs.queue import COMMAND_LINE
+from training.jobs.supervisor import ensure
+from training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
+from training.spec.description import Description
+from training.spec.errors import ConfigError
+from training.spec.search import SearchSpec, body_of, identity, read_search
+from training.tracking import names
+from training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from training.workspace import Workspace
+
+
+def start(
+    workspace: Workspace,
+    body: Mapping[str, Any],
+    base: Mapping[str, Any] | None,
+    *,
+    name: str,
+    notebook: str | None = None,
+    cell: str | None = None,
+    description: Description,
+) -> SearchFolder:
+    """Begin a search, or go on with the study of the same name, notebook and identity, with the budget of `body`.
+
+    `base` is the config of the experiment that `body` names, if it names one. ConfigError before anything is made.
+    """
+    spec = read_search(body, base, description)
+    what = identity(spec, description)
+    for found in all_searches(workspace):
+        asked = found.request()
+        if (asked.notebook, asked.name, asked.identity) == (notebook, name, what):
+            return _go_on(found, spec)
+    folder = _make(workspace, spec, what, name, notebook, cell)
+    _wake(folder)
+    return folder
+
+
+def resume(folder: SearchFolder, description: Description, trials: int | None = None) -> SearchFolder:
+    """Go on with a search that has ended or was interrupted; `trials` is the new number of them in all."""
+    spec = folder.spec(description)
+    if trials is not None and trials < spec.trials and folder.state() not in ENDED:
+        raise ConfigError("trials", f"is {trials}, fewer than were asked for", "Stop the search instead.")
+    body = body_of(spec)
+    return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description))
+
+
+def stop(folder: SearchFolder) -> None:
+    """Ask for its end: running trials are stopped, and run again when the search is resumed."""
+    if folder.state() not in ENDED:
+        folder.stop_file.touch()
+        _wake(folder)
+
+
+def give(folder: SearchFolder, points: Sequence[Mapping[str, Any]]) -> None:
+    """Points to be tried next; a search that has ended gets them when it is resumed."""
+    folder.given.mkdir(exist_ok=True)
+    for place, point in enumerate(points):
+        write_json(folder.given / f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json", dict(point))
+
+
+def taken(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
+    """The points that wait in `given/`, the oldest first; the driver removes the file when the study has the point."""
+    if not folder.given.is_dir():
+        return []
+    files = sorted(path for path in folder.given.iterdir() if not path.name.startswith("."))
+    return [(path, json.loads(path.read_text(encoding="utf-8"))) for path in files]
+
+
+def find(workspace: Workspace, word: str) -> SearchFolder:
+    """The one search whose id begins so, or the newest that is called so; ConfigError where there is none."""
+    found = all_searches(workspace)
+    by_id = [one for one in found if one.id.startswith(word)]
+    if len(by_id) == 1:
+        return by_id[0]
+    if named := [one for one in found if one.request().name == word]:
+        return named[0]
+    if by_id:
+        raise ConfigError(word, f"is the beginning of {len(by_id)} searches", "Write more of it.")
+    raise ConfigError(word, f"is no search of {workspace.root}", "`scalebook search list` shows them all.")
+
+
+def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
+    """The newest search of a notebook's cell."""
+    asked = ((one, one.request()) for one in all_searches(workspace))
+    return next((one for one, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
+
+
+def delete(folder: SearchFolder) -> None:
+    """Remove an ended search's folder with its study; its runs stay."""
+    if folder.state() not in ENDED:
+        raise ConfigError(folder.request().name, f"is {folder.state()}", "Stop it first.")
+    shutil.rmtree(folder.path)
+
+
+def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
+    """With a new budget; the driver looks at `search.yaml` when it changes."""
+    folder.write_body(body_of(spec))
+    if folder.state() in ENDED or folder.stop_file.exists():
+        folder.stop_file.unlink(missing_ok=True)
+        (folder.path / "result.json").unlink(missing_ok=True)
+    _wake(folder)
+    return folder
+
+
+def _make(
+    workspace: Workspace, spec: SearchSpec, what: str, name: str, notebook: str | None, cell: str | None
+) -> SearchFolder:
+    workspace.create()
+    client = open_store(workspace)
+    mlflow_experiment = Path(notebook).stem if notebook else COMMAND_LINE
+    tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root)}
+    tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
+    body = body_of(spec)
+    run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags, body)
+    final = workspace.studies / run_id
+    request = SearchRequest(
+        id=run_id,
+        created=time.time(),
+        name=name,
+        mlflow_experiment=mlflow_experiment,
+        tracking_uri=workspace.tracking_uri(),
+        identity=what,
+        storage=spec.storage or f"journal:{final / 'study.journal'}",
+        notebook=notebook,
+        cell=cell,
+    )
+    beside = SearchFolder(workspace.studies / f".{run_id}")
+    beside.path.mkdir()
+    beside.write(request)
+    beside.write_body(body)
+    client.log_artifact(run_id, str(beside.path / "search.yaml"))
+    return SearchFolder(beside.path.rename(final))
+
+
+def _wake(folder: SearchFolder) -> None:
+    """The supervisor, which keeps drivers alive, looks when the folder of the studies changes."""
+    folder.path.parent.touch()
+    ensure(folder.workspace)

@@ -1,0 +1,60 @@
+"""How a search stands, for whoever watches: its progress file, and MLflow's parent run."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from training.search.folder import SearchFolder, SearchProgress, SearchResult
+from training.search.record import SearchRecord
+from training.search.trials import TrialRecord, best
+from training.spec.search import SearchSpec
+
+EVERY_S: Final = 1.0
+
+
+class Telling:
+    """Writes `progress.json` every second while `progress` is called often."""
+
+    def __init__(self, folder: SearchFolder, record: SearchRecord) -> None:
+        self.folder, self.record = folder, record
+        self.overheads: list[float] = []
+        """Of the trials that ended under this driver, s."""
+        self._begun = time.time()
+        self._told = 0.0
+        self._recorded = -1
+
+    def due(self) -> bool:
+        return time.time() - self._told >= EVERY_S
+
+    def progress(self, records: Sequence[TrialRecord], running: int, spec: SearchSpec, note: str) -> None:
+        """Write it now; the parent run's curve too, where a trial has ended since."""
+        self._told = time.time()
+        ended = [one for one in records if one.state not in ("running", "waiting")]
+        found = best(records, spec)
+        progress = SearchProgress(
+            time=self._told,
+            done=len(ended),
+            running=running,
+            trials=max(spec.trials, len(ended)),
+            best=found.values[0] if found else None,
+            best_trial=found.number if found else None,
+            left_s=self._left(ended, spec),
+            overhead_s=statistics.median(self.overheads) if self.overheads else None,
+            note=note,
+        )
+        self.folder.write(progress)
+        if progress.done != self._recorded:
+            self._recorded = progress.done
+            self.record.so_far(progress.done, progress.best)
+
+    def end(self, result: SearchResult, records: Sequence[TrialRecord], spec: SearchSpec) -> None:
+        """The last words, to the folder last of all: who reads them there finds MLflow right."""
+        self.record.end(result.status, result.cause, result.advice, best(records, spec))
+        self.folder.write(result)
+        print(f"scalebook: {result.status}: {result.cause}", flush=True)
+
+    def _left(self, ended: Sequence[TrialRecord], spec: SearchSpec) -> float | None:
+        """From the pace of this driver; None before its first trial has ended."""
+        here = sum(1 for one in ended if one.runs and (one.ended or 0.0) > self._begun)
+        return max(0, spec.trials - len(ended)) * (time.time() - self._begun) / here if here else None
