@@ -40,6 +40,12 @@ DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved m
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
 DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
 
+# Gradient noise scale, where it is measured (training.callbacks.noise_scale)
+NOISE_SCALE: Final = "noise/scale"  # B_simple, samples
+NOISE_LOW: Final = "noise/scale_low"  # 95 % interval
+NOISE_HIGH: Final = "noise/scale_high"
+NOISE_BATCH: Final = "noise/batch_suggested"  # a batch of all workers together
+
 
 def best(metric: str) -> str:
     """The run's best value of `metric`, over all validations."""
@@ -78,6 +84,7 @@ TAG_COMMIT: Final = "mlflow.source.git.commit"
 TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
 TAG_HOST: Final = "scalebook.host"
 TAG_DEVICES: Final = "scalebook.devices"
+TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
 TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
 TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called
 TAG_TRIAL: Final = "scalebook.trial"  # number of the trial within its search
