@@ -1,4 +1,4 @@
-"""The YAML inside a cell: what an experiment and a comparison may say."""
+"""The YAML inside a cell: what an experiment and a comparison may say. A search is read by `training.spec.search`."""
 
 import difflib
 from collections.abc import Mapping
@@ -6,14 +6,17 @@ from typing import Any, Final, get_args
 
 from ruamel.yaml.error import MarkedYAMLError
 
-from training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind
+from training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, SearchCell
 from training.notebook.positions import line_of
 from training.spec import yaml
 from training.spec.errors import ConfigError
+from training.spec.search_body import KEYS as SEARCH_KEYS
 
+Told = ExperimentCell | ComparisonCell | SearchCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "experiment": ("repeats", "config"),
     "comparison": ("runs", "metric", "x", "target"),
+    "search": SEARCH_KEYS,
 }
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 MOST_REPEATS: Final = 1000
@@ -21,10 +24,12 @@ DEEPEST: Final = 32
 """Levels of nesting; a config has about six. Also ends values that contain themselves."""
 
 
-def read_body(source: str, kind: Kind, name: str, body: str) -> ExperimentCell | ComparisonCell | BrokenCell:
-    """The cell, or a BrokenCell that says on which line what is wrong."""
+def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCell:
+    """The cell, or a BrokenCell that says on which line what is wrong. What a search says is not looked into."""
     try:
         told = load_mapping(body)
+        if kind == "search":
+            return SearchCell(source, name, told)
         _known_keys(told, kind)
         return _experiment(source, name, told) if kind == "experiment" else _comparison(source, name, told)
     except ConfigError as error:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Axis = Literal["updates", "samples", "seconds"]
-Kind = Literal["experiment", "comparison"]
+Kind = Literal["experiment", "comparison", "search"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,21 @@ class ComparisonCell:
 
 
 @dataclass(frozen=True)
+class SearchCell:
+    """A fenced `yaml search=NAME` cell. `body` is what it says, in the keys of `training.spec.search`, unchecked."""
+
+    source: str
+    name: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def experiment(self) -> str | None:
+        """The experiment that it starts from; None where it holds a config of its own, or says neither."""
+        told = self.body.get("experiment")
+        return told if isinstance(told, str) else None
+
+
+@dataclass(frozen=True)
 class BrokenCell:
     """A fence that claims to be one of ours but cannot be read; the source stays as it is, `message` says why.
 
@@ -58,7 +73,7 @@ class BrokenCell:
     line: int = 0
 
 
-Cell = Note | ExperimentCell | ComparisonCell | BrokenCell
+Cell = Note | ExperimentCell | ComparisonCell | SearchCell | BrokenCell
 
 
 @dataclass(frozen=True)
@@ -83,8 +98,19 @@ class Notebook:
     def comparisons(self) -> list[ComparisonCell]:
         return [cell for cell in self.cells if isinstance(cell, ComparisonCell)]
 
+    def searches(self) -> list[SearchCell]:
+        return [cell for cell in self.cells if isinstance(cell, SearchCell)]
+
     def experiment(self, name: str) -> ExperimentCell | None:
         return next((cell for cell in self.experiments() if cell.name == name), None)
+
+    def search(self, name: str) -> SearchCell | None:
+        return next((cell for cell in self.searches() if cell.name == name), None)
+
+    def base(self, cell: SearchCell) -> dict[str, Any] | None:
+        """The config of the experiment that `cell` starts from; None where it names none that is here."""
+        found = self.experiment(cell.experiment) if cell.experiment is not None else None
+        return found.config if found else None
 
     def line(self, index: int) -> int:
         """The line of the file, from 1, on which cell `index` begins."""

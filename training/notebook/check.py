@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note, Notebook
+from training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note, Notebook, SearchCell
 from training.notebook.fences import fences
 from training.notebook.front import block
 from training.notebook.positions import line_of
@@ -11,6 +11,7 @@ from training.spec import yaml
 from training.spec.classes import named, suggestion
 from training.spec.description import Description
 from training.spec.errors import ConfigError, Problem
+from training.spec.search import search_problems
 from training.spec.validate import validate
 from training.tracking import names
 
@@ -45,6 +46,8 @@ def check(nb: Notebook, description: Description) -> list[CellProblem]:
                 found += _located(nb, index, cell.name, validate(cell.config, description), "config.")
             case ComparisonCell():
                 found += _located(nb, index, cell.name, _comparison(nb, cell, description), "")
+            case SearchCell():
+                found += _located(nb, index, cell.name, _search(nb, cell, description), "")
     return found
 
 
@@ -65,13 +68,29 @@ def _located(nb: Notebook, index: int, name: str, problems: Iterable[Problem], a
         yield CellProblem(name, problem, line)
 
 
+def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterator[Problem]:
+    """A mistake in the experiment that it names is told there, once."""
+    base = nb.base(cell)
+    told = cell.experiment if "config" not in cell.body else None
+    if told is not None and base is None and told not in _broken(nb):
+        remedy = suggestion(told, [one.name for one in nb.experiments()])
+        yield Problem("experiment", f"names {told}, which is no experiment here", remedy)
+    for problem in search_problems(cell.body, base, description):
+        if problem.key != "experiment" or told is None:
+            yield problem
+
+
+def _broken(nb: Notebook) -> list[str]:
+    """The names of experiments that cannot be read."""
+    return [one.name for one in nb.cells if isinstance(one, BrokenCell) and one.kind == "experiment"]
+
+
 def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) -> Iterator[Problem]:
     known = [one.name for one in nb.experiments()]
-    broken = [one.name for one in nb.cells if isinstance(one, BrokenCell) and one.kind == "experiment"]
     for place, name in enumerate(cell.runs):
         if name in cell.runs[:place]:
             yield Problem(f"runs.{place}", f"names {name} twice", "Name each experiment once.")
-        elif name not in known and name not in broken:
+        elif name not in known and name not in _broken(nb):
             remedy = suggestion(name, dict.fromkeys(known))
             yield Problem(f"runs.{place}", f"names {name}, which is no experiment here", remedy)
     compared = [one.config.get("model") for one in nb.experiments() if one.name in cell.runs]

@@ -1,4 +1,7 @@
-"""`scalebook notebook`: run a notebook's experiments headless, or only check its cells."""
+"""`scalebook notebook`: run a notebook's experiments headless, or only check its cells.
+
+Its searches are run by `scalebook search run`.
+"""
 
 import argparse
 import signal
@@ -30,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     if any(one.problem.severity == "error" and _concerns(one, told.cell) for one in problems):
         _print_problems(told.file, [one for one in problems if _concerns(one, told.cell)])
         return 2
+    if stored.notebook.searches() and not told.cell:
+        _say_searches(told.file, stored.notebook)
     signal.signal(signal.SIGTERM, _interrupt)
     return run(Wanted(told.file, stored.notebook, cells, told.seeds), description, sys.stdout)
 
@@ -58,8 +63,15 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
     if any(one.problem.severity == "error" for one in problems):
         return 2
     experiments, comparisons = len(nb.experiments()), len(nb.comparisons())
-    print(f"{path}: {experiments} experiments and {comparisons} comparisons, nothing wrong")
+    searches = f", {len(nb.searches())} searches" if nb.searches() else ""
+    print(f"{path}: {experiments} experiments{searches} and {comparisons} comparisons, nothing wrong")
     return 0
+
+
+def _say_searches(path: Path, nb: Notebook) -> None:
+    found = nb.searches()
+    count = "1 search is" if len(found) == 1 else f"{len(found)} searches are"
+    print(f"{count} run by `scalebook search run {path} --cell {found[0].name if len(found) == 1 else 'NAME'}`.")
 
 
 def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
@@ -72,9 +84,15 @@ def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
 def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
     known = [cell.name for cell in nb.experiments()]
     for name in names:
+        if nb.search(name) is not None:
+            what = f"{name} is a search, which `notebook run` does not run"
+            raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
         if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
             raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
     found = [cell for cell in nb.experiments() if not names or cell.name in names]
+    if not found and not names and nb.searches():
+        what = f"has no experiments, only {len(nb.searches())} searches"
+        raise ConfigError("notebook", what, "Use `scalebook search run FILE.md --cell NAME`.")
     if not found and not names:
         raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
     return found

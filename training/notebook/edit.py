@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from training.notebook.bodies import load_mapping
-from training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell, Kind, Note, Notebook
+from training.notebook.bodies import Told, load_mapping
+from training.notebook.cells import BrokenCell, Cell, ComparisonCell, Kind, Note, Notebook, SearchCell
 from training.notebook.fences import NAME, NAME_REMEDY, fences
 from training.notebook.lines import line_end, split_lines
 from training.notebook.patch import patch
 from training.notebook.splice import inserted, removed, replaced
 from training.spec.errors import ConfigError
-from training.spec.flow import block, flow, same
+from training.spec.flow import block, flow, key_text, same
 from training.spec.yaml import TOP_KEYS
 
 
@@ -87,8 +87,18 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
     return _changed(nb, index, told, values, body)
 
 
+def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None = None) -> Notebook:
+    """The search `name` with this body, like `put_experiment`; one key a line, a config as a block."""
+    index = _index(nb, "search", name)
+    values = dict(body)
+    text = "".join(_search_line(key, value) for key, value in values.items())
+    if index is None:
+        return _new_cell(nb, "search", name, text, at, values)
+    return _changed(nb, index, _told(nb.cells[index]), values, text)
+
+
 def rename(nb: Notebook, name: str, to: str) -> Notebook:
-    """The experiment `name` under another name, in its cell and in every comparison that names it."""
+    """The experiment `name` under another name, in its cell and in every comparison and search that names it."""
     _require_name(to)
     index = _index(nb, "experiment", name)
     assert index is not None, f"no experiment {name}"
@@ -99,6 +109,9 @@ def rename(nb: Notebook, name: str, to: str) -> Notebook:
         if name in cell.runs:
             runs = [to if one == name else one for one in cell.runs]
             nb = put_comparison(nb, ComparisonCell("", cell.name, runs, cell.metric, cell.x, cell.target))
+    for search in nb.searches():
+        if search.experiment == name:
+            nb = put_search(nb, search.name, {**search.body, "experiment": to})
     return nb
 
 
@@ -122,6 +135,15 @@ def _experiment_body(values: Mapping[str, Any]) -> str:
     return f"{repeats}config:\n{block(config, 2)}" if config else f"{repeats}config: {{}}\n"
 
 
+def _search_line(key: str, value: Any) -> str:
+    """Dimensions one a line below `space:`, a config as in an experiment, all else on the line of its key."""
+    if key == "space" and isinstance(value, Mapping) and value:
+        return "space:\n" + "".join(f"  {key_text(name)}: {flow(told)}\n" for name, told in value.items())
+    if key == "config" and isinstance(value, Mapping) and value:
+        return _experiment_body({"config": value})
+    return f"{key_text(key)}: {flow(value)}\n"
+
+
 def _place(key: str) -> int:
     """Of a config's top key, in the order in which LightningCLI prints them."""
     return TOP_KEYS.index(key) if key in TOP_KEYS else len(TOP_KEYS)
@@ -134,9 +156,11 @@ def _index(nb: Notebook, kind: Kind, name: str) -> int | None:
     return None
 
 
-def _kind(cell: ExperimentCell | ComparisonCell | BrokenCell) -> Kind:
+def _kind(cell: Told | BrokenCell) -> Kind:
     if isinstance(cell, BrokenCell):
         return cell.kind
+    if isinstance(cell, SearchCell):
+        return "search"
     return "comparison" if isinstance(cell, ComparisonCell) else "experiment"
 
 

@@ -111,7 +111,11 @@ def _addition(text: str, node: MappingNode, added: Mapping[str, Any]) -> Edit:
     if node.flow_style:
         return Edit(last, last, "".join(f", {key_text(name)}: {flow(value)}" for name, value in added.items()))
     at = _line_end(text, max(last, node.value[-1][0].end_mark.index))
-    return Edit(at, at, "\n" + block(added, node.value[0][0].start_mark.column).rstrip("\n"))
+    column = node.value[0][0].start_mark.column
+    if all(isinstance(value, MappingNode) and value.flow_style for _, value in node.value):  # one line each, as they do
+        lines = (f"\n{' ' * column}{key_text(name)}: {flow(value)}" for name, value in added.items())
+        return Edit(at, at, "".join(lines))
+    return Edit(at, at, "\n" + block(added, column).rstrip("\n"))
 
 
 def _line_end(text: str, at: int) -> int:

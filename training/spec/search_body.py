@@ -161,7 +161,8 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
-    told = body.told.get("objective", default)
+    told = body.told.get("objective")
+    told = default if told is None else told
     if told is None:
         body.wrong("objective", "is missing", "Name a metric, for example objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
@@ -211,7 +212,8 @@ def _scaling(body: Body) -> Scaling:
 
 
 def _sampler(body: Body) -> tuple[str, int]:
-    told = body.told.get("sampler", "tpe")
+    told = body.told.get("sampler")
+    told = "tpe" if told is None else told
     settings: Any = {}
     if isinstance(told, Mapping) and len(told) == 1:
         ((told, settings),) = told.items()
