@@ -9,7 +9,7 @@ from training.jobs.supervisor import ensure
 from training.notebook.board import bar
 from training.search import launch
 from training.search.folder import ENDED, SearchFolder, SearchProgress
-from training.search.study import read
+from training.search.reading import read
 from training.search.trials import STATES, TrialRecord, best, pareto
 from training.spec.point import summary
 from training.spec.search import SearchSpec
