@@ -15,6 +15,7 @@ from lightning.pytorch.cli import ReduceLROnPlateau
 
 import training.data
 import training.models
+import training.optimizers
 from training.introspect import Source, describe_class, fields_of
 from training.modules import import_modules
 from training.spec.catalogue import content_hash
@@ -51,13 +52,14 @@ LEAST: Final[dict[str, float]] = {
     "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
     "workers": 1, "shards": 1, "warmup_updates": 0, "restarts": 0, "deadline_s": 0, "push_every": 1, "pull_every": 1,
     "bound": 1, "backup_workers": 0, "average": 1, "limit": 0, "strength": 0, "decay": 0, "epsilon": 0,
+    "trust_coefficient": 0,
 }  # fmt: skip
 """Smallest value of arguments whose types say less."""
 
 BELOW: Final[dict[str, float]] = {"decay": 1}
 """Values that an argument must stay below."""
 
-ABOVE: Final = frozenset({"epsilon", "deadline_s"})
+ABOVE: Final = frozenset({"epsilon", "deadline_s", "trust_coefficient"})
 """Arguments that must be above their smallest value."""
 
 FRACTION_OR_COUNT: Final = frozenset(
@@ -88,15 +90,7 @@ def describe(workspace: Workspace) -> Description:
         models=models,
         data=data,
         strategies=_strategies(packages),
-        optimizers=[
-            _library_class(
-                getattr(torch.optim, name),
-                f"torch.optim.{name}",
-                frozenset({"params"}),
-                BASIC_OPTIMIZER_FIELDS,
-            )
-            for name in OPTIMIZERS
-        ],
+        optimizers=_optimizers(),
         lr_schedulers=_schedulers(),
         trainer=_trainer(),
         default_optimizer=DEFAULT_OPTIMIZER,
@@ -152,6 +146,22 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
         AsyncPS, "training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
     )
     return [single, ddp, replace(ours, fields=[with_bounds(field) for field in ours.fields])]
+
+
+def _optimizers() -> list[ClassInfo]:
+    skip = frozenset({"params"})
+    library = [
+        _library_class(getattr(torch.optim, name), f"torch.optim.{name}", skip, BASIC_OPTIMIZER_FIELDS)
+        for name in OPTIMIZERS
+    ]
+    ours = [
+        describe_class(
+            getattr(training.optimizers, name), f"training.optimizers.{name}", "scalebook", skip=skip,
+            basic=BASIC_OPTIMIZER_FIELDS,
+        )
+        for name in training.optimizers.__all__
+    ]  # fmt: skip
+    return library + [replace(one, fields=[with_bounds(field) for field in one.fields]) for one in ours]
 
 
 def _schedulers() -> list[ClassInfo]:

@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from tests.training.ps.custom_optimizers import NoneAtFirst, PythonNumbers, Rebinding
+from training.optimizers import LAMB, LARS
 from training.ps import Settings
 from training.ps.optimizers import parameters_of
 from training.ps.plan import SectionPlan, digest, plan_section
@@ -36,6 +37,9 @@ OPTIMIZERS: dict[str, Make] = {
     "NAdam": lambda p: torch.optim.NAdam(p, lr=0.01),
     "ASGD": lambda p: torch.optim.ASGD(p, lr=0.01),
     "Adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
+    "LARS": lambda p: LARS(p, lr=2.0, weight_decay=0.01, trust_coefficient=0.1),
+    "LARS, algorithm 1": lambda p: LARS(p, weight_decay=0.01, rate_in_momentum=True, adapt_vectors=True),
+    "LAMB": lambda p: LAMB(p, lr=0.05, weight_decay=0.01),
     "two groups": lambda p: torch.optim.Adam(groups(p), lr=0.01),
     "Python numbers": PythonNumbers,
     "rebinding": Rebinding,
