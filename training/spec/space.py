@@ -115,6 +115,10 @@ class Dimension:
         on_step = [int(self.low) + round((one - self.low) / self.step) * self.step for one in spaced]
         return list(dict.fromkeys(one for one in on_step if one <= self.high))
 
+    def grid_size(self) -> int | None:
+        """How many values a grid visits; None for a range of real numbers without `points`."""
+        return None if self.kind in ("uniform", "log_uniform") and self.points is None else len(self.grid())
+
     def words(self) -> str:
         """The whole of it: `16 ... 1024`, `single, ddp, async`."""
         if self.choices:
