@@ -22,7 +22,7 @@ MOST_POINTS: Final = 200
 
 
 def check(spec: SearchSpec, space: Read, description: Description, cores: int | None, above: str) -> list[Problem]:
-    """Problems of a search that was read. `above` says where its base is: `config`, or `experiment`, or nowhere, ""."""
+    """Problems of a search that was read. `above` is the key of its base: `config` or `experiment`."""
     found = settings_problems(spec, space, description)
     if not spec.config:
         return found
@@ -35,7 +35,7 @@ def check(spec: SearchSpec, space: Read, description: Description, cores: int | 
     found += sharing_problems(spec, space, description)
     if all(one.severity == "warning" for one in found):
         found += _impossible(spec, space, description)
-    return found + _left_out(spec, space) + (_crowded(spec, space, description, cores) if cores else [])
+    return found + _left_out(spec, space) + (_crowded(spec, space, description, cores, above) if cores else [])
 
 
 def _base(spec: SearchSpec, description: Description, above: str) -> list[Problem]:
@@ -74,8 +74,8 @@ def _extremes(spec: SearchSpec) -> Iterator[tuple[tuple[str, ...], dict[str, Any
 
 
 def _decides(dimension: Dimension, spec: SearchSpec) -> bool:
-    """Whether others may be possible or not by its value."""
-    return dimension.name in ("strategy", "workers") or any(depends(one.name, spec) for one in (dimension,))
+    """Whether what is possible elsewhere may hang on its value."""
+    return dimension.name in ("strategy", "workers") or depends(dimension.name, spec)
 
 
 def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
@@ -83,15 +83,16 @@ def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
     if not (spec.has("strategy") and spec.has("workers")):
         return []
     single = [one for one in spec.dimension("strategy").choices if is_single(one)]
-    more = [f"{single[0]} x {one}" for one in candidates(spec.dimension("workers")) if one > 1] if single else []
-    if not more:
+    workers = candidates(spec.dimension("workers"))
+    more = [f"{single[0]} x {one}" for one in workers if one > 1] if single else []
+    if not more or len(workers) == 1:
         return []
     named = ", ".join(more[:4]) + (" ..." if len(more) > 4 else "")
     message = f"leaves {named} out: {single[0]} always has one worker"
     return [Problem(space.key("workers"), message, "Nothing needs to be changed.", "warning")]
 
 
-def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int) -> list[Problem]:
+def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int, above: str) -> list[Problem]:
     load = workload(spec.config, description)
     threads = max(candidates(spec.dimension("threads"))) if spec.has("threads") else load.threads
     workers = max(candidates(spec.dimension("workers"))) if spec.has("workers") else load.workers
@@ -102,5 +103,5 @@ def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
     remedy = "They take turns, so times and staleness are those of a crowded machine. Use fewer to measure speed."
-    key = space.key("workers") if spec.has("workers") else "experiment"
+    key = space.key("workers") if spec.has("workers") else above
     return [Problem(key, message, remedy, "warning")]

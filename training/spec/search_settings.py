@@ -1,6 +1,7 @@
 """Whether sampler, pruner, objectives and budget of a search go together."""
 
 import math
+from typing import Final
 
 from training.spec.classes import named, suggestion
 from training.spec.description import Description
@@ -8,6 +9,9 @@ from training.spec.errors import Problem
 from training.spec.search_types import AMOUNTS, SearchSpec
 from training.spec.space_body import Read
 from training.tracking import names
+
+FEW_SEEDS: Final = 5
+"""Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
 
 
 def settings_problems(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
@@ -76,6 +80,9 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
         return [Problem("pruner", what, "Write pruner: none.")]
     if spec.pruner == "wilcoxon" and spec.seeds < 2:
         return [Problem("pruner", "is wilcoxon, which compares seeds, and there is one", "Write seeds: 5, or median.")]
+    if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
+        what = f"is wilcoxon, which tells nothing from {spec.seeds} seeds"
+        return [Problem("pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
     return []
 
 
