@@ -29,5 +29,6 @@ class Place:
 NOTEBOOK = Place("notebook.py", "", "Notebook", ":material/menu_book:")
 COMPOSE = Place("compose.py", "compose", "Compose", ":material/edit_note:", hidden=True)
 RUNS = Place("runs.py", "runs", "Runs", ":material/view_list:")
+SEARCH = Place("search.py", "search", "Search", ":material/travel_explore:")
 COMPARE = Place("compare.py", "compare", "Compare", ":material/stacked_line_chart:")
-PLACES = (NOTEBOOK, COMPOSE, RUNS, COMPARE)
+PLACES = (NOTEBOOK, COMPOSE, RUNS, SEARCH, COMPARE)

@@ -1,5 +1,6 @@
 """The only module that touches `st.session_state`: drafts, ids and what is open, never results."""
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,6 +21,21 @@ class ComposeDraft:
     """The config as the widgets say now."""
     name: str = ""
     repeats: int = 1
+    version: int = 0
+
+
+@dataclass
+class SearchDraft:
+    """A search that is being set up. `version` is part of every widget's key, as in ComposeDraft."""
+
+    source: tuple[str, str, str] = ("", "", "")
+    """Notebook, search cell ("" for a new one) and the experiment that it was begun from."""
+    base: dict[str, Any] = field(default_factory=dict)
+    """The body of the cell that the widgets start from."""
+    body: dict[str, Any] = field(default_factory=dict)
+    """The body as the widgets say now."""
+    name: str = ""
+    step: int = 1
     version: int = 0
 
 
@@ -45,6 +61,19 @@ def reset_draft(source: tuple[str, str], config: dict[str, Any], name: str, repe
     version = draft().version + 1
     st.session_state["draft"] = ComposeDraft(source, config, config, name, repeats, version)
     return draft()
+
+
+def search_draft() -> SearchDraft:
+    """This session's draft of a search."""
+    found: SearchDraft = st.session_state.setdefault("search-draft", SearchDraft())
+    return found
+
+
+def reset_search_draft(source: tuple[str, str, str], body: dict[str, Any], name: str, step: int = 1) -> SearchDraft:
+    """Begin a draft from `body`, with new widgets."""
+    version = search_draft().version + 1
+    st.session_state["search-draft"] = SearchDraft(source, body, copy.deepcopy(body), name, step, version)
+    return search_draft()
 
 
 def remember(key: str, value: object) -> None:

@@ -15,6 +15,7 @@ BROWSER_MAY_USE = (
     "training.spec",
     "training.jobs",
     "training.notebook",
+    "training.search",
     "training.tracking.names",
     "training.tracking.reading",
 )

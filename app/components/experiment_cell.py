@@ -15,7 +15,7 @@ from app.services.words import duration, figure, plural, sentence
 from training.spec.errors import Problem
 from training.tracking import names
 
-Intent = Literal["run", "stop", "edit", "duplicate", "delete", "up", "down", "note"]
+Intent = Literal["run", "stop", "edit", "search", "duplicate", "delete", "up", "down", "note"]
 MENU: dict[str, Intent] = {
     "Move up": "up",
     "Move down": "down",
@@ -63,6 +63,9 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool) -> Intent | None:
             return "run"
         if st.button("Edit", key=f"edit-{name}", type="tertiary"):
             return "edit"
+        if st.button("Search", key=f"search-{name}", type="tertiary",
+                     help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
+            return "search"
         if st.button("Duplicate", key=f"duplicate-{name}", type="tertiary"):
             return "duplicate"
         picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")

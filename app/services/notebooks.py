@@ -115,9 +115,9 @@ def overwrite(theirs: Stored, mine: Notebook) -> Stored:
 
 
 def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:
-    """Changes when the notebook's file does, or when a run is submitted or removed: reason enough to look again."""
+    """Changes when the notebook's file does, or when runs or searches come or go: reason enough to look again."""
     found: list[object] = []
-    for one in (workspace.jobs, path):
+    for one in (workspace.jobs, workspace.studies, path):
         try:
             found.append(one.stat().st_mtime_ns if one else 0)
         except FileNotFoundError:

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from app.views import comparison, experiment, note
+from app.views import comparison, experiment, note, search_cell
 from app.views.writing import write
 from training.notebook import edit
-from training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell
+from training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell, SearchCell
 from training.notebook.store import Stored
 
 
@@ -16,6 +16,8 @@ def show(stored: Stored, index: int, cell: Cell) -> None:
         experiment.show(stored, index, cell)
     elif isinstance(cell, ComparisonCell):
         comparison.show(stored, index, cell)
+    elif isinstance(cell, SearchCell):
+        search_cell.show(stored, index, cell)
     elif isinstance(cell, BrokenCell):
         _broken(stored, index, cell)
     else:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import resources, state
 from app.components import experiment_cell
-from app.navigation import COMPOSE
+from app.navigation import COMPOSE, SEARCH
 from app.services import experiments, notebooks
 from app.services.experiments import SeedView
 from app.services.summary import summary
@@ -52,6 +52,8 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView
         state.say(f"Asked {experiments.stop(found)} to stop.", ":material/stop:")
     elif intent == "edit":
         st.switch_page(COMPOSE.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
+    elif intent == "search":
+        st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
     elif intent == "delete":
         _confirm_delete(stored, index, cell.name)
         return

@@ -1,0 +1,139 @@
+"""One dimension of a search as a row of widgets: what is varied, over which kind of range, from where to where."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, Final
+
+import streamlit as st
+
+from app.components import html
+from app.services import form
+from app.services.search_fields import KINDS, Row, SearchField, first_row, kind_of
+from app.services.words import plain
+from training.spec import yaml
+from training.spec.errors import ConfigError
+from training.spec.space import Kind
+
+WIDTHS: Final = [3, 3.5, 3, 3, 1]
+POWERS: Final = [2**exponent for exponent in range(21)]
+RULES: Final[dict[str | None, str]] = {
+    None: "stays as it is",
+    "linear": "grows in proportion",
+    "sqrt": "grows with the square root",
+    "none": "stays, with a warm-up",
+}
+RULE_HELP: Final = (
+    "The rate is then given for a batch of so many samples, and scaled to the batch of each trial: in proportion "
+    "(Goyal et al. 2017) or with its square root."
+)
+
+
+def heads() -> None:
+    """Titles of the columns."""
+    for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From", "To", ""), strict=True):
+        with place:
+            html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
+
+
+def draw(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
+    """The row; returns what it says now, None when it is to go. Keys of the row that have no widget stay."""
+    name, choice, low, high, end = st.columns(WIDTHS, vertical_alignment="center")
+    with name:
+        html.draw(_title(field))
+    before = kind_of(row)
+    kinds: list[Kind] = list(dict.fromkeys([*([before] if before else []), *field.kinds]))
+    with choice:
+        kind = st.selectbox(f"Kind of {field.name}", kinds, format_func=KINDS.__getitem__, key=f"{key}.kind",
+                            label_visibility="collapsed")  # fmt: skip
+    with end:
+        if st.button(":material/close:", key=f"{key}.remove", type="tertiary", help=f"Do not vary {field.name}"):
+            return None
+    start = dict(row) if kind == before else {**first_row(field, kind), **_kept(row)}
+    widgets = f"{key}.{kind}"
+    if kind in ("grid", "values"):
+        start[kind] = _list(field, kind, start[kind], widgets)
+    else:
+        start[kind] = _ends(field, kind, start[kind], widgets, (low, high))
+    if field.name == "learning_rate":
+        _rule(start, key)
+    return start
+
+
+def _title(field: SearchField) -> str:
+    now = f"now {plain(field.now)}"
+    title = field.title.removeprefix("trainer.")
+    return f'<div class="sb-dimension"><b>{escape(title)}</b><span class="sb-dim">{escape(now)}</span></div>'
+
+
+def _kept(row: Mapping[str, Any]) -> Row:
+    """What holds for any kind of range: the rule of a learning rate."""
+    return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
+
+
+def _ends(field: SearchField, kind: Kind, told: Any, key: str, places: Sequence[Any]) -> Any:
+    """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
+    whole = kind in ("int", "powers_of_two")
+    numbers = int if whole else int | float
+    if not isinstance(told, list) or len(told) != 2 or not all(isinstance(one, numbers) for one in told):
+        with places[0]:
+            return _free(f"Range of {field.name}", told, key)
+    found = []
+    for end, place, value in zip(("From", "To"), places, told, strict=True):
+        label = f"{end}, {field.name}"
+        with place:
+            if kind == "powers_of_two" and value in POWERS:
+                found.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
+                                          format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
+            elif whole:
+                found.append(int(st.number_input(label, value=int(value), step=1, key=f"{key}.{end}",
+                                                 label_visibility="collapsed")))  # fmt: skip
+            else:
+                found.append(st.number_input(label, value=float(value), step=form.step_of(value), format="%.6g",
+                                             key=f"{key}.{end}", label_visibility="collapsed"))  # fmt: skip
+    return found
+
+
+def _list(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
+    """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
+    label = f"Values of {field.name}"
+    known = field.field.choices if field.field.type in ("enum", "class") else []
+    if field.field.type == "bool":
+        known = [True, False]
+    if kind == "values" and known and isinstance(told, list) and all(one in known for one in told):
+        return st.multiselect(label, known, told, key=key, format_func=plain, label_visibility="collapsed",
+                              placeholder="Choose some")  # fmt: skip
+    return _free(label, told, key)
+
+
+def _free(label: str, told: Any, key: str) -> Any:
+    """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
+    shown = ", ".join(plain(one) for one in told) if isinstance(told, list) else plain(told)
+    said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
+    try:
+        return yaml.load(f"[{said}]")
+    except ConfigError:
+        return said
+
+
+def _rule(row: Row, key: str) -> None:
+    """What happens to the learning rate when the batch size changes."""
+    _, rule_column, per_column, warmup_column, _ = st.columns([0.4, 6.1, 3, 3, 1], vertical_alignment="bottom")
+    before = row.get("rule") if row.get("rule") in RULES else None
+    with rule_column:
+        rules = [one for one in RULES if one != "none" or before == "none"]
+        rule = st.selectbox("When the batch grows, the rate", rules, rules.index(before), format_func=RULES.__getitem__,
+                            key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
+    if rule is None:
+        for one in ("rule", "per", "warmup_epochs"):
+            row.pop(one, None)
+        return
+    row["rule"] = rule
+    with per_column:
+        row["per"] = int(st.number_input("Given per", 1, value=int(row.get("per", 256)), step=1, key=f"{key}.per",
+                                         help="Samples in the batch for which the rate is meant."))  # fmt: skip
+    with warmup_column:
+        epochs = st.number_input("Warm-up", 0.0, value=float(row.get("warmup_epochs", 0)), step=0.5, format="%.6g",
+                                 key=f"{key}.warmup",
+                                 help="Epochs over which the rate rises to its scaled value.")  # fmt: skip
+    if epochs or "warmup_epochs" in row:
+        row["warmup_epochs"] = epochs
