@@ -5,18 +5,23 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.services import artifacts, push_record
+from app.services import artifacts, push_record, search_view
 from app.services.kept_reader import KeptReader
 from app.services.push_record import PushRecord
 from app.services.runs import RunView
 from app.serving.addresses import Addresses
 from training.jobs.waiting import waiting_reasons as queue_reasons
+from training.search import study
+from training.search.folder import SearchFolder
+from training.search.trials import TrialRecord
 from training.spec import catalogue
 from training.spec.description import Description
+from training.spec.search_types import SearchSpec
 from training.tracking.reading import Curve, RunReader, RunRecord
 from training.workspace import Workspace
 
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
+IMPORTANCE_TTL_S = 10.0
 
 
 def workspace() -> Workspace:
@@ -100,3 +105,36 @@ def _config_text(tracking_uri: str, run_id: str) -> str:
 def config_text(record: RunRecord) -> str:
     """The config that ran, as recorded."""
     return _config_text(workspace().tracking_uri(), record.id)
+
+
+def search_spec(folder: SearchFolder) -> SearchSpec:
+    """What is searched; read anew when somebody extends the search. Raises ConfigError where a module is gone."""
+    return _search_spec(str(folder.path), (folder.path / "search.yaml").stat().st_mtime_ns)
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _search_spec(path: str, changed: int) -> SearchSpec:
+    return SearchFolder(Path(path)).spec(description())
+
+
+def search_records(folder: SearchFolder) -> list[TrialRecord]:
+    """All trials as the study has them, at most a second old, the same list for all who look."""
+    return _search_records(str(folder.path), (folder.path / "search.yaml").stat().st_mtime_ns)
+
+
+@st.cache_resource(ttl=1.0, max_entries=50, show_spinner=False)
+def _search_records(path: str, changed: int) -> list[TrialRecord]:
+    folder = SearchFolder(Path(path))
+    request = folder.request()
+    return study.read(request.storage, request.study, search_spec(folder))
+
+
+def search_importance(folder: SearchFolder) -> dict[str, float] | None:
+    """How much each dimension matters, computed at most every IMPORTANCE_TTL_S; None where that cannot be told yet."""
+    return _search_importance(str(folder.path), (folder.path / "search.yaml").stat().st_mtime_ns)
+
+
+@st.cache_resource(ttl=IMPORTANCE_TTL_S, max_entries=50, show_spinner=False)
+def _search_importance(path: str, changed: int) -> dict[str, float] | None:
+    folder = SearchFolder(Path(path))
+    return search_view.importance(search_records(folder), search_spec(folder))
