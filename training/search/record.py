@@ -57,7 +57,7 @@ class SearchRecord:
         """
         by_run = {run_id: record for record in records for run_id in record.runs.values()}
         mended = 0
-        for run in self._children():
+        for run in self.children():
             run_id, told = run.info.run_id, run.data.tags.get(names.TAG_TRIAL_STATE)
             if not (self.folder.workspace.jobs / run_id).exists():
                 if told is None:
@@ -71,7 +71,8 @@ class SearchRecord:
                 mended += 1
         return mended
 
-    def _children(self) -> list[Any]:
+    def children(self) -> list[Any]:
+        """The MLflow runs of its trials, those that were deleted excepted."""
         where = f"tags.`{names.TAG_PARENT}` = '{self.folder.id}'"
         found: list[Any] = []
         token = None

@@ -1,0 +1,43 @@
+"""Whether a search's three records agree: the study, MLflow, and the job folders."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from training.jobs.queue import all_jobs
+from training.search.folder import SearchFolder
+from training.search.record import INTERRUPTED, SearchRecord
+from training.search.trials import TrialRecord
+from training.tracking import names
+
+
+def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:
+    """What is wrong, [] where nothing is: a trial lost, one run twice, or told differently to MLflow and the study.
+
+    `statuses`: whether the runs tell MLflow how they end; stand-ins do not.
+    """
+    found: list[str] = []
+    if [one.number for one in records] != list(range(len(records))):
+        found.append(f"trials are missing from the study: {[one.number for one in records]}")
+    children = {run.info.run_id: run for run in SearchRecord(folder).children()}
+    jobs = {job.id: job for job in all_jobs(folder.workspace)}
+    ended: Counter[tuple[int, int]] = Counter()
+    for run_id, run in children.items():
+        number, told = int(run.data.tags[names.TAG_TRIAL]), run.data.tags.get(names.TAG_TRIAL_STATE)
+        if run_id not in jobs:
+            found.append(f"run {run_id} of trial {number} has no job")
+            continue
+        if statuses and run.info.status in ("RUNNING", "SCHEDULED"):
+            found.append(f"run {run_id} of trial {number} is {run.info.status} in MLflow")
+        record = next((one for one in records if one.number == number), None)
+        if record is None:
+            found.append(f"trial {number} of run {run_id} is not in the study")
+        elif told not in (record.state, INTERRUPTED):
+            found.append(f"trial {number} is {record.state} in the study and {told} in MLflow")
+        result = jobs[run_id].result()
+        if result is not None and result.status == "finished":
+            ended[number, jobs[run_id].request().seed] += 1
+    twice = [(number, seed) for (number, seed), times in ended.items() if times > 1]
+    found += [f"trial {number} seed {seed} ran to its end more than once" for number, seed in twice]
+    known = {run_id for one in records for run_id in one.runs.values()}
+    found += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
+    return found

@@ -1,0 +1,124 @@
+"""A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are stand-ins."""
+
+import signal
+
+import pytest
+
+from benchmarks.search_audit import audit
+from tests.training.jobs.conftest import wait_for
+from tests.training.search.conftest import BASE, Range
+from training.jobs import queue, supervisor
+from training.jobs.process import send
+from training.search import launch
+from training.search.folder import SearchFolder
+from training.spec.errors import ConfigError
+from training.tracking import names
+from training.tracking.starting import open_store
+
+
+def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
+    folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])
+    result, progress = folder.result(), folder.progress()
+    assert result is not None
+    assert (result.status, result.cause) == ("finished", "6 trials")
+    assert [one.state for one in records] == ["finished"] * 6
+    assert records[0].given
+    assert records[0].values == (pytest.approx(0.1 * 1.25 + 0.0015),)  # the mean of seeds 1 and 2
+    assert records[0].spread is not None
+    assert records[0].curve == [(1000, pytest.approx(0.201)), (2000, pytest.approx(0.151)),
+                                (3000, pytest.approx(0.1 * 4 / 3 + 0.001)), (4000, pytest.approx(0.126))]  # fmt: skip
+    assert progress is not None
+    assert (progress.done, progress.best_trial, progress.running) == (6, 0, 0)
+    assert audit(folder, records, statuses=False) == []
+    parent = open_store(searches.bench.workspace).get_run(folder.id)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics[names.SEARCH_BEST] == records[0].values[0]
+    assert parent.data.tags[names.TAG_TRIAL] == "0"
+
+
+def test_failures_are_results_and_memory_is_run_out_of_once(searches: Range) -> None:
+    space = {"batch_size": {"grid": [1, 64, 512, 1024]}, "learning_rate": {"grid": [0.1, 10.0]}}
+    folder, records = searches.run(space=space, sampler="grid", trials=8)
+    by_point = {(one.point["batch_size"], one.point["learning_rate"]): one for one in records}
+    assert by_point[64, 0.1].state == "finished"
+    assert (by_point[64, 10.0].state, by_point[64, 10.0].failure) == ("infeasible", "diverged")
+    assert (by_point[1, 0.1].state, by_point[1, 0.1].cause) == ("failed", "ValueError: a batch of one")
+    assert {by_point[512, 0.1].failure, by_point[1024, 0.1].failure} == {"out of memory"}
+    ran = [one for one in (by_point[512, 0.1], by_point[1024, 0.1]) if one.runs]
+    spared = [one for one in (by_point[512, 0.1], by_point[1024, 0.1]) if not one.runs]
+    # side by side two may hit the wall before either is known; afterwards nobody does
+    assert ran
+    assert all("ran out of memory with" in one.cause for one in spared)
+    assert audit(folder, records, statuses=False) == []
+
+
+def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
+    space = {"learning_rate": {"log_uniform": [0.01, 1.0]}}
+    base = {**BASE, "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 1}}}
+    folder, records = searches.run(config=base, space=space, failures=3, trials=20)
+    result = folder.result()
+    assert result is not None
+    assert result.status == "failed"
+    assert result.cause.startswith("3 trials failed, which is the most allowed; the last: ValueError: a batch of one")
+    assert len(records) < 8
+    assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "FAILED"
+
+
+def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> None:
+    folder, first = searches.run(trials=2)
+    again = searches.start(trials=4)
+    assert again == folder
+    assert searches.until_ended(again) == "finished"
+    records = searches.records(folder)
+    assert [one.runs for one in records[:2]] == [one.runs for one in first]
+    assert [one.state for one in records] == ["finished"] * 4
+    assert audit(folder, records, statuses=False) == []
+
+
+def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> None:
+    folder = searches.start(trials=8)
+    searches.until_done(folder, 2)
+    launch.stop(folder)
+    assert searches.until_ended(folder) == "stopped"
+    assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "KILLED"
+    launch.give(folder, [{"batch_size": 32, "learning_rate": 0.05}])
+    launch.resume(folder, searches.description, trials=9)
+    assert searches.until_ended(folder) == "finished"
+    records = searches.records(folder)
+    assert sum(1 for one in records if one.state == "finished") == 9
+    assert [one.point for one in records if one.given] == [{"batch_size": 32, "learning_rate": 0.05}]
+    assert audit(folder, records, statuses=False) == []
+
+
+@pytest.mark.parametrize("victims", ["driver", "supervisor", "everything"])
+def test_killed_and_gone_on_with(searches: Range, victims: str) -> None:
+    folder = searches.start(trials=8, seeds=2)
+    searches.until_done(folder, 2)
+    kill(folder, victims)
+    searches.bench.supervise(runner="tests.training.search.standin:run")
+    assert searches.until_ended(folder) == "finished"
+    records = searches.records(folder)
+    assert [one.state for one in records] == ["finished"] * 8
+    assert audit(folder, records, statuses=False) == []
+
+
+def kill(folder: SearchFolder, victims: str) -> None:
+    driving = folder.driving()
+    now = supervisor.running(folder.workspace)
+    assert driving is not None
+    assert now is not None
+    if victims in ("driver", "everything"):
+        send(driving.process, signal.SIGKILL)
+    if victims in ("supervisor", "everything"):
+        send(now, signal.SIGKILL)
+    if victims == "everything":
+        for job in queue.all_jobs(folder.workspace):
+            if (started := job.started()) is not None:
+                send(started.process, signal.SIGKILL)
+    wait_for(lambda: supervisor.running(folder.workspace) != now or victims == "driver", "the supervisor to be gone")
+
+
+def test_a_mistake_is_said_before_anything_is_made(searches: Range) -> None:
+    with pytest.raises(ConfigError, match="batch_size"):
+        searches.start(space={"batch_size": {"powers_of_two": [10, 100]}})
+    assert list(searches.bench.workspace.studies.iterdir()) == []
