@@ -87,7 +87,9 @@ class TimedOut(RuntimeError):
     """A wait inside a run met its deadline; the message says who waited for what."""
 
 
-MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory")
+MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate", "bad_alloc")
+"""Of torch's allocators for CPU and GPU, the operating system, NumPy and C++, in lower case."""
+
 DATA_MODULES = ("/training/data/", "/torch/utils/data/")
 
 
@@ -103,10 +105,10 @@ def classify(error: BaseException) -> Failure:
 
 
 def _class_of(error: BaseException) -> FailureClass:
-    text = str(error).lower()
+    text = str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return FailureClass.OUT_OF_MEMORY
-    if any(words in text for words in MEMORY_WORDS):
+    if wants_memory(text):
         return FailureClass.OUT_OF_MEMORY
     if isinstance(error, Diverged):
         return FailureClass.DIVERGED
@@ -124,6 +126,11 @@ def _class_of(error: BaseException) -> FailureClass:
     if frames and any(part in Path(frames[-1].filename).as_posix() for part in DATA_MODULES):
         return FailureClass.DATA
     return FailureClass.UNKNOWN
+
+
+def wants_memory(text: str) -> bool:
+    """Whether an error message, or the end of a log, says that memory could not be had."""
+    return any(words in text.lower() for words in MEMORY_WORDS)
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

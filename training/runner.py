@@ -17,6 +17,7 @@ from training.cli import TrainingCLI, quieten
 from training.failures import FailureClass, classify
 from training.jobs.closing import MLFLOW_STATUS
 from training.jobs.folder import JobFolder, Result
+from training.memory_limit import memory_limit
 from training.modules import import_modules
 from training.spec import yaml
 from training.tee import copied_to
@@ -84,7 +85,14 @@ def _train(job: JobFolder) -> None:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     config = yaml.load(job.config.read_text(encoding="utf-8"))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
-    TrainingCLI("fit", config, job)
+    with memory_limit(_memory_mb(job)):
+        TrainingCLI("fit", config, job)
+
+
+def _memory_mb(job: JobFolder) -> int | None:
+    """The ceiling for each process of a trial; on a GPU the GPU's own memory is the wall."""
+    request = job.request()
+    return request.trial.memory_mb if request.trial is not None and request.accelerator == "cpu" else None
 
 
 def _tell_mlflow(job: JobFolder, result: Result) -> None:

@@ -31,6 +31,12 @@ def chained(outer: BaseException, inner: BaseException) -> BaseException:
             "out of memory",
             "RuntimeError: [enforce fail] can't allocate memory: 1",
         ),
+        (RuntimeError("std::bad_alloc"), "out of memory", "RuntimeError: std::bad_alloc"),
+        (
+            OSError(12, "Cannot allocate memory"),
+            "out of memory",
+            "OSError: [Errno 12] Cannot allocate memory",
+        ),
         (TimedOut("x waited"), "timed out", "TimedOut: x waited"),
         (ConfigError("k", "is wrong", "Mend it."), "configuration", "ConfigError: k: is wrong. Mend it."),
         (RuntimeError("a\nb"), "unknown", "RuntimeError: a"),

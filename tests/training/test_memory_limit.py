@@ -1,0 +1,104 @@
+"""A ceiling on memory: what is above it fails as out of memory, in the run's own process and in its workers."""
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.runs import config, reader
+from tests.training.strategies.small import Batch, Small, fit, trainer
+from training.failures import FailureClass, classify
+from training.jobs.folder import TrialOf
+from training.jobs.queue import submit
+from training.memory_limit import MB, data_bytes, free_bytes, memory_limit
+from training.runner import run_job
+from training.spec.description import Description
+from training.strategies import AsyncPS
+from training.strategies.ddp import DDP
+from training.workspace import Workspace
+
+LIMIT_MB = 200
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def take(how: str) -> Any:
+    """300 MB."""
+    if how == "torch":
+        return torch.empty(300 * MB, dtype=torch.uint8)
+    if how == "numpy":
+        return np.empty(300 * MB, dtype=np.uint8)
+    return bytearray(300 * MB)
+
+
+@pytest.mark.parametrize("how", ["torch", "numpy", "python"])
+def test_what_is_above_the_ceiling_is_out_of_memory(how: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory_limit(LIMIT_MB):
+        assert len(torch.empty(100 * MB, dtype=torch.uint8)) == 100 * MB
+        assert 0 < (free_bytes() or 0) <= LIMIT_MB * MB
+        with pytest.raises((RuntimeError, MemoryError)) as caught:
+            take(how)
+    assert classify(caught.value).failure_class is FailureClass.OUT_OF_MEMORY
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert len(take(how)) == 300 * MB
+
+
+def test_without_one_nothing_changes() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with memory_limit(None):
+        assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert free_bytes() is None or before[0] != resource.RLIM_INFINITY
+    assert data_bytes() > 10 * MB
+
+
+class Hungry(Small):
+    """Worker `worker` takes 300 MB in its third step."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__()
+        self.worker = worker
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if batch_idx == 2 and self.trainer.global_rank == self.worker:
+            take("torch")
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize("name", ["ddp", "async"])
+def test_a_worker_that_wants_too_much_ends_the_run_as_out_of_memory(name: str, worker: int, tmp_path: Path) -> None:
+    made = trainer(tmp_path, DDP() if name == "ddp" else AsyncPS(), 2)
+    with memory_limit(LIMIT_MB), pytest.raises(RuntimeError) as caught:
+        fit(made, Hungry(worker))
+    assert classify(caught.value).failure_class is FailureClass.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(("batch", "failure"), [(8, None), (128, "out of memory")])
+def test_a_trial_has_the_limit_that_it_was_given(
+    batch: int, failure: str | None, workspace: Workspace, description: Description
+) -> None:
+    """A wide net on 128 digits: 8 at a time fit into 100 MB, 128 do not."""
+    given = config(max_epochs=1)
+    given["model"] = {"class_path": "ConvClassifier", "init_args": {"width": 384, "blocks": 2}}
+    given["data"]["init_args"]["batch_size"] = batch
+    given["trainer"] |= {"max_steps": 2, "limit_val_batches": 0, "enable_checkpointing": False}
+    trial = TrialOf("", 1, f"batch {batch}", memory_mb=100)
+    (job,) = submit(workspace, given, seeds=[1], description=description, inline=True, trial=trial)
+    code = run_job(job.path)
+    result = job.result()
+    assert result is not None
+    assert (code, result.failure) == (1 if failure else 0, failure), result.cause
+    assert reader(workspace).run(job.id).outcome == ("failed" if failure else "finished")
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY

@@ -1,0 +1,50 @@
+"""A ceiling on the memory of a run's processes, so that "too large" is an error and not the end of the machine."""
+
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from training.spec.errors import ConfigError
+
+MB: Final = 1_000_000
+
+
+@contextmanager
+def memory_limit(megabytes: int | None) -> Iterator[None]:
+    """Meanwhile this process, and each that it forks, may take so many MB beyond what this one has now.
+
+    By RLIMIT_DATA (Linux 4.7): private memory that can be written to, so tensors, Python's objects, optimizer states,
+    8 MB for the stack of each thread; not what is shared (parameters of AsyncPS) and not a GPU's. What asks for more
+    gets torch's "can't allocate memory" or a MemoryError. None: no ceiling. ConfigError where there is no such limit.
+    """
+    if megabytes is None:
+        yield
+        return
+    if not sys.platform.startswith("linux"):
+        raise ConfigError("memory_mb", "needs Linux, whose kernel keeps such a limit", "Remove it.")
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    ceiling = data_bytes() + megabytes * MB
+    if before[1] != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, before[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def data_bytes() -> int:
+    """What the limit is held against: the private writable memory of this process, touched or not (VmData)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status does not tell VmData")
+
+
+def free_bytes() -> int | None:
+    """Bytes below the ceiling now; None where there is none."""
+    ceiling = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return None if ceiling == resource.RLIM_INFINITY else max(0, ceiling - data_bytes())
