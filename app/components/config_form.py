@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.components import class_field, fields
+from app.components import class_field, fields, rate_fields
 from app.services import form
 from app.services.words import sentence
 from training.spec.description import ClassInfo, Description, Field, Group
@@ -56,6 +56,9 @@ class ConfigForm:
         self._section("Optimizer")
         with st.container():
             self._optimizer()
+        self._section("Learning rate and batch")
+        with st.container():
+            rate_fields.draw(self.config, self.description, self._field)
         self._section("Budget and seeds")
         repeats = self._budget(repeats)
         self._advanced()

@@ -6,6 +6,7 @@ from typing import Literal
 import streamlit as st
 
 from app.components import html
+from app.services.rates import rate_words
 from app.services.words import plural
 from training.spec.errors import Problem
 from training.spec.workload import Workload
@@ -38,7 +39,7 @@ def sizes(load: Workload) -> None:
             ("batch per worker", shown(load.batch_per_worker)),
             ("global batch", shown(load.batch_global)),
             ("effective batch", shown(load.batch_effective)),
-            ("learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"),
+            ("learning rate", rate_words(load) or "–"),
         ]
     )
 

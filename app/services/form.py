@@ -19,7 +19,10 @@ Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
 BUDGET_KINDS: tuple[BudgetKind, ...] = get_args(BudgetKind)
 BUDGET_KEYS: dict[BudgetKind, str] = {"epochs": "max_epochs", "updates": "max_steps", "time": "max_time"}
-SHOWN_THOUGH_DEFAULT = ("data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule")
+SHOWN_THOUGH_DEFAULT = (
+    "data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule", "lr_scaling.rule",
+    "lr_scaling.per",
+)  # fmt: skip
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
 SHOWN_STRATEGY_ARGS = ("rule", "damping")

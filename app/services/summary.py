@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.services import form
+from app.services.rates import rate_words
 from app.services.words import duration, figure, plural
 from training.spec.classes import mapping, named
 from training.spec.description import Description
@@ -33,7 +34,7 @@ def summary(config: Mapping[str, Any], description: Description) -> Summary:
         what=" on ".join(part for part in (model, data) if part),
         how=_how(load.strategy, load.rule, load.workers),
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),
-        optimizer=_optimizer(config, description, load.learning_rate),
+        optimizer=_optimizer(config, description, rate_words(load)),
         budget=_budget(config),
     )
 
@@ -55,12 +56,12 @@ def _batch(per_worker: int | None, together: int | None, workers: int) -> str:
     return f"batch {per_worker}" if workers == 1 else f"batch {per_worker} per worker, {together} global"
 
 
-def _optimizer(config: Mapping[str, Any], description: Description, rate: float | None) -> str:
+def _optimizer(config: Mapping[str, Any], description: Description, rate: str) -> str:
     model = form.chosen(config, "model", "models", description)
     name = "its own optimizer" if model and model.own_optimizer else _short(config.get("optimizer"))
     name = name or _short(description.default_optimizer)
     schedule = _short(config.get("lr_scheduler"))
-    words = [name, f"lr {rate:g}" if rate is not None else "", schedule]
+    words = [name, rate and f"lr {rate}", schedule]
     return ", ".join(word for word in words if word)
 
 
