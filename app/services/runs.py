@@ -120,8 +120,9 @@ def page(
     """Page `number` (from 1) of the runs, newest first, and whether there are older ones.
 
     `text` is looked for in the runs' names; `state` is one of STATES or "" for all. Reads number * size records.
+    Searches and their trials, of which there may be hundreds, have a page of their own.
     """
-    clauses = []
+    clauses = [NO_SEARCH]
     if text:
         clauses.append(f"attributes.run_name ILIKE '%{text.replace(chr(39), '')}%'")
     if state:
@@ -129,6 +130,8 @@ def page(
     found = reader.runs(notebook=notebook or None, where=" and ".join(clauses), limit=number * size + 1)
     return found[(number - 1) * size : number * size], len(found) > number * size
 
+
+NO_SEARCH = f"tags.`{names.TAG_TRIAL}` IS NULL and tags.`{names.TAG_SEARCH}` IS NULL"
 
 _STATE_FILTERS = {
     "waiting": "attributes.status = 'SCHEDULED'",

@@ -44,7 +44,7 @@ class SearchRecord:
         """The parent's end, with the best trial in its tags."""
         told = {names.TAG_STATUS: status, names.TAG_CAUSE: cause, names.TAG_ADVICE: advice}
         if best is not None:
-            told |= {names.TAG_TRIAL: str(best.number), names.TAG_POINT: json.dumps(best.point, default=str)}
+            told |= {names.TAG_BEST_TRIAL: str(best.number), names.TAG_POINT: json.dumps(best.point, default=str)}
         for name, value in told.items():
             if value:
                 self.client.set_tag(self.folder.id, name, value)

@@ -46,6 +46,12 @@ NOISE_LOW: Final = "noise/scale_low"  # 95 % interval
 NOISE_HIGH: Final = "noise/scale_high"
 NOISE_BATCH: Final = "noise/batch_suggested"  # a batch of all workers together
 
+# Tests of a config (training.tuning)
+RATE_STEEPEST: Final = "rates/steepest"  # learning rate where the loss of a range test falls fastest
+RATE_LARGEST: Final = "rates/largest"  # the largest that still trains
+LARGEST_BATCH: Final = "batch/largest"  # samples of one worker that fit into memory
+LARGEST_GLOBAL: Final = "batch/largest_global"
+
 
 def best(metric: str) -> str:
     """The run's best value of `metric`, over all validations."""
@@ -84,9 +90,11 @@ TAG_COMMIT: Final = "mlflow.source.git.commit"
 TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
 TAG_HOST: Final = "scalebook.host"
 TAG_DEVICES: Final = "scalebook.devices"
+TAG_TEST: Final = "scalebook.test"  # learning rates, largest batch: a run that only tests a config
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
 TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
 TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called
+TAG_BEST_TRIAL: Final = "scalebook.best_trial"  # of a search: number of the trial with the best first objective
 TAG_TRIAL: Final = "scalebook.trial"  # number of the trial within its search
 TAG_POINT: Final = "scalebook.point"  # what the trial tries, in words
 TAG_TRIAL_STATE: Final = "scalebook.trial_state"  # finished, pruned, infeasible, failed, interrupted: as the study says
@@ -101,6 +109,10 @@ SEARCH_ARTIFACT: Final = "search.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
 PUSHES_JSON: Final = "pushes.json"  # the same counts, pushes by worker and shard, and each worker's seconds
 STALENESS_PICTURE: Final = "staleness.png"
+RATES_JSON: Final = "rates.json"  # of a learning-rate range test: rates, losses, diverged, steepest, largest
+RATES_PICTURE: Final = "rates.png"
+BATCH_JSON: Final = "batch.json"  # of a try of a batch size: training samples, seconds a step, memory
+BATCHES_JSON: Final = "batches.json"  # of the largest-batch test: every try
 SAMPLES_PICTURE: Final = "samples.png"
 LOG_ARTIFACT: Final = "log.txt"
 

@@ -33,7 +33,7 @@ def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     parent = open_store(searches.bench.workspace).get_run(folder.id)
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics[names.SEARCH_BEST] == records[0].values[0]
-    assert parent.data.tags[names.TAG_TRIAL] == "0"
+    assert parent.data.tags[names.TAG_BEST_TRIAL] == "0"
 
 
 def test_failures_are_results_and_memory_is_run_out_of_once(searches: Range) -> None:

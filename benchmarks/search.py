@@ -1,0 +1,109 @@
+"""A search of many short trials: how long it takes beyond the training itself (`python -m benchmarks.search`).
+
+200 trials (`--trials`) of an experiment that trains for about 2 s (`--seconds`, calibrated at the start), as many side
+by side as there are cores, through the same supervisor, driver, study and MLflow store as in the browser. Printed are
+the whole time against the sum of the trials' own training over the cores, what a trial takes beyond its training, and
+whether study, MLflow and jobs agree. Seven minutes on two cores.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import machine
+from benchmarks.search_audit import audit
+from training.jobs import queue, supervisor
+from training.jobs.devices import inventory
+from training.jobs.folder import ENDED
+from training.jobs.lock import status
+from training.jobs.owners import hold
+from training.search import launch
+from training.search import folder as searches
+from training.search.reading import read
+from training.spec.catalogue import describe
+from training.spec.description import Description
+from training.workspace import Workspace
+
+LOADED_S = 120.0
+LONGEST_S = 3600.0
+
+
+def config(epochs: int) -> dict[str, Any]:
+    """A small classifier on digits, one process."""
+    return {
+        "seed_everything": 1,
+        "trainer": {"max_epochs": epochs, "accelerator": "cpu"},
+        "model": {"class_path": "training.models.MLPClassifier"},
+        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 32}},
+        "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
+    }
+
+
+def calibrated(workspace: Workspace, description: Description, seconds: float) -> int:
+    """Epochs that train for about `seconds` while every core is busy with the same."""
+    jobs = queue.submit(workspace, config(20), seeds=range(2 * len(inventory().cores)), description=description)
+    until(lambda: all(job.state() in ENDED for job in jobs), "the calibration")
+    times = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
+    return max(1, round(20 * seconds / statistics.median(times)))
+
+
+def until(condition: Any, what: str) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {LONGEST_S:g} s for {what}")
+        time.sleep(0.05)
+
+
+def measure(workspace: Workspace, trials: int, seconds: float) -> int:
+    """Run the search and print what came of it; 1 where the records disagree."""
+    description = describe(workspace)
+    supervisor.ensure(workspace)
+    until(lambda: (now := status(workspace)) is not None and now.warm == "ready", "the warm process")
+    epochs = calibrated(workspace, description, seconds)
+    body = {
+        "config": config(epochs),
+        "objective": "val/loss",
+        "space": {"learning_rate": {"log_uniform": [0.001, 0.05]}, "optimizer.momentum": {"uniform": [0.0, 0.9]}},
+        "trials": trials,
+    }
+    folder = launch.start(workspace, body, None, name="many short trials", description=description)
+    until(lambda: folder.state() in searches.ENDED, "the search")
+    asked = folder.request()
+    records = read(asked.storage, asked.study, folder.spec(description))
+    jobs = [job for job in queue.all_jobs(workspace) if job.request().trial is not None]
+    spans = [(one.started, result.ended) for job in jobs if (one := job.started()) and (result := job.result())]
+    trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
+    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    ideal = sum(trained) / len(inventory().cores)
+    beyond = [end - begin - own for (begin, end), own in zip(spans, trained, strict=True)]
+    print(f"{trials} trials of {statistics.median(trained):.2f} s of training ({epochs} epochs), "
+          f"{len(inventory().cores)} side by side: {folder.result()}")  # fmt: skip
+    print(f"whole {whole:.1f} s = {whole / ideal:.2f} x (sum of training / cores = {ideal:.1f} s)")
+    print(f"a trial's process beyond its training: median {statistics.median(beyond):.2f} s, most {max(beyond):.2f} s")
+    print(f"a core's time beyond training, a trial: {(whole - ideal) * len(inventory().cores) / trials:.2f} s")
+    wrong = audit(folder, records)
+    print(f"records: {len(records)} trials, {'all agree' if not wrong else wrong}")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    told: Any = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory() as root:
+        workspace = Workspace(Path(root).resolve()).create()
+        with hold(workspace):
+            code = measure(workspace, told.trials, told.seconds)
+        until(lambda: supervisor.running(workspace) is None, "the supervisor to leave")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
