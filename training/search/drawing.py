@@ -85,6 +85,7 @@ class Drawn(BaseSampler):
         self._related = {name: space[name] for name in related if not space[name].single()}
         self.combinations = combinations
         self._seed = seed
+        self._keys: dict[int, Key] = {}  # by trial; a whole point never changes
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self.space
@@ -118,9 +119,12 @@ class Drawn(BaseSampler):
 
     def taken(self, study: Study, but: int | None = None) -> set[Key]:
         """The points of all trials, whatever became of them, except number `but` and those not drawn whole."""
-        points = ({**one.user_attrs.get(GIVEN, {}), **one.params} for one in study.get_trials(deepcopy=False)
-                  if one.number != but)  # fmt: skip
-        return {self.key_of(point) for point in points if point.keys() >= self.space.keys()}
+        for one in study.get_trials(deepcopy=False):
+            if one.number not in self._keys:
+                point = {**one.user_attrs.get(GIVEN, {}), **one.params}
+                if point.keys() >= self.space.keys():
+                    self._keys[one.number] = self.key_of(point)
+        return {of for number, of in self._keys.items() if number != but}
 
     def key_of(self, point: Mapping[str, Any]) -> Key:
         return key(point[name] for name in self.space)

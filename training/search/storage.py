@@ -40,12 +40,11 @@ def open_storage(storage: str) -> "BaseStorage":
 
 def _journal(path: Path) -> "BaseStorage":
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
-    from training.search.journal_lock import KernelLock
+    from training.search.journal import Journal
 
     try:
-        return JournalStorage(JournalFileBackend(str(path), lock_obj=KernelLock(str(path))))
+        return JournalStorage(Journal(str(path)))
     except (ValueError, KeyError, TypeError) as error:  # what Optuna raises on lines that it did not write
         raise ConfigError(
             "storage", f"the journal {path} cannot be read ({type(error).__name__}: {error})",
@@ -77,11 +76,20 @@ def mend(storage: str) -> str:
     return f"the journal's last line was torn by a crash: its {len(torn)} bytes were cut off"
 
 
+class StorageLost(RuntimeError):
+    """The store of a study that is under way does not answer. What was told before is in it; `open` goes on."""
+
+
 @contextlib.contextmanager
 def understood(storage: str) -> Iterator[None]:
-    """Errors of a database become ConfigErrors that say what to do and hold no password."""
+    """While a store is opened: its errors become ConfigErrors that say what to do and hold no password."""
     if journal_path(storage) is not None:
-        yield
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(
+                "storage", f"{shown(storage)}: {error.strerror or error}", "Make room or grant access, then resume."
+            ) from error
         return
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -107,9 +115,22 @@ def understood(storage: str) -> Iterator[None]:
         ) from None  # fmt: skip
 
 
+@contextlib.contextmanager
+def answering(storage: str) -> Iterator[None]:
+    """While a study goes on: the same as StorageLost, since no config is to blame."""
+    try:
+        with understood(storage):
+            yield
+    except ConfigError as error:
+        if error.problem.key != "storage":
+            raise
+        raise StorageLost(str(error)) from None
+
+
 def shown(storage: str) -> str:
     """The address without its password."""
-    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", storage)
+    hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", storage)
+    return re.sub(r"(password=)[^&]*", r"\1***", hidden)
 
 
 def _first_line(error: BaseException, storage: str) -> str:

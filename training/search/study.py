@@ -1,7 +1,8 @@
 """A search's study: what is tried next, what came of it, kept so that a killed driver loses nothing.
 
 Optuna decides and stores. One process writes, the driver; any number read. Every call here leaves the store in a state
-from which `Study.open` goes on. Optuna itself is imported on first use (0.4 s).
+from which `Study.open` goes on, and raises StorageLost where a database does not answer. Optuna itself is imported on
+first use (0.4 s).
 """
 
 import math
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from training.failures import FailureClass
 from training.search import samplers, trials
 from training.search.judge import Judge
+from training.search.outcome import MISSED
 from training.search.pruners import Rungs
 from training.search.reading import read
-from training.search.storage import mend, open_storage, understood
+from training.search.storage import answering, mend, open_storage, understood
 from training.search.trials import Records, TrialRecord
 from training.spec.errors import ConfigError
 from training.spec.search_types import SearchSpec
@@ -91,7 +93,7 @@ class Study:
 
         The same point is never asked twice while a finite space has others. ValueError when the grid is used up.
         """
-        with understood(self.storage):
+        with answering(self.storage):
             trial = self._study.ask(fixed_distributions=self._drawn.space)
             self._live[trial.number] = trial
             return Asked(trial.number, self._decoded(trial.params))
@@ -102,7 +104,7 @@ class Study:
         ConfigError where it is no point of this space.
         """
         encoded = self._encoded(point)
-        with understood(self.storage):
+        with answering(self.storage):
             if self._has(encoded):
                 return False
             self._study.enqueue_trial(encoded, user_attrs={trials.GIVEN: encoded})
@@ -120,7 +122,7 @@ class Study:
 
         Before it is told how it ended: an ended trial is never changed.
         """
-        with understood(self.storage):
+        with answering(self.storage):
             trial = self._frozen(number)
             if trial.state.is_finished():
                 return
@@ -137,14 +139,14 @@ class Study:
 
         A second value at the same samples is ignored, and so is one that is not finite.
         """
-        with understood(self.storage):
+        with answering(self.storage):
             trial = self._frozen(number)
             if math.isfinite(value) and not trial.state.is_finished() and samples not in trial.intermediate_values:
                 self._kept.set_trial_intermediate_value(trial._trial_id, samples, value)
 
     def seed_value(self, number: int, index: int, value: float) -> None:
         """The first objective of the trial's seed number `index` (from 0), for the pruner `wilcoxon`."""
-        with understood(self.storage):
+        with answering(self.storage):
             trial = self._frozen(number)
             if not trial.state.is_finished():
                 known = trial.user_attrs.get(trials.SEED_VALUES, {})
@@ -178,18 +180,18 @@ class Study:
 
     def running(self) -> list[Asked]:
         """Trials that were asked and not told, also by a driver before this one."""
-        with understood(self.storage):
+        with answering(self.storage):
             return [Asked(one.number, self._decoded(one.params)) for one in self._all() if one.state.name == "RUNNING"]
 
     def records(self) -> list[TrialRecord]:
         """All trials, by number."""
-        with understood(self.storage):
+        with answering(self.storage):
             return self._records.of(self._all())
 
     def exhausted(self) -> bool:
         """Whether every point of a finite space has been asked; never in a space without end."""
         combinations = self._drawn.combinations
-        with understood(self.storage):
+        with answering(self.storage):
             if combinations is None or any(one.state.name == "WAITING" for one in self._all()):
                 return False
             return combinations.free(self._drawn.taken(self._study), {}) is None
@@ -208,16 +210,27 @@ class Study:
         """Once: of a trial that has ended nothing is changed."""
         from optuna.trial import TrialState
 
-        with understood(self.storage):
+        with answering(self.storage):
             trial = self._frozen(number)
             if trial.state.is_finished():
                 return
             if outcome:
                 self._set(trial, trials.OUTCOME, outcome)
                 if outcome["state"] == "infeasible" and not trial.constraints:
-                    self._trial(trial).set_constraint("feasible", 1.0)
+                    self._trial(trial).set_constraint("feasible", self._distance(trial, outcome["failure"]))
             self._study.tell(number, values, TrialState[state])
         self._live.pop(number, None)
+
+    def _distance(self, trial: "FrozenTrial", failure: str) -> float:
+        """How far from feasible, in (0, 1]: of a missed target how far off the curve's best is, of all else 1.
+
+        While no trial is feasible the sampler goes by the least of these.
+        """
+        curve, target = trial.intermediate_values.values(), self.spec.target
+        if failure != MISSED or target is None or not curve:
+            return 1.0
+        off = abs((min if self._judge.lower else max)(curve) - target)
+        return max(off / (off + abs(target)), 1e-9) if off < math.inf else 1.0
 
     def _trial(self, frozen: "FrozenTrial") -> "Trial":
         from optuna.trial import Trial
@@ -259,7 +272,7 @@ class Study:
 
     def _rungs_of_study(self) -> Rungs | None:
         if self._rungs is None:
-            with understood(self.storage):
+            with answering(self.storage):
                 total = self._study.user_attrs.get(SAMPLES_TOTAL)
                 if total is None:
                     finished = [one.curve for one in self.records() if one.state == "finished" and one.curve]

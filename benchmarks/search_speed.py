@@ -1,0 +1,127 @@
+"""What a study costs its driver and the pages: `python -m benchmarks.search_speed` (about two minutes).
+
+The real store, TPE over three dimensions, trials with 20 curve points each, four of them running at a time; nothing is
+trained. Prints median and 95th percentile in ms of each call, of the 100 trials before 100, 300 and 1,000, and of
+reading for a page: the first time in a process, and then after each trial. `--storage URL` for another store than a
+journal, `--sampler` and `--pruner` for others than TPE and none.
+"""
+
+import argparse
+import math
+import random
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Others
+from training.search import reading
+from training.search.study import Asked, Study, read
+from training.search.trials import TrialRecord
+from training.spec.search_types import Objective, SearchSpec
+from training.spec.space import Dimension
+
+SIZES = (100, 300, 1000)
+POINTS = 20
+SPACE = (
+    Dimension("batch_size", "powers_of_two", 16, 1024),
+    Dimension("learning_rate", "log_uniform", 0.001, 1.0),
+    Dimension("strategy", "values", choices=("single", "ddp", "async")),
+)
+SIDE_BY_SIDE = 4
+
+
+class Clock:
+    """Times of calls in ms, by their names."""
+
+    def __init__(self) -> None:
+        self.ms: dict[str, list[float]] = defaultdict(list)
+
+    def time(self, name: str, action: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        found = action()
+        self.ms[name].append((time.perf_counter() - began) * 1000)
+        return found
+
+    def row(self, trials: int) -> str:
+        cells = [_cell(self.ms[name]) for name in ("ask", "report", "prune?", "tell", "records", "read")]
+        self.ms.clear()
+        return f"| {trials:,} | " + " | ".join(cells) + " |"
+
+
+def _cell(ms: list[float]) -> str:
+    ordered = sorted(ms)
+    return f"{statistics.median(ordered):.1f} / {ordered[int(0.95 * (len(ordered) - 1))]:.1f}"
+
+
+def _loss(point: dict[str, Any]) -> float:
+    rate, batch = float(point["learning_rate"]), int(point["batch_size"])
+    return 0.1 + math.log10(rate / 0.1) ** 2 + 0.05 * math.log2(batch / 128) ** 2
+
+
+def _train(study: Study, asked: Asked, clock: Clock, rng: random.Random) -> None:
+    """One trial's reports, and its end; one in twelve diverges, one in thirty is lost."""
+    loss = _loss(asked.point)
+    for place in range(1, POINTS + 1):
+        value = loss + 2 * math.exp(-place / 5) + rng.gauss(0, 0.01)
+        clock.time("report", partial(study.report, asked.number, 1000 * place, value))
+        if clock.time("prune?", lambda: study.should_prune(asked.number)):
+            clock.time("tell", lambda: study.prune(asked.number, "others were better"))
+            return
+    study.note(asked.number, seconds=2.0, spread=0.01)
+    if asked.number % 12 == 7:
+        clock.time("tell", lambda: study.infeasible(asked.number, "diverged", "val/loss became nan"))
+    elif asked.number % 30 == 11:
+        clock.time("tell", lambda: study.fail(asked.number, "killed", "signal 9"))
+    else:
+        clock.time("tell", lambda: study.finish(asked.number, [loss]))
+
+
+def _first_read(storage: str, spec: SearchSpec) -> float:
+    """Seconds of the first read in a process that has Optuna imported."""
+    reading.forget()
+    began = time.perf_counter()
+    read(storage, "study", spec)
+    return time.perf_counter() - began
+
+
+def measure(storage: str, spec: SearchSpec) -> None:
+    study = Study.open(storage, "study", spec, samples_total=1000 * POINTS)
+    clock, rng = Clock(), random.Random(1)
+    going: list[Asked] = []
+    print("| trials | ask | report | prune? | tell | records (driver) | read (page) |\n|---|---|---|---|---|---|---|")
+    for number in range(1, max(SIZES) + 1):
+        going.append(clock.time("ask", study.ask))
+        study.note(going[-1].number, runs={1: f"{number:032x}"})
+        if len(going) == SIDE_BY_SIDE:
+            _train(study, going.pop(0), clock, rng)
+        clock.time("records", study.records)
+        found: list[TrialRecord] = clock.time("read", lambda: read(storage, "study", spec))
+        assert len(found) == number, "the page does not see every trial"
+        if number + 100 in SIZES:
+            clock.ms.clear()
+        if number in SIZES:
+            print(clock.row(number), flush=True)
+            print(f"    first read of {number:,} trials: {_first_read(storage, spec):.2f} s", flush=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--storage", help="an Optuna URL; default: a journal in a temporary folder")
+    options.add_argument("--sampler", default="tpe")
+    options.add_argument("--pruner", default="none")
+    told = options.parse_args()
+    others = Others()
+    objective = (Objective("val/loss", True),)
+    spec = SearchSpec({}, SPACE, objective, sampler=told.sampler, pruner=told.pruner, trials=max(SIZES))
+    with tempfile.TemporaryDirectory() as folder:
+        measure(told.storage or f"journal:{Path(folder) / 'journal.log'}", spec)
+    print(f"ms, median / 95th percentile. {others.sentence()}")
+
+
+if __name__ == "__main__":
+    main()
