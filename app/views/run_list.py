@@ -37,7 +37,8 @@ def _living() -> list[RunView]:
     workspace, reader = resources.workspace(), resources.reader()
     records = []
     for status in ("RUNNING", "SCHEDULED"):
-        records += reader.runs(where=f"attributes.status = '{status}'", limit=LIVE_SHOWN, order_by=OLDEST_FIRST)
+        where = f"attributes.status = '{status}' and {runs.NO_SEARCH}"
+        records += reader.runs(where=where, limit=LIVE_SHOWN, order_by=OLDEST_FIRST)
     found = runs.views(workspace, records[:LIVE_SHOWN], resources.waiting_reasons)
     return [one for one in found if not one.ended]
 
