@@ -6,7 +6,6 @@ from typing import Literal
 import streamlit as st
 
 from app.components import html
-from app.services.rates import rate_words
 from app.services.words import plural
 from training.spec.errors import Problem
 from training.spec.workload import Workload
@@ -39,9 +38,16 @@ def sizes(load: Workload) -> None:
             ("batch per worker", shown(load.batch_per_worker)),
             ("global batch", shown(load.batch_global)),
             ("effective batch", shown(load.batch_effective)),
-            ("learning rate", rate_words(load) or "–"),
+            _rate(load),
         ]
     )
+
+
+def _rate(load: Workload) -> tuple[str, str]:
+    """The one that optimizers step with."""
+    if load.learning_rate_scaled is not None:
+        return "scaled learning rate", f"{load.learning_rate_scaled:g}"
+    return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
 
 
 def meaning(load: Workload) -> str:

@@ -245,7 +245,7 @@ def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> Non
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 8, "warmup_epochs": 0.5}
     said = "0.001 per 8 → 0.004 at a batch of 32, reached after 0.5 epochs"
     assert said in [one.value for one in app.caption]
-    assert "<span>learning rate</span><b>0.001 → 0.004</b>" in html(app)
+    assert "<span>scaled learning rate</span><b>0.004</b>" in html(app)
     pick(app, "Strategy", "DDP")
     assert any("→ 0.008 at a batch of 64" in one.value for one in app.caption)
     pick(app, "Scaling with the batch", "none")
