@@ -117,7 +117,7 @@ def _free(label: str, told: Any, key: str) -> Any:
 
 def _rule(row: Row, key: str) -> None:
     """What happens to the learning rate when the batch size changes."""
-    _, rule_column, per_column, warmup_column, _ = st.columns([0.4, 6.1, 3, 3, 1], vertical_alignment="bottom")
+    _, rule_column, per_column, warmup_column = st.columns([0.4, 6.1, 3, 4], vertical_alignment="bottom")
     before = row.get("rule") if row.get("rule") in RULES else None
     with rule_column:
         rules = [one for one in RULES if one != "none" or before == "none"]
@@ -129,11 +129,11 @@ def _rule(row: Row, key: str) -> None:
         return
     row["rule"] = rule
     with per_column:
-        row["per"] = int(st.number_input("Given per", 1, value=int(row.get("per", 256)), step=1, key=f"{key}.per",
-                                         help="Samples in the batch for which the rate is meant."))  # fmt: skip
+        row["per"] = int(st.number_input("For a batch of", 1, value=int(row.get("per", 256)), step=1, key=f"{key}.per",
+                                         help="Samples in the batch that the rate is given for."))  # fmt: skip
     with warmup_column:
-        epochs = st.number_input("Warm-up", 0.0, value=float(row.get("warmup_epochs", 0)), step=0.5, format="%.6g",
-                                 key=f"{key}.warmup",
+        told = float(row.get("warmup_epochs", 0))
+        epochs = st.number_input("Warm-up, epochs", 0.0, value=told, step=0.5, format="%.6g", key=f"{key}.warmup",
                                  help="Epochs over which the rate rises to its scaled value.")  # fmt: skip
     if epochs or "warmup_epochs" in row:
         row["warmup_epochs"] = epochs

@@ -54,7 +54,9 @@ def examples(found: Sequence[Example]) -> None:
         rows.append(
             [html.text(one.words, "wrap"), *cells, html.number("" if rate is None else f"{float(f'{rate:.3g}'):g}")]
         )
-    html.draw(html.table(["Point", "per worker", "global", "effective", "rate"], rows, numeric=range(1, 5)))
+    scaled = any(one.load is not None and one.load.learning_rate_scaled is not None for one in found)
+    rate_title = "scaled rate" if scaled else "rate"
+    html.draw(html.table(["Point", "per worker", "global", "effective", rate_title], rows, numeric=range(1, 5)))
 
 
 def text(cell: str, command: str) -> None:

@@ -46,8 +46,7 @@ def show(notebook: str, cell: str, experiment: str) -> None:
     _head(choice, draft)
     left, right = st.columns([LEFT, RIGHT], gap="large")
     with left:
-        body, name = _form(choice, draft, description)
-    _keep(draft, body, name)
+        _form(choice, draft, description)
     with right, st.container(key="beside"):
         intent = _plan(choice, draft, description)
     preload.charts()
@@ -116,8 +115,8 @@ def _go(draft: SearchDraft, step: int) -> None:
     st.rerun()
 
 
-def _form(choice: Choice, draft: SearchDraft, description: Description) -> tuple[Body, str]:
-    """The step that is shown; returns body and name as they say now."""
+def _form(choice: Choice, draft: SearchDraft, description: Description) -> None:
+    """The step that is shown; the draft then has body and name as they say now."""
     key = f"search.{draft.version}"
     if draft.step == 2:
         metrics = search_setup.metrics(_config(draft.body) or {}, description)
@@ -132,10 +131,9 @@ def _form(choice: Choice, draft: SearchDraft, description: Description) -> tuple
             _begin_with(said.preset, draft, body, description)
         elif said.changed:
             _anew(draft, body, name)
-    draft.body, draft.name = body, name  # what the next step begins with
+    _keep(draft, body, name)
     if (step := search_form.turn(draft.step, key)) != draft.step:
         _go(draft, step)
-    return body, name
 
 
 def _name(draft: SearchDraft, key: str) -> str:

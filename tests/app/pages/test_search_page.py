@@ -120,6 +120,7 @@ def test_a_mistake_is_named_with_its_remedy_and_nothing_typed_is_lost(open_page:
     number(app, "From, learning_rate").set_value(5.0).run()
     assert any("space.learning_rate" in one.value for one in app.error)
     assert app.button(key="search-start").disabled
+    assert number(setting_up(open_page, experiment=CELL), "From, learning_rate").value == 5.0
     press(app, "Next: how")
     number(app, "Trials").set_value(7).run()
     press(app, "Back")
