@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from app.services.summary import interval
@@ -112,7 +113,7 @@ def words(record: TrialRecord, spec: SearchSpec) -> str:
 
 def hover(record: TrialRecord, spec: SearchSpec) -> str:
     """What a chart says of one trial."""
-    head = f"<b>trial {record.number}</b> · {words(record, spec)}"
+    head = f"<b>trial {record.number}</b> · {escape(words(record, spec), quote=False)}"
     if record.state == "finished":
         told = [f"{one.name} {reached(record, spec, i)}" for i, one in enumerate(spec.objectives)]
         if record.seconds is not None and all(one.name != "seconds" for one in spec.objectives):
@@ -204,8 +205,8 @@ def _distribution(records: Sequence[TrialRecord], spec: SearchSpec, name: str) -
     dimension = spec.dimension(name)
     values = [record.point[name] for record in records if name in record.point]
     if not dimension.ordered:
-        labels = dict.fromkeys([dimension.label(one) for one in (*dimension.choices, *values)])
-        return CategoricalDistribution(list(labels)) if len(labels) > 1 else None
+        labels = list(dict.fromkeys(dimension.label(one) for one in values))
+        return CategoricalDistribution(labels) if len(labels) > 1 else None
     if len({float(one) for one in values}) < 2:
         return None
     low, high = min(values), max(values)
