@@ -129,7 +129,7 @@ def answering(storage: str) -> Iterator[None]:
 
 def shown(storage: str) -> str:
     """The address without its password."""
-    hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", storage)
+    hidden = re.sub(r"((?:^|://)[^:/@]*):(?!//).*@", r"\1:***@", storage)
     return re.sub(r"(password=)[^&]*", r"\1***", hidden)
 
 

@@ -216,8 +216,10 @@ class Study:
                 return
             if outcome:
                 self._set(trial, trials.OUTCOME, outcome)
-                if outcome["state"] == "infeasible" and not trial.constraints:
-                    self._trial(trial).set_constraint("feasible", self._distance(trial, outcome["failure"]))
+                # With two objectives TPE cannot order pruned trials by their curves (Optuna 5.0 raises RuntimeError).
+                avoided = outcome["state"] == "infeasible" or len(self.spec.objectives) > 1
+                if avoided and state == "PRUNED" and not trial.constraints:
+                    self._trial(trial).set_constraint("feasible", self._distance(trial, outcome.get("failure", "")))
             self._study.tell(number, values, TrialState[state])
         self._live.pop(number, None)
 
