@@ -48,3 +48,23 @@ def free_bytes() -> int | None:
     """Bytes below the ceiling now; None where there is none."""
     ceiling = resource.getrlimit(resource.RLIMIT_DATA)[0]
     return None if ceiling == resource.RLIM_INFINITY else max(0, ceiling - data_bytes())
+
+
+def available_bytes() -> int | None:
+    """Memory that this machine, or the control group that this process is in, can still give; None: it does not say."""
+    machine = [line for line in _lines(Path("/proc/meminfo")) if line.startswith("MemAvailable:")]
+    found = [int(line.split()[1]) * 1024 for line in machine]
+    group = next((line.rpartition("::")[2] for line in _lines(Path("/proc/self/cgroup")) if "::" in line), "/")
+    folder = Path(f"/sys/fs/cgroup{group}")
+    most, used = _lines(folder / "memory.max"), _lines(folder / "memory.current")
+    if most and used and most[0].isdigit():
+        found.append(max(0, int(most[0]) - int(used[0])))
+    return min(found, default=None)
+
+
+def _lines(path: Path) -> list[str]:
+    """Of a file of the kernel's; none where there is no such file."""
+    try:
+        return path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []

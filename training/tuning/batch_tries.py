@@ -1,0 +1,118 @@
+"""Tries of batch sizes: each a job of its own, alone on the machine, under one MLflow run for the test."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from training.jobs import queue
+from training.jobs.closing import MLFLOW_STATUS
+from training.jobs.folder import JobFolder, Result, TrialOf
+from training.spec.classes import named
+from training.spec.description import Description
+from training.spec.workload import Workload
+from training.tracking import names
+from training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from training.tuning.configs import cut
+from training.tuning.following import follow
+from training.workspace import Workspace
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CALLBACK: Final = "training.tuning.batch_try.BatchTry"
+TEST: Final = "largest batch"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One size, of one worker. `failure` is None where it fits; memory is MB, None where it is not known or limited."""
+
+    id: str
+    batch_size: int
+    workers: int
+    failure: str | None = None
+    cause: str = ""
+    training_samples: int | None = None
+    step_s: float | None = None
+    memory_mb: float | None = None
+    free_mb: float | None = None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Of all workers together."""
+        return self.batch_size * self.workers / self.step_s if self.step_s else None
+
+
+class BatchTries:
+    """Runs tries of `config`, `updates` batches of each worker long. `memory_mb`: the ceiling for each process."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        config: Mapping[str, Any],
+        description: Description,
+        updates: int,
+        memory_mb: int | None,
+    ) -> None:
+        self.workspace, self.config, self.description = workspace, dict(config), description
+        self.updates, self.memory_mb = updates, memory_mb
+        self._client: MlflowClient | None = None
+        self._parent = ""
+        self._count = 0
+        self._load: Workload | None = None
+
+    def begin(self, load: Workload) -> None:
+        """Make the MLflow run that all tries are children of."""
+        self._load = load
+        self._client = open_store(self.workspace)
+        experiment = experiment_id(self._client, self.workspace, queue.COMMAND_LINE)
+        title = f"{TEST}, {load.strategy} x {load.workers}"
+        tags = {**surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: load.strategy}
+        tags[names.TAG_WORKERS] = str(load.workers)
+        self._parent = create_run(self._client, experiment, title, tags, self.config)
+        self._client.update_run(self._parent, status="RUNNING")
+
+    def run(self, size: int) -> Tried:
+        """Try `size` samples for each worker, to its end; KeyboardInterrupt ends it."""
+        self._count += 1
+        trial = TrialOf(self._parent, self._count, f"batch {size}", exclusive=True, memory_mb=self.memory_mb)
+        (job,) = queue.submit(
+            self.workspace, self._trial_config(size), seeds=[1], description=self.description, trial=trial
+        )
+        found = _tried(job, size, follow(self.workspace, job, lambda *_: None))
+        if self.memory_mb is None or found.free_mb is None:
+            return found
+        return replace(found, memory_mb=self.memory_mb - found.free_mb)  # what the strategy itself needs included
+
+    def end(self, status: str, done: Sequence[Tried], largest: int | None, workers: int) -> None:
+        """Write the answer and every try to the parent run, and close it."""
+        assert self._client is not None
+        told = {"largest": largest, "memory_mb": self.memory_mb, "tries": [asdict(one) for one in done]}
+        self._client.log_text(self._parent, json.dumps(told, indent=1), names.BATCHES_JSON)
+        if largest is not None:
+            self._client.log_metric(self._parent, names.LARGEST_BATCH, float(largest))
+            self._client.log_metric(self._parent, names.LARGEST_GLOBAL, float(largest * workers))
+        self._client.set_tag(self._parent, names.TAG_STATUS, status)
+        self._client.set_terminated(self._parent, MLFLOW_STATUS[status])
+
+    def _trial_config(self, size: int) -> dict[str, Any]:
+        """Twice as many updates as give each worker `updates` gradients: every other batch may be a remainder."""
+        load = self._load
+        assert load is not None
+        updates = max(2, 2 * self.updates * load.workers // load.gradients)
+        callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
+        config = cut(self.config, updates, callback)
+        told = named(config["data"])
+        config["data"] = {"class_path": told.name, "init_args": {**(told.args or {}), "batch_size": size}}
+        return config
+
+
+def _tried(job: JobFolder, size: int, result: Result) -> Tried:
+    path = job.path / names.BATCH_JSON
+    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    failure = result.failure if result.status == "failed" else None
+    if result.status == "stopped":
+        failure = "stopped"
+    known = {key: told.get(key) for key in ("training_samples", "step_s", "memory_mb", "free_mb")}
+    return Tried(job.id, size, told.get("workers") or job.request().workers, failure, result.cause, **known)

@@ -1,0 +1,119 @@
+"""`scalebook search largest-batch`: the largest batch that fits into memory, under the config's own strategy."""
+
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from training.failures import FailureClass
+from training.jobs.owners import hold
+from training.memory_limit import MB, available_bytes
+from training.spec.catalogue import describe
+from training.spec.errors import ConfigError
+from training.spec.workload import Workload, workload
+from training.tuning.batch_table import HEADER, answer, row
+from training.tuning.batch_tries import BatchTries, Tried
+from training.tuning.bracket import Bracket
+from training.tuning.configs import asked, whole
+from training.tuning.following import INTERRUPTED, sigterm_interrupts
+from training.workspace import Workspace
+
+OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")
+MOST: Final = 65_536
+UPDATES: Final = 3
+SPARED: Final = 0.1
+"""Share of the free memory that tries leave alone where --memory-mb does not say more."""
+
+HELP: Final = f"""usage: scalebook search largest-batch -c FILE [--most {MOST}] [--multiple-of 1] [--updates {UPDATES}]
+                                      [--memory-mb N] [--KEY VALUE ...]
+
+Doubles the batch size until a try runs out of memory, then closes in on the largest that fits. A try trains {UPDATES}
+updates in processes of its own, alone on the machine, under the config's own strategy, and is recorded. On a CPU each
+process may take --memory-mb beyond what it starts with (default: its share of the free memory); on a GPU the GPU's
+memory is the limit. Also prints the time of a sample at each size, which shows where more is no faster."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 with an answer, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
+    workspace = Workspace.find()
+    description = describe(workspace)
+    found = asked(argv, description, OPTIONS)
+    if found is None:
+        print(HELP)
+        return 0 if argv else 2
+    most = whole(found.options, "--most", MOST) or MOST
+    multiple = whole(found.options, "--multiple-of", 1) or 1
+    updates = whole(found.options, "--updates", UPDATES, least=2) or UPDATES
+    if multiple > most:
+        raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
+    load = workload(found.config, description)
+    if load.batch_per_worker is None:
+        raise ConfigError(
+            "data",
+            "has no batch_size, so there is nothing to vary",
+            "Choose a data set with an argument batch_size, or give yours one.",
+        )
+    tries = BatchTries(
+        workspace.create(),
+        found.config,
+        description,
+        updates,
+        memory_mb(load, whole(found.options, "--memory-mb", None)),
+    )
+    with sigterm_interrupts():
+        return run(tries, Bracket(most, multiple), load, sys.stdout)
+
+
+def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
+    """What each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
+    from training.jobs.devices import inventory
+
+    if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and inventory().gpus):
+        if asked_mb is not None:
+            raise ConfigError("--memory-mb", "has no effect on a GPU, whose own memory is the limit", "Remove it.")
+        return None
+    if asked_mb is not None or (free := available_bytes()) is None:
+        return asked_mb
+    return int(free * (1 - SPARED) / MB / load.workers)
+
+
+def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int:
+    """Try until the answer is known, print every try and the answer; whatever runs is ended when it is interrupted."""
+    limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB for each process"
+    _say(out, f"scalebook: largest batch, {load.strategy} x {load.workers}, within {limit}")
+    done: list[Tried] = []
+    status = "stopped"
+    with hold(tries.workspace):
+        tries.begin(load)
+        try:
+            status = _search(tries, bracket, done, out)
+        except KeyboardInterrupt:
+            _say(out, f"\nInterrupted after {len(done)} tries.")
+            return INTERRUPTED
+        finally:
+            tries.end(status, done, bracket.fits if status == "finished" else None, load.workers)
+    if status == "failed":
+        _say(out, f"No answer: {done[-1].cause}. Log: `scalebook jobs log {done[-1].id[:8]}`.")
+        return 1
+    _say(out, answer(done, bracket, load.workers, tries.memory_mb))
+    return 0 if bracket.fits else 1
+
+
+def _search(tries: BatchTries, bracket: Bracket, done: list[Tried], out: TextIO) -> str:
+    _say(out, HEADER)
+    while (size := bracket.next()) is not None:
+        tried = tries.run(size)
+        if tried.training_samples is not None:
+            bracket.lower(tried.training_samples // tried.workers)
+        if tried.failure == FailureClass.CONFIGURATION and size > bracket.most:
+            continue  # the training set is smaller than the first try: begin again below it
+        done.append(tried)
+        _say(out, row(tried))
+        if tried.failure not in (None, FailureClass.OUT_OF_MEMORY):
+            return "failed"
+        bracket.told(size, tried.failure is None)
+    return "finished"
+
+
+def _say(out: TextIO, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()

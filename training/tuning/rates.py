@@ -1,0 +1,124 @@
+"""`scalebook search rates`: a learning-rate range test of a config, run as a job, shown as a curve and a suggestion."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from training.jobs import queue
+from training.jobs.folder import JobFolder, Result
+from training.jobs.owners import hold
+from training.notebook.figures import duration
+from training.spec.catalogue import describe
+from training.spec.description import Description
+from training.spec.errors import ConfigError
+from training.spec.workload import workload
+from training.tracking import names
+from training.tracking.starting import open_store
+from training.tuning.configs import asked, cut, number, whole
+from training.tuning.following import INTERRUPTED, follow, sigterm_interrupts
+from training.tuning.plot import plot
+from training.tuning.rate_curve import RateCurve, read_curve
+from training.workspace import Workspace
+
+OPTIONS: Final = ("--from", "--to", "--updates")
+LOWEST: Final = 1e-5
+HIGHEST: Final = 10.0
+UPDATES: Final = 200
+LEAST_UPDATES: Final = 20
+CALLBACK: Final = "training.callbacks.rate_range.RateRange"
+TEST: Final = "learning rates"
+SAY_EVERY_S: Final = 5.0
+HELP: Final = f"""usage: scalebook search rates -c FILE [--from RATE] [--to RATE] [--updates N] [--KEY VALUE ...]
+
+Trains the config from its beginning for N updates ({UPDATES}) while the learning rate grows from --from ({LOWEST:g}) to
+--to ({HIGHEST:g}), or until the loss explodes (Smith 2017), under the config's own strategy. Prints loss against rate,
+the rate of the steepest fall and the largest that still trains. Other --KEY VALUE change the config as for `scalebook
+fit`; its schedule, lr_scaling and budget are put aside. The run is recorded, with rates.json and rates.png."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 with a suggestion, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
+    workspace = Workspace.find()
+    description = describe(workspace)
+    found = asked(argv, description, OPTIONS)
+    if found is None:
+        print(HELP)
+        return 0 if argv else 2
+    lowest = number(found.options, "--from", LOWEST, 1e-30)
+    highest = number(found.options, "--to", HIGHEST, 1e-30)
+    updates = whole(found.options, "--updates", UPDATES, LEAST_UPDATES)
+    assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
+    if lowest >= highest:
+        raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
+    config = range_config(found.config, lowest, highest, updates)
+    with sigterm_interrupts():
+        return run(workspace.create(), config, description, sys.stdout)
+
+
+def range_config(config: Mapping[str, Any], lowest: float, highest: float, updates: int) -> dict[str, Any]:
+    """The config of the test's job."""
+    init_args = {"lowest": lowest, "highest": highest, "updates": updates}
+    return cut(config, updates, {"class_path": CALLBACK, "init_args": init_args})
+
+
+def run(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> int:
+    """Run the test, print what it found. Ends the job when it is interrupted."""
+    load = workload(config, description)
+    with hold(workspace):
+        (job,) = queue.submit(workspace, config, seeds=[_seed(config)], description=description)
+        open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+        _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {load.strategy} x {load.workers}")
+        try:
+            result = follow(workspace, job, _Progress(out))
+        except KeyboardInterrupt:
+            _say(out, f"\nInterrupted: {job.id[:8]} {job.state()}.")
+            return INTERRUPTED
+    return _report(job, result, out)
+
+
+def curve_of(job: JobFolder) -> RateCurve | None:
+    """What the test of an ended job found; None where it did not get that far."""
+    path = job.path / names.RATES_JSON
+    return read_curve(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def _report(job: JobFolder, result: Result, out: TextIO) -> int:
+    curve = curve_of(job)
+    if result.status == "failed" or curve is None or not curve.rates:
+        why = f"{result.failure}: {result.cause}" if result.failure else result.cause or "it left no result"
+        _say(out, f"The test {result.status}. {why.rstrip('.')}. {result.advice}".rstrip())
+        _say(out, f"Log: `scalebook jobs log {job.id[:8]}`.")
+        return 1
+    found = curve.suggestion()
+    marks = {rate: mark for rate, mark in ((found.largest, "|"), (found.steepest, "v")) if rate is not None}
+    _say(out, "\n".join(plot(curve.rates, curve.smoothed(), marks)))
+    _say(out, f"{found.sentence(curve)} ({len(curve.rates)} points; in MLflow: {job.id[:8]})")
+    return 0 if found.steepest is not None else 1
+
+
+class _Progress:
+    """Says now and then how far the test is."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._begun, self._said = out, time.monotonic(), time.monotonic()
+
+    def __call__(self, job: JobFolder, reason: str) -> None:
+        now = time.monotonic()
+        if now - self._said < SAY_EVERY_S:
+            return
+        self._said = now
+        progress = job.progress()
+        words = f"waits: {reason}" if reason else f"{progress.updates if progress else 0:,} updates"
+        _say(self._out, f"  {words} after {duration(now - self._begun)}")
+
+
+def _seed(config: Mapping[str, Any]) -> int:
+    told = config.get("seed_everything")
+    return told if isinstance(told, int) and not isinstance(told, bool) else 1
+
+
+def _say(out: TextIO, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()
