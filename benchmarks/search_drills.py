@@ -1,0 +1,147 @@
+"""Searches killed at random moments, and gone on with: `python -m benchmarks.search_drills [--rounds N]`.
+
+Each drill begins a search over a small classifier on digits, kills one of three victims at a random moment (the driver;
+the supervisor; everything of the workspace, as if the machine had stopped: supervisor, driver, warm process and all
+training), has the search go on, and looks at what came of it: no trial lost, none run twice, MLflow, study and jobs in
+agreement, nothing left behind. Exits with 1 if anything is not as promised. About 30 s a drill.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.machine import machine
+from benchmarks.search_audit import audit
+from training.jobs import queue, supervisor
+from training.jobs.folder import ENDED
+from training.jobs.process import ProcessId, alive, descendants, send, session
+from training.search import folder as searches
+from training.search import launch
+from training.search.folder import SearchFolder
+from training.search.reading import read
+from training.search.trials import TrialRecord
+from training.spec.catalogue import describe
+from training.spec.description import Description
+from training.workspace import Workspace
+
+DEADLINE_S: Final = 240.0
+VICTIMS: Final = ("driver", "supervisor", "everything")
+TRIALS: Final = 12
+BODY: Final[dict[str, Any]] = {
+    "config": {
+        "seed_everything": 1,
+        "trainer": {"max_epochs": 4, "accelerator": "cpu"},
+        "model": {"class_path": "training.models.MLPClassifier"},
+        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+        "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
+    },
+    "objective": "val/loss",
+    "space": {"batch_size": {"powers_of_two": [16, 256]}, "learning_rate": {"log_uniform": [0.001, 0.2]}},
+    "trials": TRIALS,
+    "pruner": "median",
+}
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}")
+        time.sleep(0.02)
+
+
+def records_of(folder: SearchFolder, description: Description) -> list[TrialRecord]:
+    asked = folder.request()
+    return read(asked.storage, asked.study, folder.spec(description))
+
+
+def drill(workspace: Workspace, description: Description, victim: str, number: int) -> list[str]:
+    """What went wrong, [] where nothing did. The moment is between the first trial's begin and the last one's."""
+    folder = launch.start(workspace, BODY, None, name=f"drill {number}", description=description)
+    begun = partial(_trials, folder, description)
+    after = random.randrange(TRIALS - 2)
+    until(lambda: begun() > after, f"trial {after} to begin")
+    time.sleep(random.random())
+    known = records_of(folder, description)
+    finished = {one.number: one for one in known if one.state == "finished"}
+    processes = kill(folder, victim)
+    until(lambda: not any(map(alive, processes)), "the victims to be gone")
+    killed = time.monotonic()
+    supervisor.ensure(workspace)
+    until(lambda: folder.state() in searches.ENDED, f"the search to end: {folder.state()}")
+    records = records_of(folder, description)
+    wrong = audit(folder, records)
+    wrong += [f"trial {one} changed" for one, before in finished.items() if records[one].values != before.values]
+    ended = sum(1 for one in records if one.state in ("finished", "pruned", "infeasible"))
+    if ended != TRIALS or len(records) != TRIALS:
+        wrong.append(f"{ended} of {len(records)} trials ended well; {TRIALS} were asked for")
+    went_on = time.monotonic() - killed
+    print(f"  {victim:<11} after {len(known):>2} trials, {len(finished):>2} finished; ended {went_on:5.1f} s later: "
+          f"{wrong if wrong else 'as promised'}", flush=True)  # fmt: skip
+    return wrong
+
+
+def _trials(folder: SearchFolder, description: Description) -> int:
+    return len(records_of(folder, description))
+
+
+def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
+    """SIGKILL; returns who was killed."""
+    driving, now = folder.driving(), supervisor.running(folder.workspace)
+    assert driving is not None
+    assert now is not None
+    victims = {"driver": [driving.process], "supervisor": [now]}.get(victim)
+    if victims is None:
+        victims = [now, driving.process, *descendants(now)]
+        for job in queue.all_jobs(folder.workspace):
+            if job.state() not in ENDED and (started := job.started()) is not None:
+                victims += session(started.process)
+    for process in victims:
+        send(process, signal.SIGKILL)
+    return victims
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search_drills", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10, help="moments for each victim")
+    parser.add_argument("--seed", type=int, default=None)
+    told: Any = parser.parse_args()
+    seed = told.seed if told.seed is not None else random.randrange(10_000)
+    random.seed(seed)
+    print(f"{machine()}\n{told.rounds} moments for each of {', '.join(VICTIMS)}; seed {seed}")
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory() as root:
+        workspace = Workspace(Path(root).resolve()).create()
+        description = describe(workspace)
+        for number in range(told.rounds):
+            for victim in VICTIMS:
+                wrong += drill(workspace, description, victim, number * len(VICTIMS) + VICTIMS.index(victim))
+        until(lambda: supervisor.running(workspace) is None, "the supervisor to leave")
+        until(lambda: not _left(root), "every process to be gone")
+    print(f"{told.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
+    return 1 if wrong else 0
+
+
+def _left(root: str) -> list[int]:
+    """Processes with the workspace on their command line."""
+    return [one.pid for one in psutil.process_iter() if root in _words(one)]
+
+
+def _words(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
