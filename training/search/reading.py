@@ -2,7 +2,7 @@
 
 import threading
 
-from training.search.storage import journal_path, open_storage, understood
+from training.search.storage import close_storage, journal_path, open_storage, understood
 from training.search.trials import Records, TrialRecord
 from training.spec.search_types import SearchSpec
 
@@ -18,6 +18,10 @@ class _Reading:
         self._records = Records(spec.space)
         self._lock = threading.Lock()
 
+    def close(self) -> None:
+        with self._lock:
+            close_storage(self._kept)
+
     def records(self) -> list[TrialRecord]:
         with self._lock, understood(self.storage):
             try:
@@ -28,6 +32,7 @@ class _Reading:
 
 
 _readings: dict[tuple[str, str], _Reading] = {}
+_changing = threading.Lock()
 READINGS = 16
 """So many studies are kept open for reading; the one opened first goes first."""
 
@@ -43,10 +48,11 @@ def read(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
     known = _readings.get((storage, name))
     if known is None or known.space != spec.space or known.mark != _mark(storage):
         known = _Reading(storage, name, spec)
-        _readings.pop((storage, name), None)
-        _readings[storage, name] = known
-        while len(_readings) > READINGS:
-            _readings.pop(next(iter(_readings)))
+        with _changing:
+            _drop(storage, name)
+            _readings[storage, name] = known
+            while len(_readings) > READINGS:
+                _drop(*next(iter(_readings)))
     return known.records()
 
 
@@ -60,5 +66,13 @@ def _mark(storage: str) -> tuple[int, int] | None:
 
 
 def forget() -> None:
-    """Drop what is known: the next reads begin anew."""
-    _readings.clear()
+    """Drop what is known, and close what is open: the next reads begin anew."""
+    with _changing:
+        for storage, name in list(_readings):
+            _drop(storage, name)
+
+
+def _drop(storage: str, name: str) -> None:
+    gone = _readings.pop((storage, name), None)
+    if gone is not None:
+        gone.close()

@@ -38,6 +38,16 @@ def open_storage(storage: str) -> "BaseStorage":
         return _journal(path)
 
 
+def close_storage(kept: "BaseStorage") -> None:
+    """Give back the connections to a database; a journal holds nothing open."""
+    from optuna.storages import RDBStorage
+
+    kept.remove_session()
+    behind = getattr(kept, "_backend", None)  # what Optuna's cache reads from
+    if isinstance(behind, RDBStorage):
+        behind.engine.dispose()
+
+
 def _journal(path: Path) -> "BaseStorage":
     from optuna.storages import JournalStorage
 

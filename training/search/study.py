@@ -16,7 +16,7 @@ from training.search.judge import Judge
 from training.search.outcome import MISSED
 from training.search.pruners import Rungs
 from training.search.reading import read
-from training.search.storage import answering, mend, open_storage, understood
+from training.search.storage import answering, close_storage, mend, open_storage, understood
 from training.search.trials import Records, TrialRecord
 from training.spec.errors import ConfigError
 from training.spec.search_types import SearchSpec
@@ -68,16 +68,17 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mended = mend(storage)
         kept = open_storage(storage)
+        told = ["minimize" if one.lower else "maximize" for one in spec.objectives]
         with understood(storage):
             study = optuna.create_study(
                 storage=kept,
                 study_name=name,
-                directions=["minimize" if one.lower else "maximize" for one in spec.objectives],
+                directions=told,
                 pruner=optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
-            told = ["minimize" if one.lower else "maximize" for one in spec.objectives]
             if [one.name.lower() for one in study.directions] != told:
+                close_storage(kept)
                 raise ConfigError("objective", "is not the study's", "Give the search another name.")
             self = cls(storage, study, kept, spec)
             self.mended = mended
@@ -87,6 +88,10 @@ class Study:
             for point in spec.points:
                 self.give(point)
         return self
+
+    def close(self) -> None:
+        """Give back the connections to a database. What was told is stored already."""
+        close_storage(self._kept)
 
     def ask(self) -> Asked:
         """The next trial, RUNNING from now on: a given point that waits, else what the sampler says.
