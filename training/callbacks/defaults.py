@@ -8,6 +8,7 @@ from training.callbacks.divergence import DivergenceGuard
 from training.callbacks.heartbeat import Heartbeat
 from training.callbacks.last_checkpoint import LastCheckpoint
 from training.callbacks.measure import Measure
+from training.callbacks.noise_scale import NoiseScale
 from training.callbacks.pictures import Pictures
 from training.callbacks.push_record import PushRecord
 from training.callbacks.stop_file import StopFile
@@ -23,6 +24,7 @@ def default_callbacks(
     found: list[Callback] = [
         Threads(threads),
         measure,
+        *([NoiseScale(measure)] if noise else []),
         DivergenceGuard(measure),
         Heartbeat(job, measure, lines=lines),
         StopFile(job.stop_file),
@@ -31,10 +33,6 @@ def default_callbacks(
     ]
     if job.request().trial is not None:
         found.append(Curve(job, measure))
-    if noise:
-        from training.callbacks.noise_scale import NoiseScale  # only few runs measure it
-
-        found.append(NoiseScale(measure))
     if checkpoints:
         found.append(LastCheckpoint(job.path / "checkpoints"))
     return found

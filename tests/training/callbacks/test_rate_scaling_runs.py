@@ -1,4 +1,4 @@
-"""`lr_scaling` from the command line to the record: a scaled run is the run whose rate was written out."""
+"""`lr_scaling` and `noise_scale` from the config to the record: a scaled run is the run whose rate was written out."""
 
 from pathlib import Path
 from typing import Any
@@ -64,3 +64,15 @@ def test_what_is_said_before_the_start_is_what_is_done(rule: Rule, written: Any,
     load = workload(config(told), description)
     assert strategy.gradients_averaged() == load.gradients
     assert load.batch_averaged == 8 * load.gradients
+
+
+def test_the_noise_scale_is_measured_where_the_config_says_so(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here at every step, so that few are enough."""
+    monkeypatch.setattr("training.callbacks.noise_scale.COST", 1e9)
+    given = {**config(max_epochs=2), "noise_scale": True, "lr_scaling": {"rule": "sqrt"}}
+    _, code, record = run(workspace, given)
+    assert code == 0
+    assert record.metrics[names.NOISE_SCALE] > 0
+    assert record.tags[names.TAG_NOISE].startswith("batch ")
