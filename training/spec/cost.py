@@ -38,11 +38,11 @@ def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: 
     taken = _cores_taken(spec, description)
     seconds = spec.seconds_per_trial if spec.seconds_per_trial is not None else seconds_a_run
     # a run that takes all cores, or more, is alone; runs of one core fill the machine
-    at_a_time = 1.0 if spec.exclusive else max(1.0, cores / taken)
+    at_a_time = 1.0 if spec.exclusive else min(float(runs), max(1.0, cores / taken))
     minutes = None if seconds is None else runs * seconds / at_a_time / 60
     if spec.minutes is not None:
         minutes = spec.minutes if minutes is None else min(minutes, spec.minutes)
-    return Cost(runs, seconds, minutes, min(runs, int(at_a_time)))
+    return Cost(runs, seconds, minutes, int(at_a_time))
 
 
 def _cores_taken(spec: SearchSpec, description: Description) -> float:

@@ -1,5 +1,6 @@
 """What the four handles of a search mean in a config: batch size, learning rate, strategy, workers."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -7,7 +8,7 @@ from training.spec.class_fields import chosen
 from training.spec.classes import mapping, named
 from training.spec.description import Description, Field
 from training.spec.errors import ConfigError
-from training.spec.paths import Place, fields, place, put, with_optimizer
+from training.spec.paths import Place, place, put
 from training.spec.workload import workload
 
 SINGLE: Final = ("single", "auto")
@@ -26,20 +27,22 @@ def is_single(value: Any) -> bool:
 
 def batch_place(config: Mapping[str, Any], description: Description) -> Place:
     """Where the batch size stands; ConfigError where the data set has none."""
-    if "data.batch_size" not in dict(fields(config, description)):
+    try:
+        return place("data.batch_size", config, description)
+    except ConfigError as error:
         name = named(config.get("data")).name or "The data set"
-        raise ConfigError("batch_size", f"cannot be set: {name} has no argument batch_size", "Vary another field.")
-    return place("data.batch_size", config, description)
+        what = f"cannot be set: {name} has no argument batch_size"
+        raise ConfigError("batch_size", what, "Vary another field.") from error
 
 
 def rate_place(config: Mapping[str, Any], description: Description) -> Place:
     """Where the learning rate stands: of the optimizer, or of a model that has its own."""
     model = named(config.get("model")).info("models", description)
     own = model is not None and model.own_optimizer
-    known = dict(fields(config, description))
     for path in RATES:
-        if path in known and not (own and path.startswith("optimizer.")):
-            return place(path, with_optimizer(config, description), description)
+        if not (own and path.startswith("optimizer.")):
+            with contextlib.suppress(ConfigError):
+                return place(path, config, description)
     who = f"{model.name} has an optimizer of its own and no" if model and own else "the optimizer has no"
     raise ConfigError("learning_rate", f"cannot be set: {who} argument for it", "Vary a field by its path.")
 

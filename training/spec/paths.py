@@ -83,8 +83,11 @@ def put(config: Mapping[str, Any], where: Place, value: Any, description: Descri
 
 
 def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`config` with the optimizer that it would get anyway, where it names none and the model has none of its own."""
-    done = dict(copy.deepcopy(config))
+    """`config` with the optimizer that it would get anyway, where it names none and the model has none of its own.
+
+    What it holds is shared with `config`.
+    """
+    done = dict(config)
     model = named(done.get("model")).info("models", description)
     if done.get("optimizer") is None and not (model is not None and model.own_optimizer):
         done["optimizer"] = copy.deepcopy(description.default_optimizer)
@@ -95,7 +98,7 @@ def _class_at(
     key: str, config: Mapping[str, Any], description: Description
 ) -> tuple[ClassInfo | None, Mapping[str, Any]]:
     config = with_optimizer(config, description)
-    value = mapping(config.get("trainer")).get("strategy", "auto") if key == "trainer.strategy" else config.get(key)
+    value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
     told = named(value)
     return told.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(told.args)
 

@@ -49,6 +49,7 @@ def _base(spec: SearchSpec, description: Description, above: str) -> list[Proble
 def _impossible(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
     """Points at the ends of the space, and of each two dimensions of which one chooses a class, that cannot run."""
     found: dict[tuple[str, str], Problem] = {}
+    always = [one.name for one in spec.space if _decides(one, spec)]
     for names, point in itertools.islice(_extremes(spec), MOST_POINTS):
         try:
             problems = validate(resolve(spec, point, description), description)
@@ -56,7 +57,8 @@ def _impossible(spec: SearchSpec, space: Read, description: Description) -> list
             problems = [error.problem]
         for one in problems:
             if one.severity == "error":
-                message = f"{summary(spec, {name: point[name] for name in names})} cannot be: {one.key} {one.message}"
+                which = summary(spec, {name: point[name] for name in (*always, *names)})
+                message = f"{which} cannot be: {one.key} {one.message}"
                 found.setdefault((one.key, one.message), Problem(space.key(names[-1]), message, one.remedy))
     return list(found.values())
 
@@ -87,7 +89,7 @@ def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
     more = [f"{single[0]} x {one}" for one in workers if one > 1] if single else []
     if not more or len(workers) == 1:
         return []
-    named = ", ".join(more[:4]) + (" ..." if len(more) > 4 else "")
+    named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
     message = f"leaves {named} out: {single[0]} always has one worker"
     return [Problem(space.key("workers"), message, "Nothing needs to be changed.", "warning")]
 

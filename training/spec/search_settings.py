@@ -10,6 +10,9 @@ from training.spec.search_types import AMOUNTS, SearchSpec
 from training.spec.space_body import Read
 from training.tracking import names
 
+MOST_POINTS: Final = 100_000
+"""Of a grid."""
+
 FEW_SEEDS: Final = 5
 """Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
 
@@ -63,7 +66,11 @@ def _grid(spec: SearchSpec, space: Read) -> list[Problem]:
             found.append(Problem(space.key(one.name), "has no points for the grid sampler to visit", remedy))
     if found:
         return found
-    size = math.prod(len(one.grid()) for one in spec.space)
+    size = math.prod(one.grid_size() or 1 for one in spec.space)
+    if size > MOST_POINTS:
+        widest = max(spec.space, key=lambda one: one.grid_size() or 1)
+        what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
+        return [Problem(space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
     if spec.space and size > spec.trials:
         what = f"are {spec.trials}, and the grid has {size} points"
         return [Problem("trials", what, f"Write trials: {size} to visit all of them.", "warning")]

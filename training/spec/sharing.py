@@ -12,10 +12,15 @@ from training.spec.space_body import Read
 from training.spec.workload import workload
 
 SHOWN: Final = 3
+PERIOD: Final = 1024
+"""Remainders of evenly spaced numbers repeat after as many of them as there are workers, 1024 at most."""
 
 
 def candidates(dimension: Dimension) -> list[int]:
-    """The whole numbers that a dimension may take; of a wide range of numbers only some."""
+    """The whole numbers that a dimension may take; of a wide range the first `PERIOD` and the last."""
+    if dimension.kind == "int":
+        first = range(int(dimension.low), int(dimension.high) + 1, dimension.step)
+        return [*first[:PERIOD], *first[PERIOD:][-1:]]
     return [int(one) for one in dimension.grid() if isinstance(one, int) and not isinstance(one, bool)]
 
 
@@ -43,7 +48,7 @@ def sharing_problems(spec: SearchSpec, space: Read, description: Description) ->
         return []
     workers = wrong[0][1]
     batches = [one for one, by in wrong if by == workers]
-    named = ", ".join(str(one) for one in batches[:SHOWN]) + (" ..." if len(batches) > SHOWN else "")
+    named = ", ".join(str(one) for one in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
     message = f"has global batches that {workers} workers cannot share out: {named}"
     return [Problem(space.key("batch_size"), message, _remedy(batch, common))]
 

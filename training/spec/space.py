@@ -111,13 +111,17 @@ class Dimension:
         assert self.points is not None, f"{self.name} has no points"
         spaced = [_between(self.low, self.high, place, self.points, self.logarithmic) for place in range(self.points)]
         if not whole:
-            return spaced
+            return list(dict.fromkeys(spaced))
         on_step = [int(self.low) + round((one - self.low) / self.step) * self.step for one in spaced]
         return list(dict.fromkeys(one for one in on_step if one <= self.high))
 
     def grid_size(self) -> int | None:
         """How many values a grid visits; None for a range of real numbers without `points`."""
-        return None if self.kind in ("uniform", "log_uniform") and self.points is None else len(self.grid())
+        if self.points is None and self.kind in ("uniform", "log_uniform"):
+            return None
+        if self.points is None and self.kind == "int":
+            return (int(self.high) - int(self.low)) // self.step + 1  # without making them: there may be millions
+        return len(self.grid())
 
     def words(self) -> str:
         """The whole of it: `16 ... 1024`, `single, ddp, async`."""
@@ -154,7 +158,8 @@ def _between(low: float, high: float, place: int, points: int, log: bool) -> flo
     if place == points - 1:
         return float(high)
     share = place / (points - 1)
-    return float(low * (high / low) ** share) if log else float(low + (high - low) * share)
+    value = low * (high / low) ** share if log else low + (high - low) * share
+    return float(min(max(value, low), high))
 
 
 def _class_label(value: Mapping[str, Any]) -> str:
