@@ -9,8 +9,8 @@ SMOOTHED_OVER: Final = 25
 """A point is smoothed over 1/25 of all points to each side."""
 
 LEAST_POINTS: Final = 10
-SURE: Final = 3.0
-"""Standard errors of a smoothed point by which the loss must fall, to have fallen."""
+SURE: Final = 5.0
+"""Standard errors of a smoothed point by which the lowest must be below the beginning, for the loss to have fallen."""
 
 TOLERATED: Final = 0.1
 """Share of the whole fall by which the loss may be above its lowest where the rate is still called good."""
@@ -67,7 +67,7 @@ class RateCurve:
             return Suggestion(None, None)
         smooth, reach = self.smoothed(), self._reach
         start = sum(self.losses[: 2 * reach + 1]) / (2 * reach + 1)
-        lowest = min(range(len(smooth)), key=smooth.__getitem__)
+        lowest = min(range(reach, len(smooth) - reach), key=smooth.__getitem__)  # the ends are smoothed over less
         fall = start - smooth[lowest]
         if fall <= SURE * self._standard_error(smooth):
             return Suggestion(None, None)
