@@ -8,12 +8,11 @@ first use (0.4 s).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from training.failures import FailureClass
 from training.search import samplers, trials
 from training.search.judge import Judge
-from training.search.outcome import MISSED
 from training.search.pruners import Rungs
 from training.search.reading import read
 from training.search.storage import answering, close_storage, mend, open_storage, understood
@@ -68,7 +67,9 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mended = mend(storage)
         kept = open_storage(storage)
-        told = ["minimize" if one.lower else "maximize" for one in spec.objectives]
+        told: list[Literal["minimize", "maximize"]] = [
+            "minimize" if one.lower else "maximize" for one in spec.objectives
+        ]
         with understood(storage):
             study = optuna.create_study(
                 storage=kept,
@@ -224,20 +225,9 @@ class Study:
                 # With two objectives TPE cannot order pruned trials by their curves (Optuna 5.0 raises RuntimeError).
                 avoided = outcome["state"] == "infeasible" or len(self.spec.objectives) > 1
                 if avoided and state == "PRUNED" and not trial.constraints:
-                    self._trial(trial).set_constraint("feasible", self._distance(trial, outcome.get("failure", "")))
+                    self._trial(trial).set_constraint("infeasible", 1.0)
             self._study.tell(number, values, TrialState[state])
         self._live.pop(number, None)
-
-    def _distance(self, trial: "FrozenTrial", failure: str) -> float:
-        """How far from feasible, in (0, 1]: of a missed target how far off the curve's best is, of all else 1.
-
-        While no trial is feasible the sampler goes by the least of these.
-        """
-        curve, target = trial.intermediate_values.values(), self.spec.target
-        if failure != MISSED or target is None or not curve:
-            return 1.0
-        off = abs((min if self._judge.lower else max)(curve) - target)
-        return max(off / (off + abs(target)), 1e-9) if off < math.inf else 1.0
 
     def _trial(self, frozen: "FrozenTrial") -> "Trial":
         from optuna.trial import Trial

@@ -1,6 +1,7 @@
 """Which points are asked."""
 
 import importlib.util
+import math
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -142,17 +143,16 @@ def test_the_sampler_keeps_away_from_what_is_infeasible_and_learns_nothing_of_fa
     assert infeasible_share(tmp_path, "infeasible") < 0.3 < infeasible_share(tmp_path, "failed")
 
 
-def test_of_missed_targets_the_nearest_leads(tmp_path: Path) -> None:
-    """Before any trial reaches the target, TPE already draws near those that almost did."""
-    study = Study.open(journal(tmp_path), "target", search(RATE, objectives=(SECONDS,), target=0.001))
-    rates = []
-    for _ in range(40):
+def test_missed_targets_do_not_lead_the_sampler_astray(tmp_path: Path) -> None:
+    """The target is reached below a rate of 0.1, the sooner the larger the rate; elsewhere the seconds are infinite."""
+    study = Study.open(journal(tmp_path), "target", search(RATE, objectives=(LOSS, SECONDS), target=0.5))
+    reached = []
+    for _ in range(60):
         asked = study.ask()
-        rates.append(asked.point["learning_rate"])
-        study.report(asked.number, 100, 0.1 + abs(rates[-1] - 0.02))
-        study.infeasible(asked.number, "target missed", "0.001 was not reached")
-    near = [0.005 < rate < 0.08 for rate in rates]
-    assert sum(near[20:]) > 10 + sum(near[:20]) / 2
+        rate = asked.point["learning_rate"]
+        reached.append(rate < 0.1)
+        study.finish(asked.number, [0.4 + rate if rate < 0.1 else 1.0 + rate, 1 / rate if rate < 0.1 else math.inf])
+    assert sum(reached[30:]) >= 24 > sum(reached[:10])
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "grid", "qmc"])
