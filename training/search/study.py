@@ -279,3 +279,7 @@ class Study:
                     self._study.set_user_attr(SAMPLES_TOTAL, total)
             self._rungs = Rungs.of(total)
         return self._rungs
+
+
+def _directions(spec: SearchSpec) -> list[Literal["minimize", "maximize"]]:
+    return ["minimize" if one.lower else "maximize" for one in spec.objectives]
