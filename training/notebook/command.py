@@ -63,7 +63,8 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
     if any(one.problem.severity == "error" for one in problems):
         return 2
     experiments, comparisons = len(nb.experiments()), len(nb.comparisons())
-    searches = f", {len(nb.searches())} searches" if nb.searches() else ""
+    count = len(nb.searches())
+    searches = f", {count} search{'es' if count > 1 else ''}" if count else ""
     print(f"{path}: {experiments} experiments{searches} and {comparisons} comparisons, nothing wrong")
     return 0
 
@@ -91,8 +92,9 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
     found = [cell for cell in nb.experiments() if not names or cell.name in names]
     if not found and not names and nb.searches():
-        what = f"has no experiments, only {len(nb.searches())} searches"
-        raise ConfigError("notebook", what, "Use `scalebook search run FILE.md --cell NAME`.")
+        raise ConfigError(
+            "notebook", "has no experiments, only searches", "Use `scalebook search run FILE.md --cell NAME`."
+        )
     if not found and not names:
         raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
     return found

@@ -24,13 +24,26 @@ PIECES = [
     *(
         "```yaml experiment=a\n",
         "```yaml comparison=b\r\n",
+        "```yaml search=d\n",
         "```\n",
         "```",
         "````\n",
         "~~~\n",
         "~~~ yaml experiment=c\n",
     ),
-    *("---\n", "...\n", "title: T\n", "config: {model: M}\n", "  repeats: 2\n", "runs: [a]\n", "> ", "- ", "\t", "  "),
+    *(
+        "---\n",
+        "...\n",
+        "title: T\n",
+        "config: {model: M}\n",
+        "  repeats: 2\n",
+        "runs: [a]\n",
+        "space: {}\n",
+        "> ",
+        "- ",
+        "\t",
+        "  ",
+    ),
     *("<!--\n", "-->\n", "\ufeff", "\u2028", "\x0b", "\x00", "\r", "\r\n", "\n"),
     *("&a [*a]\n", "? [k]\n: v\n", "0b\n", "!!x "),
 ]
@@ -40,8 +53,8 @@ rough_texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=2
 
 @st.composite
 def sections(draw: st.DrawFn) -> str:
-    """A note, an experiment or a comparison, as a person may write it."""
-    kind = draw(st.sampled_from(["note", "experiment", "comparison"]))
+    """A note, an experiment, a comparison or a search, as a person may write it."""
+    kind = draw(st.sampled_from(["note", "experiment", "comparison", "search"]))
     fence = draw(st.sampled_from(["```", "````", "~~~"]))
     blank = draw(st.sampled_from(["", "\n", "\n\n", " \n"]))
     if kind == "note":
@@ -52,6 +65,9 @@ def sections(draw: st.DrawFn) -> str:
     name = draw(names)
     if kind == "comparison":
         return f"{fence}yaml comparison={name}\nruns: [x]  # which\n{fence}\n{blank}"
+    if kind == "search":
+        space = "".join(f"  {key}: {json.dumps(value)}  # why {key}\n" for key, value in draw(configs).items())
+        return f"{fence}yaml search={name}\n# about\nspace:\n{space}trials: 9  # few\n{fence}\n{blank}"
     config = "".join(f"  {key}: {json.dumps(value)}  # why {key}\n" for key, value in draw(configs).items())
     return f"{fence}yaml experiment={name}\n# about\nconfig:\n{config}{fence}\n{blank}"
 

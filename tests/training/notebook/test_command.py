@@ -104,6 +104,27 @@ def test_an_unknown_cell_or_file_is_said_in_one_line(notebook_file: Path) -> Non
     assert _run(notebook_file.with_name("none.md")).returncode == 2
 
 
+def test_searches_have_a_command_of_their_own(notebook_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = PAGE.split("```")[1].replace("max_epochs: 2", "max_epochs: 1")
+    search = "```yaml search=find\nexperiment: good\nobjective: val/loss\nspace: {model.hidden: {int: [8, 9]}}\n```\n"
+    page = notebook_file.with_name("searching.md")
+    page.write_text(f"```{experiment}```\n\n{search}", encoding="utf-8")
+    assert main(["check", str(page)]) == 0
+    assert capsys.readouterr().out == f"{page}: 1 experiments, 1 search and 0 comparisons, nothing wrong\n"
+    named = _run(page, "find")
+    assert named.returncode == 2
+    assert named.stderr.endswith("does not run. Use `scalebook search run FILE.md --cell find`.\n")
+    done = _run(page)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"1 search is run by `scalebook search run {page} --cell find`.\n")
+    assert {job.request().cell for job in all_jobs(Workspace(page.parent))} == {"good"}
+    page.write_text(
+        search.replace("experiment: good", "config: {model: MLPClassifier, data: Digits}"), encoding="utf-8"
+    )
+    only = _run(page)
+    assert (only.returncode, "has no experiments, only searches" in only.stderr) == (2, True)
+
+
 def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -> None:
     done = _run(notebook_file, "good", "bad")
     assert done.returncode == 1, done.stdout + done.stderr
