@@ -19,8 +19,8 @@ from training.jobs.folder import ENDED, JobFolder
 from training.jobs.process import ProcessId
 from training.jobs.supervisor import ensure
 from training.search.asking import Asking
-from training.search.folder import Driving, SearchFolder, SearchResult
 from training.search.driver_lock import locked
+from training.search.folder import Driving, SearchFolder, SearchResult
 from training.search.outcome import BY_HAND, PRUNED, Ended, ended, judge, quality, value
 from training.search.record import INTERRUPTED, SearchRecord
 from training.search.study import Study
@@ -82,6 +82,7 @@ class Driver:
         self._take_stock()
         self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())
         self.telling.end(result, self.records, self.spec)
+        self.study.close()
 
     def _read_spec(self) -> None:
         self._stamp = (self.folder.path / "search.yaml").stat().st_mtime_ns
@@ -105,6 +106,7 @@ class Driver:
 
     def _take_stock(self) -> None:
         if self._stamp != (self.folder.path / "search.yaml").stat().st_mtime_ns:
+            self.study.close()
             self._read_spec()
             self._news = True
         if self._news or self.asking.told:

@@ -19,9 +19,6 @@ PRUNED: Final = "pruned"
 IMPOSSIBLE: Final = (FailureClass.OUT_OF_MEMORY.value, FailureClass.DIVERGED.value)
 """Failures that say something of the point itself; any other says something of this one run."""
 
-MISSED: Final = "target missed"
-"""The failure of a trial that never came to the target to which its seconds or samples are to be counted."""
-
 BY_HAND: Final = "stopped"
 """The failure of a trial whose run somebody stopped, but not the search."""
 
@@ -76,7 +73,7 @@ def ended(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> Ended | None:
 
 
 def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> Ended:
-    """An amount to a target that was missed is infinite beside another objective; alone it makes the point impossible."""
+    """An amount to a target that was missed is infinite; a metric comes before it, where there is a target."""
     seconds = _mean([_seconds(job) for job in jobs])
     columns: list[list[float]] = []
     for objective in spec.objectives:
@@ -86,8 +83,6 @@ def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> Ended:
         elif objective.name not in names.AXES:
             cause = f"no run of it recorded {objective.name}"
             return Ended("failed", failure=FailureClass.CONFIGURATION.value, cause=cause, seconds=seconds)
-        elif len(spec.objectives) == 1:
-            return Ended("infeasible", failure=MISSED, cause=f"{spec.target:g} was not reached", seconds=seconds)
         else:
             columns.append([math.inf])
     first = estimate(columns[0])

@@ -55,6 +55,8 @@ class Telling:
         print(f"scalebook: {result.status}: {result.cause}", flush=True)
 
     def _left(self, ended: Sequence[TrialRecord], spec: SearchSpec) -> float | None:
-        """From the pace of this driver; None before its first trial has ended."""
-        here = sum(1 for one in ended if one.runs and (one.ended or 0.0) > self._begun)
-        return max(0, spec.trials - len(ended)) * (time.time() - self._begun) / here if here else None
+        """From the pace of the trials that were run under this driver; None before two of them have ended."""
+        ends = sorted(one.ended for one in ended if one.runs and one.ended is not None and one.ended > self._begun)
+        if len(ends) < 2 or ends[-1] == ends[0]:
+            return None
+        return max(0, spec.trials - len(ended)) * (ends[-1] - ends[0]) / (len(ends) - 1)
