@@ -44,7 +44,7 @@ class ScaledRates(Callback):
         self.samples = batch_size
         """Whose mean gradient an optimizer's step gets."""
         self._steps: list[ScaledStep] = []
-        self._restored: list[int] | None = None
+        self._made: list[int] | None = None  # updates by optimizer: of the checkpoint resumed from, or at the end
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -62,6 +62,7 @@ class ScaledRates(Callback):
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._made = [step.updates() for step in self._steps]  # for a checkpoint that is written after this
         self._end()
 
     @override
@@ -70,11 +71,11 @@ class ScaledRates(Callback):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return {"updates": [step.updates() for step in self._steps]}
+        return {"updates": [step.updates() for step in self._steps] or self._made}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._restored = list(state_dict["updates"])
+        self._made = state_dict["updates"]
 
     def _updates_per_epoch(self, trainer: Trainer, counts: CountsUpdates | None) -> float:
         """Of all workers; not known, and not asked for, where nothing is warmed up."""
@@ -95,8 +96,8 @@ class ScaledRates(Callback):
     def _before(self, trainer: Trainer) -> list[int]:
         """Updates before this run, by optimizer; a checkpoint without this callback says only how many in all."""
         count = len(trainer.optimizers)
-        if self._restored is not None and len(self._restored) == count:
-            return self._restored
+        if self._made is not None and len(self._made) == count:
+            return self._made
         return [trainer.global_step // max(1, count)] * count
 
     def _end(self) -> None:

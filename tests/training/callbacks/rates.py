@@ -46,20 +46,26 @@ class Falling(LightningModule):
 
 
 class TwoByHand(Falling):
-    """Manual optimization with two optimizers, each with a weight of its own and with a schedule stepped by hand."""
+    """Manual optimization with two optimizers, each with a weight of its own and with a schedule stepped by hand.
 
-    def __init__(self, configure: Configure) -> None:
+    The second is stepped in every `every`-th batch. `seen`: by optimizer, the rates of each of its steps.
+    """
+
+    def __init__(self, configure: Configure, every: int = 1) -> None:
         super().__init__(configure)
         self.automatic_optimization = False
-        self.made = 0
+        self.every = every
+        self.seen: tuple[list[list[float]], list[list[float]]] = ([], [])
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]  # nothing to return
         optimizers: Any = self.optimizers()
         schedulers: Any = self.lr_schedulers()
-        for optimizer, scheduler, weight in zip(optimizers, schedulers, self.weights, strict=True):
+        for number, weight in enumerate(self.weights):
+            if number and (batch_idx + 1) % self.every:
+                continue
+            optimizer, seen = optimizers[number], self.seen[number]
             optimizer.zero_grad()
             self.manual_backward(weight.sum())
-            self.toggle_optimizer(optimizer)
-            optimizer.step(closure=lambda seen=optimizer.optimizer: self.note([seen]))
-            self.untoggle_optimizer(optimizer)
-            scheduler.step()
+            groups = optimizer.param_groups
+            optimizer.step(closure=lambda groups=groups, seen=seen: seen.append([group["lr"] for group in groups]))
+            schedulers[number].step()

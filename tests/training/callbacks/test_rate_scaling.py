@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from tests.training.callbacks.rates import Falling, TwoByHand, plain
 from tests.training.strategies.contract.test_checkpoints import path_of
 from tests.training.strategies.small import Diary, diaries, loader, trainer
+from training.callbacks.last_checkpoint import LastCheckpoint
 from training.callbacks.rate_scaling import ScaledRates
 from training.ps.rules import Async, Softsync, Sync
 from training.spec.errors import ConfigError
@@ -113,9 +114,8 @@ def test_two_optimizers_stepped_by_hand_are_scaled_each_by_its_own_updates(tmp_p
     model = TwoByHand(two)
     run(tmp_path, model)
     shares = [cosine(update, 24) * ramp(update, 2.0, 18) for update in range(24)]
-    seen = [rates[0] for _, rates in model.notes["steps"]]
-    assert seen[::2] == [pytest.approx(0.1 * share, rel=1e-12) for share in shares]
-    assert seen[1::2] == [pytest.approx(0.4 * share, rel=1e-12) for share in shares]
+    assert model.seen[0] == [[pytest.approx(0.1 * share, rel=1e-12)] for share in shares]
+    assert model.seen[1] == [[pytest.approx(0.4 * share, rel=1e-12)] for share in shares]
     assert model.weights[1].item() == pytest.approx(-0.4 * sum(shares), rel=1e-12)
 
 
@@ -196,6 +196,25 @@ def test_a_checkpoint_from_before_the_scaling_is_taken_at_its_number_of_updates(
     run(tmp_path, model, enable_checkpointing=True, ckpt_path=path_of(plainly))
     expected = [0.1 * ramp(update, 2.0, 18) for update in range(12, 24)]
     assert [rates[0] for _, rates in model.notes["steps"]] == [pytest.approx(rate, rel=1e-12) for rate in expected]
+
+
+def test_a_checkpoint_of_the_end_counts_the_updates_of_each_optimizer(tmp_path: Path) -> None:
+    """The second is stepped in every third batch, so that their common number of steps says nothing of either."""
+
+    def two(model: LightningModule) -> Any:
+        assert isinstance(model, Falling)
+        made = [SGD([weight], lr=0.1) for weight in model.weights]
+        return made, [CosineAnnealingLR(one, 1000) for one in made]
+
+    keep = LastCheckpoint(tmp_path)
+    first = run(tmp_path, TwoByHand(two, every=3), max_epochs=1, callbacks=[keep], enable_checkpointing=True)
+    model = TwoByHand(two, every=3)
+    run(tmp_path, model, callbacks=[LastCheckpoint(tmp_path / "again")], ckpt_path=keep.path, enable_checkpointing=True)
+    (saved,) = [one for one in first.callbacks if isinstance(one, ScaledRates)]  # type: ignore[attr-defined]  # Lightning's
+    assert saved.state_dict() == {"updates": [12, 4]}
+    for seen, updates in zip(model.seen, (range(12, 24), range(4, 8)), strict=True):
+        expected = [0.1 * cosine(update, 1000) * ramp(update, 2.0, 18) for update in updates]
+        assert seen == [[pytest.approx(rate, rel=1e-9)] for rate in expected]
 
 
 def test_optimizers_get_their_own_step_back(tmp_path: Path) -> None:
