@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
+from training.spec.classes import GROUP_OF_KEY, named
 from training.spec.description import Description
 from training.spec.dimension_check import clashes, dimension_problems
 from training.spec.errors import ConfigError, Problem
@@ -20,6 +21,9 @@ from training.spec.workload import workload
 MOST_POINTS: Final = 200
 """Points tried against validation, about 1 ms each."""
 
+NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")}
+"""Handles, and what in the base says what they mean."""
+
 
 def check(spec: SearchSpec, space: Read, description: Description, cores: int | None, above: str) -> list[Problem]:
     """Problems of a search that was read. `above` is the key of its base: `config` or `experiment`."""
@@ -28,8 +32,10 @@ def check(spec: SearchSpec, space: Read, description: Description, cores: int | 
         return found
     base = _base(spec, description, above)
     found = base + found + clashes(spec, space, description)
+    unknown = _unknown_classes(spec, description)
     for dimension in spec.space:
-        found += dimension_problems(dimension, spec, space, description)
+        if not any(dimension.name.startswith(key) or key in NEEDS.get(dimension.name, ()) for key in unknown):
+            found += dimension_problems(dimension, spec, space, description)
     if any(one.severity == "error" for one in found):
         return found
     found += sharing_problems(spec, space, description)
@@ -44,6 +50,16 @@ def _base(spec: SearchSpec, description: Description, above: str) -> list[Proble
         return [Problem(f"config.{one.key}", one.message, one.remedy, one.severity) for one in problems]
     wrong = [one for one in problems if one.severity == "error"]
     return [Problem("experiment", f"has a mistake of its own, {wrong[0]}", "")] if wrong else []
+
+
+def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
+    """Keys of the base that name no known class, which is said already; whatever stands below them is not looked at."""
+    told = {key: spec.config.get(key) for key in GROUP_OF_KEY}
+    return [
+        key
+        for key, group in GROUP_OF_KEY.items()
+        if (told[key] is not None or key in ("model", "data")) and named(told[key]).info(group, description) is None
+    ]
 
 
 def _impossible(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
