@@ -86,7 +86,10 @@ def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
         words.append(strategy if alone else f"{strategy} x {workers}")
     elif workers is not None:
         words.append(f"{workers} worker{'' if workers == '1' else 's'}")
-    return ", ".join(words + [f"{name.rsplit('.', 1)[-1].replace('_', ' ')} {label}" for name, label in said.items()])
+    last = [name.rsplit(".", 1)[-1] for name in said]
+    for name, short, label in zip(said, last, said.values(), strict=True):
+        words.append(f"{short.replace('_', ' ') if last.count(short) == 1 else name} {label}")
+    return ", ".join(words)
 
 
 def _with_fields(

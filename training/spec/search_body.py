@@ -1,7 +1,5 @@
 """The keys of a search, as a cell or a file writes them, read one by one; every mistake is kept, none raised."""
 
-import difflib
-import math
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
@@ -9,6 +7,7 @@ from training.spec.errors import Problem
 from training.spec.fields import shown
 from training.spec.search_types import AMOUNTS, Objective, Scaling, SearchSpec
 from training.spec.space_body import Read, read_space
+from training.spec.told import Body, near, number, one_of
 from training.tracking import names
 
 KEYS: Final = (
@@ -18,55 +17,6 @@ KEYS: Final = (
 SAMPLERS: Final = ("tpe", "random", "grid", "qmc", "cma-es")
 PRUNERS: Final = ("none", "median", "asha", "hyperband", "wilcoxon")
 SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
-MOST_TRIALS: Final = 100_000
-
-
-class Body:
-    """Takes values out of a body. What is wrong goes to `problems`, and the default is given instead."""
-
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.told = told
-        self.problems: list[Problem] = []
-
-    def wrong(self, key: str, message: str, remedy: str) -> None:
-        self.problems.append(Problem(key, message, remedy))
-
-    def whole(self, key: str, default: int, most: int = MOST_TRIALS) -> int:
-        value = self.told.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            self.wrong(key, f"is {shown(value)}", f"Write a whole number from 1 to {most}, or leave it out.")
-            return default
-        return value
-
-    def above_zero(self, key: str) -> float | None:
-        value = self.told.get(key)
-        if value is None or (_number(value) and value > 0):
-            return value
-        self.wrong(key, f"is {shown(value)}", "Write a number above 0, or leave it out.")
-        return None
-
-    def word(self, key: str, known: tuple[str, ...], default: str) -> str:
-        value = self.told.get(key)
-        value = default if value is None else value
-        if value not in known:
-            self.wrong(key, f"is {shown(value)}", _one_of(value, known))
-            return default
-        return str(value)
-
-    def flag(self, key: str) -> bool:
-        value = self.told.get(key)
-        if value is not None and not isinstance(value, bool):
-            self.wrong(key, f"is {shown(value)}", "Write true or false.")
-        return value is True
-
-    def text(self, key: str) -> str | None:
-        value = self.told.get(key)
-        if value is None or (isinstance(value, str) and value.strip()):
-            return value
-        self.wrong(key, f"is {shown(value)}", "Write a text, or leave it out.")
-        return None
 
 
 def read_body(
@@ -80,7 +30,7 @@ def read_body(
     body = Body(told)
     for key in told:
         if key not in KEYS:
-            body.wrong(str(key), "is no key of a search", _near(str(key), KEYS))
+            body.wrong(str(key), "is no key of a search", near(str(key), KEYS))
     config = _config(body, base)
     space = read_space(told.get("space"))
     body.problems += space.problems
@@ -198,7 +148,7 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
     told = body.told.get("target")
     if told is None:
         return None
-    if not _number(told):
+    if not number(told):
         body.wrong("target", f"is {shown(told)}", "Write the value of the first objective to be reached.")
         return None
     if objectives[0].name in AMOUNTS:
@@ -219,7 +169,7 @@ def _sampler(body: Body) -> tuple[str, int]:
         ((told, settings),) = told.items()
         settings = {} if settings is None else settings
     if told not in SAMPLERS:
-        body.wrong("sampler", f"is {shown(told)}", _one_of(told, SAMPLERS))
+        body.wrong("sampler", f"is {shown(told)}", one_of(told, SAMPLERS))
         return "tpe", 1
     seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
     known = isinstance(settings, Mapping) and set(settings) <= {"seed"}
@@ -255,7 +205,7 @@ def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
             key = f"points.{place}.{name}"
             if name not in known:
                 if not space.problems:
-                    body.wrong(key, "is no dimension of the space", _near(name, tuple(known)))
+                    body.wrong(key, "is no dimension of the space", near(name, tuple(known)))
             elif not known[name].contains(value):
                 body.wrong(key, f"is {shown(value)}", f"Write one of the space: {known[name].words()}.")
         found.append(point)
@@ -268,17 +218,3 @@ def _storage(body: Body) -> str | None:
         remedy = "Write an address, postgresql://USER@HOST/DATABASE, or leave it out for a file in the workspace."
         body.wrong("storage", f"is {shown(told)}", remedy)
     return told
-
-
-def _one_of(told: Any, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(str(told), known, 1)
-    return f"Did you mean `{near[0]}`?" if near else f"Write one of {', '.join(known)}."
-
-
-def _near(told: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(told, known, 1)
-    return f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(known)}."
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

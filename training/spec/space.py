@@ -1,11 +1,11 @@
 """One dimension of a search: what values it may take, how they are called, and how a study stores them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from training.spec.flow import flow, same
+from training.spec.told import number
 
 Kind = Literal["uniform", "log_uniform", "int", "powers_of_two", "grid", "values"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -80,7 +80,7 @@ class Dimension:
         """Whether `value` can be a point's; of a number its type matters only where YAML would tell them apart."""
         if self.kind == "values":
             return any(same(one, value) for one in self.choices)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not number(value):
             return False
         if self.kind == "grid":
             return any(one == value for one in self.choices)

@@ -13,6 +13,7 @@ from training.spec.paths import plain
 from training.spec.rate_scaling import RULES
 from training.spec.search_types import RateRule
 from training.spec.space import KINDS, RANGES, Dimension, Kind, power_of_two
+from training.spec.told import number
 
 RATE_KEYS: Final = ("per", "rule", "warmup_epochs")
 MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
@@ -85,7 +86,7 @@ def read_dimension(name: str, told: Any) -> Dimension:
 def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
     ends = told[kind]
     whole = kind in ("int", "powers_of_two")
-    if not isinstance(ends, list) or len(ends) != 2 or not all(_number(one) for one in ends):
+    if not isinstance(ends, list) or len(ends) != 2 or not all(number(one) for one in ends):
         what = "two whole numbers" if whole else "two numbers"
         raise ConfigError(name, f"has {shown(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.")
     low, high = ends
@@ -102,8 +103,8 @@ def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
     if log and step != 1:
         raise ConfigError(f"{name}.step", "does not go with log", "Leave one of the two out.")
     points = _count(name, told, "points", 2) if told.get("points") is not None else None
-    number = int if whole else float
-    return Dimension(name, kind, number(low), number(high), log=log, step=step, points=points)
+    exact = int if whole else float
+    return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
 
 
 def _require_powers(name: str, low: Any, high: Any) -> None:
@@ -118,7 +119,7 @@ def _choices(name: str, kind: Kind, told: Any) -> Dimension:
     if not isinstance(told, list) or not told:
         raise ConfigError(name, f"has {shown(told)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
     if kind == "grid":
-        if not all(_number(one) for one in told):
+        if not all(number(one) for one in told):
             raise ConfigError(name, "has a grid of other things than numbers", "Write numbers, or values: [...].")
         told = sorted(told)
     texts = [flow(one) for one in told]
@@ -140,7 +141,7 @@ def _rate(told: Mapping[str, Any]) -> RateRule | None:
     if found is None:
         raise ConfigError(f"{name}.rule", f"is {shown(rule)}", f"Write one of {', '.join(RULES)}.")
     warmup = told.get("warmup_epochs", 0.0)
-    if not _number(warmup) or warmup < 0:
+    if not number(warmup) or warmup < 0:
         raise ConfigError(f"{name}.warmup_epochs", f"is {shown(warmup)}", "Write a number of epochs, 0 for none.")
     return RateRule(found, _count(name, told, "per", 256), float(warmup))
 
@@ -166,9 +167,5 @@ def _near_kind(told: Any) -> str | None:
     if isinstance(told, list):
         return f"Write {{values: {flow(told)}}}."
     keys = list(told) if isinstance(told, Mapping) else []
-    near = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
-    return f"Did you mean `{near[0]}`?" if near and len(near) == 1 else None
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    close = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
+    return f"Did you mean `{close[0]}`?" if len(close) == 1 else None

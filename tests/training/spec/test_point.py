@@ -188,3 +188,12 @@ def test_a_point_in_few_words(point: dict[str, Any], words: str, description: De
     space = """{model.hidden: {int: [8, 64]}, strategy: {values: [single, async]}, workers: {values: [1, 2, 4]},
                batch_size: {powers_of_two: [8, 64]}, learning_rate: {log_uniform: [0.1, 1]}}"""
     assert summary(search(space, description), point) == words
+
+
+def test_fields_of_one_name_are_told_apart(description: Description) -> None:
+    space = "{data.limit: {int: [8, 16]}, trainer.strategy.damping.limit: {int: [1, 2]}, threads: {int: [1, 2]}}"
+    server = {"class_path": "AsyncPS", "init_args": {"damping": "drop_above"}}
+    spec = search(space, description, trainer={"strategy": server, "devices": 2})
+    point = {"data.limit": 9, "trainer.strategy.damping.limit": 2, "threads": 1}
+    assert summary(spec, point) == "data.limit 9, trainer.strategy.damping.limit 2, threads 1"
+    assert workload(resolve(spec, point, description), description).rule == "async, drop above 2"

@@ -93,6 +93,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
             "{model.x: {values: [1]}, model.init_args.x: {values: [2]}}",
             "space.model.init_args.x: is model.x once more.",
         ),
+        ("model.x: {uniform: [0, 1%s]}" % ("0" * 400), "for a range. Write two numbers"),
         ("{}", "space: is {}. Write for example batch_size: {powers_of_two: [16, 256]}."),
         ("[a]", "space: is ['a']."),
     ],
