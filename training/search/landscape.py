@@ -133,9 +133,9 @@ def default_panels(spec: SearchSpec) -> tuple[str, ...]:
 
 def landscape(
     records: Sequence[TrialRecord], spec: SearchSpec, x: str, y: str, colour: Shades | None, *, objective: int = 0,
-    title: str = "",
+    title: str = "", cells: int = surface.CELLS,
 ) -> Landscape:  # fmt: skip
-    """One panel over the dimensions `x` and `y`, coloured by `colour`, which all panels share."""
+    """One panel over the dimensions `x` and `y`, coloured by `colour`, which all panels share; a field of cells²."""
     across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
     trials: dict[str, list[TrialRecord]] = {one: [] for one in KINDS}
     for record in records:
@@ -158,7 +158,7 @@ def landscape(
         at=at,
         trials={one: mine for one, mine in trials.items() if mine},
         shade=shade,
-        field=surface.field(at["finished"], shade, bad) if values else None,
+        field=surface.field(at["finished"], shade, bad, cells) if values else None,
         ridge=at["finished"][best] if "learning_rate" in (x, y) or len(best) > 1 else np.zeros((0, 2)),
         wall=_wall(at, x),
         iso=_iso(spec, across, up),

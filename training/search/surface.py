@@ -14,7 +14,7 @@ from training.search.scales import Scale
 
 Array = NDArray[np.float64]
 
-CELLS = 96  # of the field, along each axis
+CELLS = 96  # of a field, along each axis
 SMOOTH = 0.025  # width of the Gaussian over which a trial's value is averaged with its neighbours', of an axis
 REACH = (0.07, 0.28)  # a cell farther than that from every finished trial is left out, whatever the spacing
 NEIGHBOURS = 5  # ended trials that decide whether a cell lies where nothing trains
@@ -29,7 +29,7 @@ class Field:
     shade: Array
 
 
-def field(at: Array, shade: Array, infeasible: Array) -> Field | None:
+def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Field | None:
     """Linear interpolation over the Delaunay triangles of the finished trials.
 
     `at` (n, 2) are their positions, `shade` (n) their values, `infeasible` (m, 2) where a trial diverged or had not
@@ -47,17 +47,20 @@ def field(at: Array, shade: Array, infeasible: Array) -> Field | None:
         triangles = Delaunay(places)
     except QhullError:  # all on one line
         return None
-    ticks = np.linspace(0.0, 1.0, CELLS)
-    cells = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
-    found = LinearNDInterpolator(triangles, _smoothed(places, mean))(cells)
-    found[cKDTree(places).query(cells)[0] > _reach(places, triangles.simplices)] = np.nan
+    ticks = np.linspace(0.0, 1.0, cells)
+    middles = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
+    found = LinearNDInterpolator(triangles, _smoothed(places, mean))(middles)
+    inside = np.flatnonzero(~np.isnan(found))
+    apart = cKDTree(places).query(middles[inside])[0]
+    found[inside[apart > _reach(places, triangles.simplices)]] = np.nan
     if len(infeasible):
+        inside = inside[~np.isnan(found[inside])]
         ended = np.concatenate([places, infeasible])
         bad = np.concatenate([np.zeros(len(places)), np.ones(len(infeasible))])
-        distance, nearest = cKDTree(ended).query(cells, k=min(NEIGHBOURS, len(ended)))
+        distance, nearest = cKDTree(ended).query(middles[inside], k=min(NEIGHBOURS, len(ended)))
         weight = 1.0 / (distance**2 + 1e-6)
-        found[(weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)] = np.nan
-    return Field(ticks, ticks, found.reshape(CELLS, CELLS))
+        found[inside[(weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)]] = np.nan
+    return Field(ticks, ticks, found.reshape(cells, cells))
 
 
 def _merged(at: Array, shade: Array) -> tuple[Array, Array]:
@@ -70,7 +73,7 @@ def _merged(at: Array, shade: Array) -> tuple[Array, Array]:
 def _smoothed(places: Array, shade: Array) -> Array:
     distance = ((places[:, None, :] - places[None, :, :]) ** 2).sum(axis=-1)
     weight = np.exp(-distance / (2 * SMOOTH**2))
-    return np.asarray((weight @ shade) / weight.sum(axis=1), dtype=np.float64)
+    return np.asarray((weight * shade).sum(axis=1) / weight.sum(axis=1), dtype=np.float64)
 
 
 def _reach(places: Array, triangles: NDArray[np.int32]) -> float:

@@ -57,7 +57,7 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
 
 def _lines(
     mine: Sequence[TrialRecord], colour: str, name: str, opacity: float, *, legend: bool, width: float = 1.0
-) -> go.Scattergl:
+) -> go.Scatter:
     """One trace for many curves: a gap (NaN) after each."""
     x: list[float] = []
     y: list[float] = []
@@ -67,7 +67,7 @@ def _lines(
         x += [*xs, np.nan]
         y += [*ys, np.nan]
         numbers += [one.number] * (len(xs) + 1)
-    return go.Scattergl(
+    return go.Scatter(
         x=np.array(x, dtype=np.float32),
         y=np.array(y, dtype=np.float32),
         customdata=np.array(numbers, dtype=np.int16 if max(numbers) < 32_000 else np.int32),
@@ -87,7 +87,7 @@ def _ends(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark
         mine = [one for one in mine if np.isfinite(one.curve[-1][1])]
         if mine:
             found.add_trace(
-                go.Scattergl(
+                go.Scatter(
                     x=np.array([one.curve[-1][0] for one in mine], dtype=np.float32),
                     y=np.array([one.curve[-1][1] for one in mine], dtype=np.float32),
                     mode="markers",
@@ -110,9 +110,9 @@ def _highlight(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec,
         "mode": "lines",
         "hoverinfo": "skip",
     }
-    found.add_trace(go.Scattergl(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
+    found.add_trace(go.Scatter(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
     found.add_trace(
-        go.Scattergl(
+        go.Scatter(
             **common,
             name=f"best: trial {winner.number}, {search_view.words(winner, spec)}",
             line={"color": "#dd7a1b" if not dark else "#f2a24f", "width": 3},

@@ -87,8 +87,8 @@ def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
 
 def _dots(
     mine: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
-) -> go.Scattergl:
-    return go.Scattergl(
+) -> go.Scatter:
+    return go.Scatter(
         x=np.array([at[0] for at, _ in mine], dtype=np.float32),
         y=np.array([at[1] for at, _ in mine], dtype=np.float32),
         mode="markers",

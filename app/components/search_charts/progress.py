@@ -53,7 +53,7 @@ def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
 
 def _marks(
     name: str, mine: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
-) -> go.Scattergl:
+) -> go.Scatter:
     low, high = sorted(ends)
     rail = ends[1]
     heights = []
@@ -61,7 +61,7 @@ def _marks(
         known = value(one) if name == "finished" else (one.curve[-1][1] if name == "pruned" and one.curve else None)
         heights.append(rail if known is None or not np.isfinite(known) else min(max(known, low), high))
     small = len(mine) > 300
-    return go.Scattergl(
+    return go.Scatter(
         x=np.array([one.number for one in mine], dtype=np.int32),
         y=np.array(heights, dtype=np.float32),
         mode="markers",
