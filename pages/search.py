@@ -5,11 +5,16 @@ import streamlit as st
 from app.views import pulse, search_list, search_one, search_setup, writing
 
 asked = st.query_params
-if "search" in asked:
-    search_one.show(asked["search"])
-elif "notebook" in asked:
-    search_setup.show(asked["notebook"], asked.get("cell", ""), asked.get("experiment", ""))
-else:
-    search_list.show()
+view = "one" if "search" in asked else "setup" if "notebook" in asked else "list"
+# A place of its own for each: what the view before has left is gone at once, not drawn over piece by piece.
+places = {name: st.container() if name == view else st.empty() for name in ("setup", "list", "one")}
+with places[view]:
+    if view == "one":
+        search_one.show(asked["search"])
+    elif view == "setup":
+        search_setup.show(asked["notebook"], asked.get("cell", ""), asked.get("experiment", ""))
+    else:
+        search_list.show()
+if view == "list":
     pulse.watch()
 writing.show_conflict()

@@ -13,7 +13,7 @@ from app.services.words import ago
 
 EVERY_S = 2.0
 MOST = 100
-HEAD = ("Search", "Notebook", "State", "Trials", "", "Objective", "Best", "Started")
+HEAD = ("Search", "Notebook", "State", "Trials", "", "Best", "Objective", "Started")
 
 
 def show() -> None:
@@ -39,7 +39,7 @@ def _table(found: list[SearchView] | None) -> None:
         found = searches.views(resources.workspace(), MOST)
         if not any(one.live for one in found):
             st.rerun()
-    html.draw(html.table(HEAD, [_row(one) for one in found], numeric=(3, 6)))
+    html.draw(html.table(HEAD, [_row(one) for one in found], numeric=(3, 5)))
     if len(found) == MOST:
         st.caption(f"The newest {MOST}. Older ones are in the notebooks and in MLflow.")
 
@@ -53,7 +53,7 @@ def _row(one: SearchView) -> list[html.Cell]:
         html.Cell(html.chip(one.state)),
         html.number(f"{one.done:,} / {one.trials:,}"),
         html.Cell(bar),
-        html.text(one.objective, "dim"),
         html.number(one.best),
+        html.text(one.objective, "dim"),
         html.text(ago(one.request.created), "dim"),
     ]

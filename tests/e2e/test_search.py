@@ -12,8 +12,8 @@ from training.search import launch
 from training.tracking import names
 from training.tracking.reading import RunReader
 
-START_MS = 40_000  # for the first trial to start on two busy cores, driver and forking parent included
-END_MS = 60_000
+START_MS = 60_000  # for the first trial to start on two busy cores, driver and forking parent included
+END_MS = 90_000
 TRIALS = 6
 NOTEBOOK = """---
 title: Which batch size
