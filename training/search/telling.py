@@ -8,6 +8,7 @@ from typing import Final
 from training.search.folder import SearchFolder, SearchProgress, SearchResult
 from training.search.record import SearchRecord
 from training.search.trials import TrialRecord, best
+from training.spec.cost import trials_wanted
 from training.spec.search import SearchSpec
 
 EVERY_S: Final = 1.0
@@ -23,6 +24,7 @@ class Telling:
         self._begun = time.time()
         self._told = 0.0
         self._recorded = -1
+        self._counted: tuple[SearchSpec, int] | None = None
 
     def due(self) -> bool:
         return time.time() - self._told >= EVERY_S
@@ -36,10 +38,10 @@ class Telling:
             time=self._told,
             done=len(ended),
             running=running,
-            trials=max(spec.trials, len(ended)),
+            trials=max(self._wanted(spec), len(ended)),
             best=found.values[0] if found else None,
             best_trial=found.number if found else None,
-            left_s=self._left(ended, spec),
+            left_s=self._left(ended, self._wanted(spec)),
             overhead_s=statistics.median(self.overheads) if self.overheads else None,
             note=note,
         )
@@ -54,9 +56,15 @@ class Telling:
         self.folder.write(result)
         print(f"scalebook: {result.status}: {result.cause}", flush=True)
 
-    def _left(self, ended: Sequence[TrialRecord], spec: SearchSpec) -> float | None:
+    def _wanted(self, spec: SearchSpec) -> int:
+        """Counted once for each spec: a grid may have thousands of points."""
+        if self._counted is None or self._counted[0] is not spec:
+            self._counted = (spec, trials_wanted(spec))
+        return self._counted[1]
+
+    def _left(self, ended: Sequence[TrialRecord], wanted: int) -> float | None:
         """From the pace of the trials that were run under this driver; None before two of them have ended."""
         ends = sorted(one.ended for one in ended if one.runs and one.ended is not None and one.ended > self._begun)
         if len(ends) < 2 or ends[-1] == ends[0]:
             return None
-        return max(0, spec.trials - len(ended)) * (ends[-1] - ends[0]) / (len(ends) - 1)
+        return max(0, wanted - len(ended)) * (ends[-1] - ends[0]) / (len(ends) - 1)

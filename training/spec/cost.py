@@ -1,5 +1,6 @@
 """What a search will take: "this starts 60 runs, about 12 minutes"."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,10 +32,7 @@ def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: 
     `seconds_a_run` is what runs of its experiment took, None where there are none; a time budget for each trial is used
     instead of it. Pruned and failed trials take less, so it is an upper estimate where there are any.
     """
-    trials = spec.trials
-    if spec.sampler == "grid" and all(one.grid_size() is not None for one in spec.space):
-        trials = min(trials, sum(1 for _, _ in zip(range(trials), grid_points(spec), strict=False)))
-    runs = trials * spec.seeds
+    runs = trials_wanted(spec) * spec.seeds
     taken = _cores_taken(spec, description)
     seconds = spec.seconds_per_trial if spec.seconds_per_trial is not None else seconds_a_run
     # a run that takes all cores, or more, is alone; runs of one core fill the machine
@@ -43,6 +41,13 @@ def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: 
     if spec.minutes is not None:
         minutes = spec.minutes if minutes is None else min(minutes, spec.minutes)
     return Cost(runs, seconds, minutes, int(at_a_time))
+
+
+def trials_wanted(spec: SearchSpec) -> int:
+    """Those asked for, or as many as its grid has points."""
+    if spec.sampler != "grid" or any(one.grid_size() is None for one in spec.space):
+        return spec.trials
+    return sum(1 for _ in itertools.islice(grid_points(spec), spec.trials))
 
 
 def _cores_taken(spec: SearchSpec, description: Description) -> float:
