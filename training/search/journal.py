@@ -12,8 +12,8 @@ class Journal(JournalFileBackend):
     """Appends under an flock on the file itself, which the kernel releases when its holder dies.
 
     Optuna's own locks are files: one that a killed process leaves behind holds up the next writer for 30 s. A line that
-    could not be written whole (no room on the disk) is taken back. Points of curves are not synced to the disk, all
-    else is: a machine that goes down may lose the last points, and never a trial.
+    could not be written whole (no room on the disk) is taken back. What is written is safe from a kill at once, and
+    from a crash of the machine once `storage.settle` was called: an fsync for each line takes most of an ask's time.
     """
 
     def __init__(self, path: str) -> None:
@@ -29,8 +29,6 @@ class Journal(JournalFileBackend):
             try:
                 with open(handle, "ab", closefd=False) as file:
                     file.write(text.encode())
-                if not all("intermediate_value" in log for log in logs):
-                    os.fsync(handle)
             except OSError:
                 os.ftruncate(handle, before)
                 raise

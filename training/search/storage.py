@@ -48,6 +48,16 @@ def close_storage(kept: "BaseStorage") -> None:
         behind.engine.dispose()
 
 
+def settle(storage: str) -> None:
+    """Have what was written to a journal on the disk, to outlast a crash of the machine; databases do so anyway."""
+    if (path := journal_path(storage)) is not None:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def _journal(path: Path) -> "BaseStorage":
     from optuna.storages import JournalStorage
 

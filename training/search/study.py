@@ -15,7 +15,7 @@ from training.search import samplers, trials
 from training.search.judge import Judge
 from training.search.pruners import Rungs
 from training.search.reading import read
-from training.search.storage import answering, close_storage, mend, open_storage, understood
+from training.search.storage import answering, close_storage, mend, open_storage, settle, understood
 from training.search.trials import Records, TrialRecord
 from training.spec.errors import ConfigError
 from training.spec.search_types import SearchSpec
@@ -102,6 +102,7 @@ class Study:
         with answering(self.storage):
             trial = self._study.ask(fixed_distributions=self._drawn.space)
             self._live[trial.number] = trial
+            settle(self.storage)
             return Asked(trial.number, self._decoded(trial.params))
 
     def give(self, point: Mapping[str, Any]) -> bool:
@@ -114,6 +115,7 @@ class Study:
             if self._has(encoded):
                 return False
             self._study.enqueue_trial(encoded, user_attrs={trials.GIVEN: encoded})
+            settle(self.storage)
         return True
 
     def note(
@@ -227,6 +229,7 @@ class Study:
                 if avoided and state == "PRUNED" and not trial.constraints:
                     self._trial(trial).set_constraint("infeasible", 1.0)
             self._study.tell(number, values, TrialState[state])
+            settle(self.storage)
         self._live.pop(number, None)
 
     def _trial(self, frozen: "FrozenTrial") -> "Trial":
