@@ -68,9 +68,7 @@ def main() -> None:
         folder = searches.folder(workspace, spec, told[: options.trials])
         print(f"{options.trials} trials told to a study in {time.perf_counter() - began:.1f} s")
         study = Study.open(folder.request().storage, folder.request().study, spec)
-        print(
-            "\n| server time | median ms | range ms | of it the processor, ms | figures, kB | wanted |\n|---|---|---|---|---|---|"
-        )
+        print("\n| server time | median ms | range ms | processor ms | figures, kB | wanted |\n" + "|---" * 6 + "|")
         more = iter(told[options.trials :])
         _server("a tick of the head", "search_live._head(folder, False)", folder, study, more, options.repeats, HEAD_S)
         for tab in TABS:

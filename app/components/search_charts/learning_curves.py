@@ -33,7 +33,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     finished = [one for one in known if one.state == "finished"]
     for bucket, mine in _buckets(finished, shades):
         colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
-        found.add_trace(_lines(mine, colour, "finished", 0.6, legend=False))
+        found.add_trace(_lines(mine, colour, "finished", 0.75, legend=False))
     for state in ("running",):
         mine = [one for one in known if one.state == state]
         if mine:
