@@ -17,6 +17,11 @@ class Judge:
         """Whether less of the curves' metric is better: the first objective that is a metric, else a loss."""
         self._rung: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._before: dict[int, int] = {}
+
+    def take_up(self, records: Sequence[TrialRecord]) -> None:
+        """Running trials of a driver before this one: they stood at the rungs they passed, but for the last."""
+        self._before = {one.number: one.curve[-1][0] for one in records if one.state == "running" and one.curve}
 
     @property
     def by_rungs(self) -> bool:
@@ -36,10 +41,11 @@ class Judge:
     def at_rungs(self, number: int, records: Sequence[TrialRecord], rungs: Rungs) -> bool:
         """Judge the rungs that the curve passed since the last call, in order; once True it stays so."""
         curve = records[number].curve
+        self._rung.setdefault(number, self._before.get(number, 0) // rungs.part - 1)
         for rung in rungs.within(curve):
             if number in self._ended:
                 break
-            if rung > self._rung.get(number, 0):
+            if rung > self._rung[number]:
                 self._rung[number] = rung
                 if self._behind(number, rung, records, rungs):
                     self._ended.add(number)

@@ -86,6 +86,7 @@ class Study:
             if samples_total is not None and SAMPLES_TOTAL not in study.user_attrs:
                 study.set_user_attr(SAMPLES_TOTAL, samples_total)
             self._take_up()
+            self._judge.take_up(self.records())
             for point in spec.points:
                 self.give(point)
         return self

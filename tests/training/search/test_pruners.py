@@ -251,6 +251,23 @@ def test_without_a_budget_the_first_finished_trial_is_the_measure(tmp_path: Path
     assert Study.open(journal(tmp_path), "x", spec).should_prune(number)
 
 
+def test_who_stood_at_a_rung_is_not_judged_there_again_by_the_next_driver(tmp_path: Path) -> None:
+    """All who came later were better at the first rung, and worse at the second."""
+    spec = search(RATE, pruner="asha")
+    study = Study.open(journal(tmp_path), "x", spec, samples_total=TOTAL)
+    slow = study.ask().number
+    for rung, value in ((1, 1.0), (3, 0.1)):
+        study.report(slow, rung * PART, value)
+        assert not study.should_prune(slow)
+    for _ in range(5):
+        number = study.ask().number
+        study.report(number, PART, 0.5)
+        study.report(number, 3 * PART, 0.4)
+    later = Study.open(journal(tmp_path), "x", spec)
+    assert not later.should_prune(slow)
+    assert later.should_prune(number)
+
+
 def test_brackets_have_the_shares_of_the_paper() -> None:
     """n = (s + 1 brackets) eta^s / (s + 1) trials each: 27, 12, 6 and 4 of 49."""
     counts = [0, 0, 0, 0]
