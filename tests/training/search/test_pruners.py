@@ -259,10 +259,10 @@ def test_who_stood_at_a_rung_is_not_judged_there_again_by_the_next_driver(tmp_pa
     for rung, value in ((1, 1.0), (3, 0.1)):
         study.report(slow, rung * PART, value)
         assert not study.should_prune(slow)
-    for _ in range(5):
+    for place in range(5):
         number = study.ask().number
         study.report(number, PART, 0.5)
-        study.report(number, 3 * PART, 0.4)
+        study.report(number, 3 * PART, 0.4 + 0.01 * place)
     later = Study.open(journal(tmp_path), "x", spec)
     assert not later.should_prune(slow)
     assert later.should_prune(number)
