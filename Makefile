@@ -21,10 +21,11 @@ check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 	$(BIN)/pytest -q tests/test_architecture.py
 
 unit: $(VENV)/.dev
+	$(SHELL) tests/debian.sh postgresql
 	$(BIN)/pytest -q -m "not e2e" --ignore tests/test_architecture.py
 
 e2e: $(VENV)/.dev ## the journeys in a real browser
-	$(SHELL) tests/e2e/chromium.sh
+	$(SHELL) tests/debian.sh chromium
 	$(BIN)/pytest -q -m e2e tests/e2e
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
@@ -32,6 +33,12 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.stragglers
 	$(BIN)/python -m benchmarks.learning_rates
+	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.search_drills
+	$(BIN)/python -m benchmarks.search_speed
+	$(BIN)/python -m benchmarks.search_page
+	$(BIN)/python -m benchmarks.scaling_rule
+	$(BIN)/python -m benchmarks.large_batches
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.kill_drills

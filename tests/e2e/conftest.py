@@ -108,7 +108,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     """The system's Chromium, which needs no download; no sandbox, because containers give it none."""
     found = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
-    assert found is not None, "no Chromium: run tests/e2e/chromium.sh"
+    assert found is not None, "no Chromium: run tests/debian.sh chromium"
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run"]
     arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     return {**browser_type_launch_args, "executable_path": found, "args": arguments}

@@ -7,6 +7,7 @@ from training.failures import FailureClass
 from training.search.bounds import MemoryWall, Repeats
 from training.search.folder import SearchFolder
 from training.search.launch import taken
+from training.search.outcome import BY_HAND
 from training.search.study import Asked, Study
 from training.search.trials import TrialRecord
 from training.spec.description import Description
@@ -50,6 +51,16 @@ class Asking:
         else:
             return asked
         self.told = True
+        return None
+
+    def hopeless(self) -> str | None:
+        """Why going on is of no use."""
+        failed = [one for one in self.records if one.state == "failed" and one.failure != BY_HAND]
+        if len(failed) >= self.spec.failures:
+            return f"{len(failed)} trials failed, which is the most allowed; the last: {failed[-1].cause}"
+        impossible = [one for one in self.records if one.state == "infeasible" and one.runs]
+        if len(impossible) >= 2 * self.spec.failures and not any(one.state == "finished" for one in self.records):
+            return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
         return None
 
     def why_over(self) -> str:

@@ -21,8 +21,9 @@ from training.jobs.supervisor import ensure
 from training.search.asking import Asking
 from training.search.driver_lock import locked
 from training.search.folder import Driving, SearchFolder, SearchResult
-from training.search.outcome import BY_HAND, PRUNED, Ended, ended, judge, quality, value
+from training.search.outcome import PRUNED, Ended, ended, judge, quality, value
 from training.search.record import INTERRUPTED, SearchRecord
+from training.search.storage import StorageLost
 from training.search.study import Study
 from training.search.telling import Telling
 from training.search.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of
@@ -66,7 +67,7 @@ class Driver:
                 self._look_at(trial)
             if self.folder.stop_file.exists():
                 return self._stop("stopped", "stopped on request")
-            if (why := self._hopeless()) is not None:
+            if (why := self.asking.hopeless()) is not None:
                 return self._stop("failed", why, "Mend the cause in the experiment, then resume the search.")
             self._submit()
             self._take_stock()
@@ -90,6 +91,8 @@ class Driver:
         self.seeds = seeds_of(self.spec)
         asked = self.folder.request()
         self.study = Study.open(asked.storage, asked.study, self.spec)
+        if self.study.mended:
+            print(f"scalebook: {self.study.mended}", flush=True)
         self.asking = Asking(self.folder, self.study, self.spec, self.description)
 
     def _adopt(self) -> None:
@@ -174,16 +177,6 @@ class Driver:
             self.telling.overheads.append(outcome.overhead)
         del self.going[number]
         self._news = True
-
-    def _hopeless(self) -> str | None:
-        """Why going on is of no use."""
-        failed = [one for one in self.records if one.state == "failed" and one.failure != BY_HAND]
-        if len(failed) >= self.spec.failures:
-            return f"{len(failed)} trials failed, which is the most allowed; the last: {failed[-1].cause}"
-        impossible = [one for one in self.records if one.state == "infeasible" and one.runs]
-        if len(impossible) >= 2 * self.spec.failures and not any(one.state == "finished" for one in self.records):
-            return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
-        return None
 
     def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:
         """End the runs that go on; their trials stay open in the study and are run again when it is resumed."""
@@ -275,6 +268,9 @@ def drive(folder: SearchFolder) -> int:
             result = driver.drive()
             if result is not None:
                 driver.finish(result)
+        except StorageLost:  # the supervisor starts a driver again, a few times
+            traceback.print_exc()
+            return 1
         except Exception as error:  # noqa: BLE001 - the end of the search, whatever it is, is recorded
             traceback.print_exc()
             result = _failed(folder, error)
