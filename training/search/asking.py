@@ -57,7 +57,7 @@ class Asking:
         """Why going on is of no use."""
         failed = [one for one in self.records if one.state == "failed" and one.failure != BY_HAND]
         if len(failed) >= self.spec.failures:
-            return f"{len(failed)} trials failed, which is the most allowed; the last: {failed[-1].cause}"
+            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
         impossible = [one for one in self.records if one.state == "infeasible" and one.runs]
         if len(impossible) >= 2 * self.spec.failures and not any(one.state == "finished" for one in self.records):
             return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
