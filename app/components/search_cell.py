@@ -114,8 +114,8 @@ def trouble(found: SearchView) -> None:
         st.warning(found.trouble, icon=":material/link_off:")
     elif found.state == "failed":
         st.error(f"**The search has failed.** {sentence(found.trouble)}", icon=":material/error:")
-    elif found.trouble:
-        st.info(sentence(found.trouble))
+    elif found.state == "stopped":
+        st.info(f"{sentence(found.trouble or 'It was stopped')} Resume goes on where it was.")
 
 
 def best_line(found: SearchView, best: Best) -> str:

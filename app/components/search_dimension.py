@@ -1,6 +1,6 @@
 """One dimension of a search as a row of widgets: what is varied, over which kind of range, from where to where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import Any, Final
 
@@ -14,10 +14,11 @@ from training.spec import yaml
 from training.spec.errors import ConfigError
 from training.spec.space import Kind
 
-WIDTHS: Final = [3, 3.5, 3, 3, 1]
+WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
+AS_IT_IS: Final = ""  # None would make the list one that can be cleared
 POWERS: Final = [2**exponent for exponent in range(21)]
-RULES: Final[dict[str | None, str]] = {
-    None: "stays as it is",
+RULES: Final = {
+    AS_IT_IS: "stays as it is",
     "linear": "grows in proportion",
     "sqrt": "grows with the square root",
     "none": "stays, with a warm-up",
@@ -30,14 +31,14 @@ RULE_HELP: Final = (
 
 def heads() -> None:
     """Titles of the columns."""
-    for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From", "To", ""), strict=True):
+    for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
         with place:
             html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
 
 
 def draw(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
     """The row; returns what it says now, None when it is to go. Keys of the row that have no widget stay."""
-    name, choice, low, high, end = st.columns(WIDTHS, vertical_alignment="center")
+    name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
     with name:
         html.draw(_title(field))
     before = kind_of(row)
@@ -50,10 +51,9 @@ def draw(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
             return None
     start = dict(row) if kind == before else {**first_row(field, kind), **_kept(row)}
     widgets = f"{key}.{kind}"
-    if kind in ("grid", "values"):
-        start[kind] = _list(field, kind, start[kind], widgets)
-    else:
-        start[kind] = _ends(field, kind, start[kind], widgets, (low, high))
+    with values:
+        listed = kind in ("grid", "values")
+        start[kind] = (_list if listed else _ends)(field, kind, start[kind], widgets)
     if field.name == "learning_rate":
         _rule(start, key)
     return start
@@ -70,15 +70,14 @@ def _kept(row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
 
 
-def _ends(field: SearchField, kind: Kind, told: Any, key: str, places: Sequence[Any]) -> Any:
+def _ends(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
     """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
     whole = kind in ("int", "powers_of_two")
     numbers = int if whole else int | float
     if not isinstance(told, list) or len(told) != 2 or not all(isinstance(one, numbers) for one in told):
-        with places[0]:
-            return _free(f"Range of {field.name}", told, key)
+        return _free(f"Range of {field.name}", told, key)
     found = []
-    for end, place, value in zip(("From", "To"), places, told, strict=True):
+    for end, place, value in zip(("From", "To"), st.columns(2), told, strict=True):
         label = f"{end}, {field.name}"
         with place:
             if kind == "powers_of_two" and value in POWERS:
@@ -117,13 +116,14 @@ def _free(label: str, told: Any, key: str) -> Any:
 
 def _rule(row: Row, key: str) -> None:
     """What happens to the learning rate when the batch size changes."""
-    _, rule_column, per_column, warmup_column = st.columns([0.4, 6.1, 3, 4], vertical_alignment="bottom")
-    before = row.get("rule") if row.get("rule") in RULES else None
+    _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
+    before = str(row.get("rule") or AS_IT_IS)
     with rule_column:
         rules = [one for one in RULES if one != "none" or before == "none"]
-        rule = st.selectbox("When the batch grows, the rate", rules, rules.index(before), format_func=RULES.__getitem__,
+        index = rules.index(before) if before in rules else 0
+        rule = st.selectbox("When the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
-    if rule is None:
+    if rule == AS_IT_IS:
         for one in ("rule", "per", "warmup_epochs"):
             row.pop(one, None)
         return

@@ -44,6 +44,7 @@ EXCLUSIVE_TEXT: Final = (
     "be compared; it takes longer."
 )
 SECONDS: Final = "seconds"
+NOTHING: Final = ""  # None would make the list one that can be cleared
 AS_EXPERIMENT: Final = "as the experiment"
 
 
@@ -174,13 +175,13 @@ def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
         one = st.selectbox("Objective", options, options.index(told[0]) if told else 0, key=f"{key}.objective",
                            format_func=_objective, help="By what a trial is judged.")  # fmt: skip
     with middle:
-        others: list[str | None] = [None, *(name for name in options if name != one)]
-        second = told[1] if len(told) > 1 and told[1] != one else None
+        others = [NOTHING, *(name for name in options if name != one)]
+        second = told[1] if len(told) > 1 and told[1] != one else NOTHING
         other = st.selectbox("Against", others, others.index(second), key=f"{key}.objective2.{one}",
-                             format_func=lambda name: "nothing else" if name is None else _objective(name),
+                             format_func=lambda name: "nothing else" if name == NOTHING else _objective(name),
                              help="With a second objective the search looks for the front: the points that nothing "
                                   "beats in both.")  # fmt: skip
-    body["objective"] = with_objectives(body, [one] if other is None else [one, other])
+    body["objective"] = with_objectives(body, [one] if other == NOTHING else [one, other])
     with right:
         target = body.get("target")
         said = st.number_input(

@@ -33,9 +33,12 @@ def line(found: SearchView, experiment: str) -> None:
 
 
 def buttons(
-    found: SearchView, mlflow_url: str | None, spec: SearchSpec | None, start: Mapping[str, Any]
+    found: SearchView, mlflow_url: str | None, spec: SearchSpec | None, start: Mapping[str, Any], version: int
 ) -> tuple[Intent | None, Given]:
-    """What can be done with it in its state. `spec` is None where it cannot be read, `start` a point to begin from."""
+    """What can be done with it in its state. `spec` is None where it cannot be read, `start` a point to begin from.
+
+    Another `version` makes the two forms anew, closed.
+    """
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         intent: Intent | None = None
         given: Given = None
@@ -44,12 +47,12 @@ def buttons(
         if found.state in ("interrupted", "stopped", "failed") and st.button("Resume", icon=":material/resume:"):
             intent = "resume"
         if spec is not None:
-            with st.popover("Add trials", icon=":material/add:"):
-                more = st.number_input("How many more", 1, value=MORE_TRIALS, step=5, key="more-trials")
+            with st.popover("Add trials", icon=":material/add:", key=f"trials-{version}"):
+                more = st.number_input("How many more", 1, value=MORE_TRIALS, step=5, key=f"more-trials-{version}")
                 if st.button("Add them", type="primary", key="add-trials"):
                     intent, given = "add trials", int(more)
-            with st.popover("Add a point", icon=":material/add_location:"):
-                point = _point(spec, start)
+            with st.popover("Add a point", icon=":material/add_location:", key=f"point-{version}"):
+                point = _point(spec, start, f"point-{version}")
                 if st.button("Try it next", type="primary", key="add-point"):
                     intent, given = "add point", point
         if mlflow_url:
@@ -57,9 +60,9 @@ def buttons(
     return intent, given
 
 
-def _point(spec: SearchSpec, start: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for each dimension, within its limits; begins with the best point so far."""
-    return {one.name: _value(one, start.get(one.name), f"point-{one.name}") for one in spec.space}
+def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A value for each dimension, within its limits; begins near the best point so far."""
+    return {one.name: _value(one, start.get(one.name), f"{key}-{one.name}") for one in spec.space}
 
 
 def _value(one: Dimension, start: Any, key: str) -> Any:
@@ -74,7 +77,7 @@ def _value(one: Dimension, start: Any, key: str) -> Any:
             one.name, low, high, int(start) if start is not None else low, one.step, key=key, help=hint
         )
     middle = (one.low * one.high) ** 0.5 if one.kind == "log_uniform" else (one.low + one.high) / 2
-    value = float(start if start is not None else f"{middle:.3g}")
+    value = float(f"{middle if start is None else start:.3g}")
     return st.number_input(
         one.name,
         float(one.low),

@@ -1,5 +1,7 @@
 """One search: what it is and how it stands, what can be done with it; below, what its trials tell."""
 
+from typing import Any
+
 import streamlit as st
 
 from app import resources, state
@@ -19,6 +21,7 @@ from training.spec.errors import ConfigError
 from training.spec.point import resolve
 
 EVERY_S = 1.0
+ACTED = "search-acted"  # how often a button of the head was pressed
 
 
 def show(search_id: str) -> None:
@@ -74,12 +77,13 @@ def _title(known: SearchView) -> None:
 def _buttons(found: SearchView) -> None:
     address = resources.mlflow_address()
     url = links.run(address, _experiment_id(found), found.id) if address else None
+    version: int = state.recall(ACTED, 0)
     try:
         spec = resources.search_spec(found.folder)
         start = search_view.best(resources.search_records(found.folder), spec)
-        intent, given = search_head.buttons(found, url, spec, start.point if start else {})
+        intent, given = search_head.buttons(found, url, spec, start.point if start else {}, version)
     except ConfigError:
-        intent, given = search_head.buttons(found, url, None, {})
+        intent, given = search_head.buttons(found, url, None, {}, version)
     try:
         _act(intent, given, found)
     except ConfigError as error:
@@ -107,11 +111,21 @@ def _act(intent: Intent | None, given: search_head.Given, found: SearchView) -> 
         launch.resume(found.folder, description, trials=max(found.trials, found.done) + given)
         state.say(f"{given} more trials.", ":material/add:")
     elif intent == "add point" and isinstance(given, dict):
-        launch.give(found.folder, [given])
-        if not found.live:
-            launch.resume(found.folder, description, trials=max(found.trials, found.done + 1))
-        state.say("This point is tried next.", ":material/add_location:")
+        _give(found, given)
+    state.remember(ACTED, state.recall(ACTED, 0) + 1)
     st.rerun()
+
+
+def _give(found: SearchView, point: dict[str, Any]) -> None:
+    """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
+    known = next((one.number for one in resources.search_records(found.folder) if one.point == point), None)
+    if known is not None:
+        state.say(f"Trial {known} has this point already.", ":material/info:")
+        return
+    launch.give(found.folder, [point])
+    if not found.live:
+        launch.resume(found.folder, resources.description(), trials=max(found.trials, found.done + 1))
+    state.say("This point is tried next.", ":material/add_location:")
 
 
 def _use(found: SearchView, number: int) -> None:

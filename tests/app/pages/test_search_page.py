@@ -1,6 +1,8 @@
 """Setting up a search and looking at one, without a browser. Nothing is trained; searches are made as the driver leaves
 them."""
 
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -231,6 +233,22 @@ def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: 
     assert [point for _, point in launch.taken(found)] == [{"batch_size": 32, "learning_rate": 0.5}]
 
 
+def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, workspace: Workspace) -> None:
+    search = spec((BATCH,), trials=6)
+    found = folder(workspace, search, records(search, 6))
+    app = open_page("search", search=found.id)
+    press(app, "Try it next")  # begins with the best one
+    assert launch.taken(found) == []
+    assert any("has this point already" in one.value for one in app.toast)
+
+
+def test_a_stopped_search_says_how_it_goes_on(open_page: Open, workspace: Workspace) -> None:
+    found = made(workspace)
+    found.write(SearchResult("stopped", 2e9, "Stopped on request"))
+    app = open_page("search", search=found.id)
+    assert [one.value for one in app.info] == ["Stopped on request. Resume goes on where it was."]
+
+
 def test_a_failed_search_says_why_and_is_resumed(open_page: Open, workspace: Workspace) -> None:
     found = made(workspace)
     found.write(SearchResult("failed", 2e9, "10 trials have failed", "Look at the log of one of them."))
@@ -261,6 +279,18 @@ def test_the_best_configuration_is_written_into_the_notebook(open_page: Open, wo
     assert best is not None
     assert best.repeats == 2  # as the experiment that was searched over
     assert [getattr(one, "name", "") for one in notebook.cells][-2:] == ["batch-size", "batch-size-best"]
+
+
+def test_a_search_that_was_started_from_a_file_fills_the_form(open_page: Open, workspace: Workspace) -> None:
+    found = made(workspace, trials=20)
+    copy = SearchFolder(workspace.studies / "abc")
+    shutil.copytree(found.path, copy.path)
+    copy.write(replace(found.request(), notebook=None, cell=None))
+    app = open_page("search", search="abc")
+    app.button(key="best-use").click().run()
+    assert not app.exception
+    assert next(one for one in app.text_input if one.label == "Name").value == "batch-size-best"
+    assert len(store.read(workspace.root / "first-steps.md").notebook.experiments()) == 1
 
 
 def test_an_experiment_is_searched_over_from_its_card(open_page: Open) -> None:
