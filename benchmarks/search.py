@@ -21,8 +21,8 @@ from training.jobs.devices import inventory
 from training.jobs.folder import ENDED
 from training.jobs.lock import status
 from training.jobs.owners import hold
-from training.search import launch
 from training.search import folder as searches
+from training.search import launch
 from training.search.reading import read
 from training.spec.catalogue import describe
 from training.spec.description import Description
@@ -87,7 +87,7 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     print(f"a trial's process beyond its training: median {statistics.median(beyond):.2f} s, most {max(beyond):.2f} s")
     print(f"a core's time beyond training, a trial: {(whole - ideal) * len(inventory().cores) / trials:.2f} s")
     wrong = audit(folder, records)
-    print(f"records: {len(records)} trials, {'all agree' if not wrong else wrong}")
+    print(f"records: {len(records)} trials, {wrong if wrong else 'all agree'}")
     return 1 if wrong else 0
 
 

@@ -23,7 +23,7 @@ def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     assert (result.status, result.cause) == ("finished", "6 trials")
     assert [one.state for one in records] == ["finished"] * 6
     assert records[0].given
-    assert records[0].values == (pytest.approx(0.1 * 1.25 + 0.0015),)  # the mean of seeds 1 and 2
+    assert records[0].values[0] == pytest.approx(0.1 * 1.25 + 0.0015)  # the mean of seeds 1 and 2
     assert records[0].spread is not None
     assert records[0].curve == [(1000, pytest.approx(0.201)), (2000, pytest.approx(0.151)),
                                 (3000, pytest.approx(0.1 * 4 / 3 + 0.001)), (4000, pytest.approx(0.126))]  # fmt: skip
