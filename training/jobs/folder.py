@@ -161,7 +161,7 @@ class JobFolder:
         return _request(str(self.path))
 
     def started(self) -> Started | None:
-        raw = self._raw("process.json")
+        raw = read_json(self.path / "process.json")
         return None if raw is None else Started(**{**raw, "process": ProcessId(**raw["process"])})
 
     def progress(self) -> Progress | None:
@@ -206,15 +206,8 @@ class JobFolder:
             file.seek(max(0, size - 2**18))
             return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
 
-    def _raw(self, name: str) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return found
-
     def _read(self, name: str, kind: type[Record]) -> Record | None:
-        raw = self._raw(name)
+        raw = read_json(self.path / name)
         return None if raw is None else kind(**raw)
 
 
@@ -230,6 +223,15 @@ FILES: dict[type, str] = {
 def _request(path: str) -> JobRequest:
     raw = json.loads((Path(path) / "job.json").read_text(encoding="utf-8"))
     return JobRequest(**{**raw, "trial": TrialOf(**raw["trial"]) if raw.get("trial") else None})
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What `write_json` has written; None where there is no such file."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

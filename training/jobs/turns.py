@@ -1,4 +1,4 @@
-"""What the supervisor does in one turn: listen, keep drivers, discover, watch, start, record. All it must know is in the folders."""
+"""What the supervisor does in one turn: listen, keep drivers, discover, watch, start, record; all from files."""
 
 import time
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from training.jobs.folder import write_json
+from training.jobs.folder import read_json, write_json
 from training.jobs.process import ProcessId, alive
 from training.spec import yaml
 from training.workspace import Workspace
@@ -136,7 +136,7 @@ class SearchFolder:
         return read_search(self.body(), None, description)
 
     def driving(self) -> Driving | None:
-        raw = self._raw("driver.json")
+        raw = read_json(self.path / "driver.json")
         return None if raw is None else Driving(ProcessId(**raw["process"]), raw["started"])
 
     def progress(self) -> SearchProgress | None:
@@ -169,15 +169,8 @@ class SearchFolder:
             return result.status
         return "waiting" if self.driving() is None else "interrupted"
 
-    def _raw(self, name: str) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return found
-
     def _read(self, name: str, kind: type[Record]) -> Record | None:
-        raw = self._raw(name)
+        raw = read_json(self.path / name)
         return None if raw is None else kind(**raw)
 
 
