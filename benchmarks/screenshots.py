@@ -1,8 +1,9 @@
-"""The pictures in the README: the notebook that ships, run for real, and every page of it in a real Chromium.
+"""The pictures in the README: the notebooks that ship, run for real, and every page of them in a real Chromium.
 
-    python benchmarks/screenshots.py [--out docs/screenshots]
+    python -m benchmarks.screenshots [--only pages|search] [--searched FOLDER] [--out docs]
 
-Takes about five minutes on two cores: all experiments of `notebooks/first-steps.md` are run in a temporary workspace.
+Takes about twenty minutes on two cores: the experiments of `notebooks/first-steps.md` and the searches of
+`notebooks/batch-size.md` are run in temporary workspaces. `--searched` names a workspace where the latter has been run.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -18,33 +20,70 @@ from app.services import experiments
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
 from training.jobs.folder import ENDED, JobFolder
 from training.notebook import store
+from training.search import folder as searches
+from training.search import launch
+from training.search.pictures import map_picture
+from training.search.reading import read
 from training.spec import catalogue
 from training.workspace import Workspace
 
-DEADLINE_S = 1200.0
+DEADLINE_S = 2400.0
 WIDTH, HEIGHT, TALLEST = 1280, 900, 2200
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
-    out: Path = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="scalebook-pictures-") as folder:
-        workspace = Workspace(Path(folder)).create()
-        shutil.copy(ROOT / "notebooks" / "first-steps.md", folder)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    parser.add_argument("--only", choices=["pages", "search"])
+    parser.add_argument("--searched", type=Path, help="a workspace where batch-size.md has been run")
+    told = parser.parse_args()
+    if told.only != "search":
+        _of(None, "first-steps.md", _pages, told.out)
+    if told.only != "pages":
+        _of(told.searched, "batch-size.md", _searches, told.out)
+
+
+def _of(folder: Path | None, notebook: str, take: Callable[[Browser, Served, Path], None], out: Path) -> None:
+    """Serve a workspace with the notebook, a new one unless `folder` is given, and take its pictures."""
+    with tempfile.TemporaryDirectory(prefix="scalebook-pictures-") as new:
+        workspace = Workspace((folder or Path(new)).resolve()).create()
+        if folder is None:
+            shutil.copy(ROOT / "notebooks" / notebook, workspace.root)
         served = serve(workspace)
         try:
             with sync_playwright() as playwright:
                 path = next(path for name in CHROMIUMS if (path := shutil.which(name)))
                 browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-                _take(browser, served, out)
+                take(browser, served, out)
         finally:
             served.end()
             end_supervisor(workspace)
 
 
-def _take(browser: Browser, served: Served, out: Path) -> None:
+def _searches(browser: Browser, served: Served, out: Path) -> None:
+    """The maps of the notebook's searches for documents, and the page of the first."""
+    workspace = served.workspace
+    description = catalogue.describe(workspace)
+    notebook = store.read(workspace.root / "batch-size.md").notebook
+    for cell in notebook.searches():
+        folder = launch.of_cell(workspace, "batch-size.md", cell.name) or launch.start(
+            workspace, cell.body, notebook.base(cell), name=cell.name, notebook="batch-size.md", cell=cell.name,
+            description=description,
+        )  # fmt: skip
+        _wait(partial(_ended, folder))
+        asked, spec = folder.request(), folder.spec(description)
+        map_picture(read(asked.storage, asked.study, spec), spec, out / "figures" / f"{cell.name}.png")
+    first = launch.find(workspace, notebook.searches()[0].name)
+    _picture(browser, served, f"/search?search={first.id}", out / "screenshots" / "search.png")
+    _picture(browser, served, f"/search?search={first.id}", out / "screenshots" / "search-dark.png", scheme="dark")
+
+
+def _ended(folder: searches.SearchFolder) -> bool:
+    return folder.state() in searches.ENDED
+
+
+def _pages(browser: Browser, served: Served, out: Path) -> None:
+    out = out / "screenshots"
     jobs = _submit(served.workspace)
     pixelcnn = [job for job in jobs if "pixelcnn" in (job.request().cell or "")]
     _wait(lambda: any(job.progress() is not None and job.state() == "running" for job in jobs))
