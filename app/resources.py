@@ -12,8 +12,8 @@ from app.services.runs import RunView
 from app.serving.addresses import Addresses
 from training.jobs.waiting import waiting_reasons as queue_reasons
 from training.search import study
-from training.search.folder import SearchFolder
-from training.search.trials import TrialRecord
+from training.search.folder import ENDED, SearchFolder
+from training.search.trials import TrialRecord, at_rest
 from training.spec import catalogue
 from training.spec.description import Description
 from training.spec.search_types import SearchSpec
@@ -126,7 +126,8 @@ def search_records(folder: SearchFolder) -> list[TrialRecord]:
 def _search_records(path: str, changed: int) -> list[TrialRecord]:
     folder = SearchFolder(Path(path))
     request = folder.request()
-    return study.read(request.storage, request.study, search_spec(folder))
+    records = study.read(request.storage, request.study, search_spec(folder))
+    return at_rest(records) if folder.state() in ENDED else records
 
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:

@@ -1,7 +1,16 @@
 """The search: an Optuna study over a config, whose trials are jobs of the supervisor's queue.
 
-Optuna is asked in one process, the driver, and never inside training. `launch` is the door for buttons and commands;
-`folder` is where a search lives; `driver` asks, submits and tells, with `trial_jobs` (a trial's runs), `outcome` (what
-they mean), `bounds` (what need not be run) and `record` (MLflow); `study` with `samplers`, `pruners` and `storage` is
-Optuna; `trials` is what pages read. Importing any of it loads neither torch nor Optuna.
+Optuna is asked in one process, the driver, and never inside training. Importing any of this loads neither torch nor
+Optuna. The rooms, from the door inwards:
+
+    command, board       the command line, and what it shows
+    launch               start, resume, stop, find: what buttons and commands call
+    folder               where a search lives; what each file means and who writes it
+    keeping, driver_lock the supervisor's part: a driver for every search that wants one
+    driver               the loop: adopt, look, tell, submit; with `asking` (which point is next), `bounds` (which
+                         need not be run), `trial_jobs` (a trial's runs), `outcome` (what they mean), `telling` and
+                         `record` (progress, MLflow)
+    study                Optuna: `samplers`, `drawing`; `pruners`, `judge` (verdicts at equal samples); `storage`,
+                         `journal`, `journal_lock`; `trials` and `reading` (what everybody else sees)
+    landscape            the map: `scales`, `shades`, `surface`; drawn on the page, and by `pictures` for documents
 """

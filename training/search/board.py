@@ -10,7 +10,7 @@ from training.notebook.board import bar
 from training.search import launch
 from training.search.folder import ENDED, SearchFolder, SearchProgress
 from training.search.reading import read
-from training.search.trials import STATES, TrialRecord, best, pareto
+from training.search.trials import STATES, TrialRecord, at_rest, best, pareto
 from training.spec.point import summary
 from training.spec.search import SearchSpec
 
@@ -96,6 +96,8 @@ def results(folder: SearchFolder, spec: SearchSpec) -> str:
     """How many trials ended how, and the best of them as a table."""
     asked = folder.request()
     records = read(asked.storage, asked.study, spec)
+    if folder.state() in ENDED:
+        records = at_rest(records)
     counts = [(state, sum(1 for one in records if one.state == state)) for state in STATES]
     told = ", ".join(f"{number} {state}" for state, number in counts if number)
     return "\n".join([f"{asked.name}: {told or 'no trial yet'}", *_table(records, spec), *_failures(records)])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ class TrialRecord:
     """A point by hand."""
     seed_values: dict[int, float] = field(default_factory=dict)
     """First objective by the index of the seed, as far as told."""
+
+
+def at_rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The trials of a search that has ended: those that were on their way wait until somebody resumes it."""
+    return [replace(one, state="waiting") if one.state == "running" else one for one in records]
 
 
 def best(records: Iterable[TrialRecord], spec: "SearchSpec") -> TrialRecord | None:

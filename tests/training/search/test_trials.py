@@ -4,11 +4,17 @@ import math
 from dataclasses import replace
 
 from tests.training.search.studies import ACCURACY, BATCH, RATE, SECONDS, STRATEGY, search
-from training.search.trials import GIVEN, OUTCOME, RUNS, Records, TrialRecord, best, pareto, record_of
+from training.search.trials import GIVEN, OUTCOME, RUNS, Records, TrialRecord, at_rest, best, pareto, record_of
 
 
 def finished(number: int, *values: float) -> TrialRecord:
     return TrialRecord(number, "finished", {}, values)
+
+
+def test_trials_on_their_way_wait_where_the_search_has_ended() -> None:
+    records = [finished(0, 0.4), TrialRecord(1, "running", {}, curve=[(10, 0.0)])]
+    assert [one.state for one in at_rest(records)] == ["finished", "waiting"]
+    assert records[1].state == "running"
 
 
 def test_the_best_is_by_direction_and_only_of_finished_trials() -> None:
