@@ -4,11 +4,12 @@ import streamlit as st
 
 from app import resources
 from app.components import axis_choice, page_head, run_detail, workers
-from app.navigation import COMPOSE, RUNS
+from app.navigation import COMPOSE, RUNS, SEARCH
 from app.services import drafts, links, runs
 from app.services.experiments import copy_of
 from app.services.runs import RunView
 from training.jobs import queue
+from training.search.folder import SearchFolder
 from training.spec.errors import ConfigError
 from training.tracking import names
 
@@ -43,7 +44,7 @@ def _load(run_id: str) -> RunView:
 
 
 def _head(view: RunView) -> None:
-    st.page_link(RUNS.script, label="All runs", icon=":material/arrow_back:")
+    _back(view)
     left, right = st.columns([3, 2], vertical_alignment="center")
     with left:
         run_detail.head(view)
@@ -65,6 +66,16 @@ def _head(view: RunView) -> None:
         draft = copy_of(resources.workspace(), view)
         drafts.save(resources.workspace(), draft)
         st.switch_page(COMPOSE.script, query_params={"notebook": draft.notebook})
+
+
+def _back(view: RunView) -> None:
+    """To the search that the run is a trial of, else to all runs."""
+    search = SearchFolder(resources.workspace().studies / view.record.tags.get(names.TAG_PARENT, ""))
+    if names.TAG_TRIAL in view.record.tags and search.path.is_dir():
+        label = f"{search.request().name}, trial {view.record.tags[names.TAG_TRIAL]}"
+        st.page_link(SEARCH.script, label=label, icon=":material/arrow_back:", query_params={"search": search.id})
+    else:
+        st.page_link(RUNS.script, label="All runs", icon=":material/arrow_back:")
 
 
 def _siblings(view: RunView) -> None:

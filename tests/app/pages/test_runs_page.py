@@ -1,8 +1,10 @@
 import re
 
+from tests.app import searches
 from tests.app.pages.conftest import Open, html, words
 from tests.app.recorded import record, write_pushes
 from training.tracking import names
+from training.tracking.starting import open_store
 from training.workspace import Workspace
 
 
@@ -90,3 +92,15 @@ def test_a_run_is_duplicated_into_the_form(open_page: Open, workspace: Workspace
     next(one for one in app.button if one.label == "Duplicate").click().run()
     assert any("AsyncPS" in one.value for one in app.code)
     assert next(one for one in app.number_input if one.label == "Workers").value == 2
+
+
+def test_a_trial_leads_back_to_its_search_and_is_not_in_the_list(open_page: Open, workspace: Workspace) -> None:
+    search = searches.spec()
+    parent = searches.folder(workspace, search, searches.records(search, trials=3))
+    job = record(workspace, cell="batch-size")
+    store = open_store(workspace)
+    store.set_tag(job.id, names.TAG_PARENT, parent.id)
+    store.set_tag(job.id, names.TAG_TRIAL, "2")
+    assert "No run yet" in html(open_page("runs"))
+    back = open_page("runs", run=job.id).get("page_link")[0].proto
+    assert (back.label, back.query_string) == ("batch-size, trial 2", f"search={parent.id}")
