@@ -11,6 +11,7 @@ from training.search.outcome import BY_HAND
 from training.search.study import Asked, Study
 from training.search.trials import TrialRecord
 from training.spec.description import Description
+from training.spec.errors import ConfigError
 from training.spec.search import SearchSpec
 
 
@@ -41,7 +42,10 @@ class Asking:
     def point(self) -> Asked | None:
         """A point to be run, RUNNING in the study; None where the study was told of it already."""
         for path, given in taken(self.folder):
-            self.study.give(given)
+            try:
+                self.study.give(given)
+            except ConfigError as error:
+                print(f"scalebook: a point given by hand is left out: {error}", flush=True)
             path.unlink()
         asked = self.study.ask()
         if beyond := self.wall.beyond(asked.point):

@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Final, Literal
 
+from training.failures import FailureClass
 from training.jobs.devices import inventory
 from training.jobs.folder import ENDED, JobFolder
 from training.jobs.process import ProcessId
@@ -202,17 +203,11 @@ class Driver:
                 lacking -= 1
         while lacking > 0 and self.asking.more():
             if (asked := self.asking.point()) is not None:
-                self._begin(Trial(asked.number, asked.point))
+                trial = self.going[asked.number] = Trial(asked.number, asked.point)
+                self._run(trial, self.seeds[0])
                 lacking -= 1
             self._news = True
             self._take_stock()
-
-    def _begin(self, trial: Trial) -> None:
-        self.going[trial.number] = trial
-        try:
-            self._run(trial, self.seeds[0])
-        except ConfigError as error:
-            self._end(trial, Ended("infeasible", failure="configuration", cause=str(error)))
 
     def _wanted(self, trial: Trial) -> int | None:
         """Seed of the trial's next run: the first not begun, or to be begun again; None while one runs."""
@@ -233,11 +228,21 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        self._end(trial, Ended("failed", failure="killed", cause=f"its run died unwatched {trial.interruptions} times"))
+        self._end(
+            trial,
+            Ended(
+                "failed", failure=FailureClass.KILLED.value, cause=f"its run died unwatched {trial.interruptions} times"
+            ),
+        )
         return None
 
     def _run(self, trial: Trial, seed: int) -> None:
-        job = self.jobs.submit(self.spec, trial, seed)
+        """Submit one run of the trial; a point that makes no config is the end of it."""
+        try:
+            job = self.jobs.submit(self.spec, trial, seed)
+        except ConfigError as error:
+            self._end(trial, Ended("infeasible", failure=FailureClass.CONFIGURATION.value, cause=str(error)))
+            return
         self.study.note(trial.number, runs={told: run.id for told, run in trial.runs.items()})
         if seed == self.seeds[0]:
             trial.curve = CurveTail(job)

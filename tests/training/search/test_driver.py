@@ -82,12 +82,13 @@ def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> No
     launch.stop(folder)
     assert searches.until_ended(folder) == "stopped"
     assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "KILLED"
-    launch.give(folder, [{"batch_size": 32, "learning_rate": 0.05}])
+    launch.give(folder, [{"batch_size": 32, "learning_rate": 0.05}, {"batch_size": 3}])
     launch.resume(folder, searches.description, trials=9)
     assert searches.until_ended(folder) == "finished"
     records = searches.records(folder)
     assert sum(1 for one in records if one.state == "finished") == 9
     assert [one.point for one in records if one.given] == [{"batch_size": 32, "learning_rate": 0.05}]
+    assert "a point given by hand is left out: points.batch_size" in folder.log.read_text(encoding="utf-8")
     assert audit(folder, records, statuses=False) == []
 
 
