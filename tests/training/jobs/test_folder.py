@@ -1,7 +1,7 @@
 import time
 from pathlib import Path
 
-from training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
+from training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
 from training.jobs.process import ProcessId
 
 
@@ -28,6 +28,23 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "progress.json",
         "result.json",
     ]
+
+
+def test_a_request_keeps_the_trial_it_is_for(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path / "0")
+    job.path.mkdir()
+    request = JobRequest("0", 1.0, "e", "sqlite://", 3, 2, trial=TrialOf("a search", 7, "batch 64", True, 500))
+    job.write(request)
+    assert job.request() == request
+
+
+def test_a_stop_says_why_it_was_asked_for(tmp_path: Path) -> None:
+    job = folder(tmp_path)
+    assert (job.told_to_stop(), job.why_stopped()) == ("", STOPPED)
+    job.stop_file.touch()  # as a signal does
+    assert (job.told_to_stop(), job.why_stopped()) == ("", STOPPED)
+    job.ask_to_stop("pruned at 2,000 samples")
+    assert job.why_stopped() == "pruned at 2,000 samples"
 
 
 def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) -> None:

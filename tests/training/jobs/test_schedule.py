@@ -1,10 +1,12 @@
 """Order, leases and reasons, without a clock or a process."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.jobs.devices import Gpu, Inventory
-from training.jobs.folder import JobRequest
+from training.jobs.folder import JobRequest, TrialOf
 from training.jobs.schedule import STARTS, Lease, duration, plan
 
 TWO = Inventory([0, 1])
@@ -29,6 +31,17 @@ def test_a_job_gets_workers_times_threads_distinct_cores_or_all() -> None:
 def test_jobs_side_by_side_hold_different_cores() -> None:
     made = plan([request("b", created=2), request("a", created=1)], [], TWO)
     assert [(start.request.id, start.cores) for start in made.starts] == [("a", [0]), ("b", [1])]
+
+
+def test_a_trial_whose_times_are_compared_has_the_machine_for_itself() -> None:
+    alone = replace(request("a", created=1), trial=TrialOf("a search", 0, exclusive=True))
+    made = plan([alone, request("b", created=2)], [], GPUS)
+    assert [(start.request.id, start.cores, start.gpus) for start in made.starts] == [
+        ("a", GPUS.cores, ["GPU-a", "GPU-b"])
+    ]
+    assert made.reasons["b"] == "waits for 1 core; 0 of 8 free, run a has all"
+    waiting = plan([alone], [Lease("x", "x", [0])], TWO)
+    assert waiting.reasons["a"] == "waits for 2 cores; 1 of 2 free, run x has the other"
 
 
 def test_the_reason_names_what_is_lacking_who_has_it_and_for_how_long() -> None:
