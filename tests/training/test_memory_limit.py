@@ -24,7 +24,14 @@ from training.strategies.ddp import DDP
 from training.workspace import Workspace
 
 LIMIT_MB = 200
-RUN = "import pathlib, sys; from training.runner import run_job; sys.exit(run_job(pathlib.Path(sys.argv[1])))"
+RUN = """
+import importlib, pathlib, sys
+from training.jobs.warming import PRELOAD
+for name in PRELOAD: importlib.import_module(name)
+from training.runner import run_job
+sys.exit(run_job(pathlib.Path(sys.argv[1])))
+"""
+"""As in a fork of the warm process, what is imported counts as there from the start."""
 
 
 @pytest.fixture(autouse=True)
