@@ -31,7 +31,7 @@ from training.spec.catalogue import describe
 from training.spec.description import Description
 from training.workspace import Workspace
 
-BATCHES: Final = [2**exponent for exponent in range(4, 11)]
+BATCHES: Final[list[int]] = [2**exponent for exponent in range(4, 11)]
 RATES: Final = [0.01 * 2**octave for octave in range(9)]
 """0.01 to 2.56, an octave apart, so that the linear rule falls on the grid."""
 WARM_UP_EPOCHS: Final = 2
