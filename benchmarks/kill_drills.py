@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import waiting
 from training.jobs import owners, queue, supervisor
 from training.jobs.folder import JobFolder
 from training.jobs.lock import status
@@ -30,6 +31,7 @@ from training.tracking.starting import open_store
 from training.workspace import Workspace
 
 DEADLINE_S = 90.0
+until = partial(waiting.until, deadline_s=DEADLINE_S)
 ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
 SYNC_RESTARTED = {
     "class_path": "training.strategies.AsyncPS",
@@ -55,15 +57,6 @@ class Range:
         (job,) = queue.submit(self.workspace, config, seeds=[1], description=self.description)
         until(lambda: (at := job.progress()) is not None and at.updates > 20, f"{job.id} to train")
         return job
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {DEADLINE_S:g} s in vain for {what}")
-        time.sleep(0.01)
-    return found
 
 
 def main_of(job: JobFolder) -> ProcessId:
@@ -164,6 +157,7 @@ def closed(range_: Range, job: JobFolder, state: str, failure: str | None) -> st
     began = time.monotonic()
     process = main_of(job)
     result = until(job.result, "a result")
+    assert result is not None
     until(lambda: session(process) == [], "the end of its processes")
     seconds = time.monotonic() - began
     assert (result.status, result.failure) == (state, failure), result

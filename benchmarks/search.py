@@ -10,10 +10,11 @@ import argparse
 import statistics
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit
 from training.jobs import queue, supervisor
@@ -30,6 +31,7 @@ from training.workspace import Workspace
 
 LOADED_S = 120.0
 LONGEST_S = 3600.0
+until = partial(waiting.until, deadline_s=LONGEST_S)
 
 
 def config(epochs: int) -> dict[str, Any]:
@@ -49,14 +51,6 @@ def calibrated(workspace: Workspace, description: Description, seconds: float) -
     until(lambda: all(job.state() in ENDED for job in jobs), "the calibration")
     times = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
     return max(1, round(20 * seconds / statistics.median(times)))
-
-
-def until(condition: Any, what: str) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {LONGEST_S:g} s for {what}")
-        time.sleep(0.05)
 
 
 def measure(workspace: Workspace, trials: int, seconds: float) -> int:

@@ -12,13 +12,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit
 from training.jobs import queue, supervisor
@@ -34,6 +34,7 @@ from training.spec.description import Description
 from training.workspace import Workspace
 
 DEADLINE_S: Final = 240.0
+until = partial(waiting.until, deadline_s=DEADLINE_S)
 VICTIMS: Final = ("driver", "supervisor", "everything")
 TRIALS: Final = 12
 BODY: Final[dict[str, Any]] = {
@@ -49,14 +50,6 @@ BODY: Final[dict[str, Any]] = {
     "trials": TRIALS,
     "pruner": "median",
 }
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}")
-        time.sleep(0.02)
 
 
 def records_of(folder: SearchFolder, description: Description) -> list[TrialRecord]:

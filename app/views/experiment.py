@@ -10,9 +10,8 @@ from app.navigation import COMPOSE, SEARCH
 from app.services import experiments, notebooks
 from app.services.experiments import SeedView
 from app.services.summary import summary
-from app.views import note
+from app.views import deleting, note
 from app.views.writing import write
-from training.notebook import edit
 from training.notebook.cells import ExperimentCell
 from training.notebook.store import Stored
 from training.spec.errors import ConfigError
@@ -55,7 +54,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView
     elif intent == "search":
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
     elif intent == "delete":
-        _confirm_delete(stored, index, cell.name)
+        deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
         return
     elif intent is not None:
         _change(intent, stored, index, cell)
@@ -81,14 +80,3 @@ def _change(intent: str, stored: Stored, index: int, cell: ExperimentCell) -> No
         write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
     elif intent == "note":
         note.add(stored, index + 1)
-
-
-@st.dialog("Delete this experiment?")
-def _confirm_delete(stored: Stored, index: int, name: str) -> None:
-    st.markdown(f"**{name}** is removed from the notebook. Its runs stay in MLflow and on the Runs page.")
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Cancel"):
-            st.rerun()
-        if st.button("Delete", type="primary"):
-            write(stored, lambda notebook: edit.remove(notebook, index), "Deleted.")
-            st.rerun()

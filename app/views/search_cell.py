@@ -9,9 +9,8 @@ from app.components import search_cell
 from app.navigation import SEARCH
 from app.services import notebooks, searches
 from app.services.searches import Best, SearchView
-from app.views import note
+from app.views import deleting, note
 from app.views.writing import write
-from training.notebook import edit
 from training.notebook.cells import SearchCell
 from training.notebook.store import Stored
 from training.search import launch
@@ -46,7 +45,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, found: SearchView | None
     if intent is None:
         return
     if intent == "delete":
-        _confirm_delete(stored, index, cell.name)
+        deleting.confirm(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
         return
     if intent == "edit":
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
@@ -91,14 +90,3 @@ def _run(stored: Stored, cell: SearchCell) -> None:
         state.say(str(error), ":material/error:")
     else:
         state.say(f"Started {cell.name}.", ":material/play_arrow:")
-
-
-@st.dialog("Delete this search?")
-def _confirm_delete(stored: Stored, index: int, name: str) -> None:
-    st.markdown(f"**{name}** is removed from the notebook. Its trials stay in MLflow and on the Search page.")
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Cancel"):
-            st.rerun()
-        if st.button("Delete", type="primary"):
-            write(stored, lambda notebook: edit.remove(notebook, index), "Deleted.")
-            st.rerun()

@@ -2,10 +2,12 @@
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
 from training.spec import catalogue
 from training.spec.description import Description
@@ -47,3 +49,12 @@ def workspace(
     kept = made.cache / f"describe-{catalogue.content_hash(made)}.json"
     kept.write_text(description.to_json(), encoding="utf-8")
     return made
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """A pool of torch's threads does not survive the forks of DDP and AsyncPS."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -4,12 +4,11 @@ Its searches are run by `scalebook search run`.
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
+from training.jobs.interrupting import sigterm_interrupts
 from training.notebook import store
 from training.notebook.cells import ExperimentCell, Notebook
 from training.notebook.check import CellProblem, check
@@ -35,8 +34,8 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if stored.notebook.searches() and not told.cell:
         _say_searches(told.file, stored.notebook)
-    signal.signal(signal.SIGTERM, _interrupt)
-    return run(Wanted(told.file, stored.notebook, cells, told.seeds), description, sys.stdout)
+    with sigterm_interrupts():
+        return run(Wanted(told.file, stored.notebook, cells, told.seeds), description, sys.stdout)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -102,8 +101,3 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
 
 def _concerns(problem: CellProblem, names: Sequence[str]) -> bool:
     return not names or problem.cell_name in names
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    """End like Ctrl+C when asked by a signal: no run is left behind."""
-    raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from training.search import launch
 from training.search.folder import ENDED, SearchFolder, SearchProgress
 from training.search.reading import read
 from training.search.trials import STATES, TrialRecord, at_rest, best, pareto
+from training.spec.cost import trials_wanted
 from training.spec.point import summary
 from training.spec.search import SearchSpec
 
@@ -28,7 +29,7 @@ INTERRUPTED: Final = 130
 def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
     """Watch until it has ended; 0 finished, 1 not, 130 when interrupted, which stops the search."""
     name = folder.request().name
-    say(out, f"scalebook: search {folder.id[:8]}, {name}: {spec.trials} trials over {_space(spec)}")
+    say(out, f"scalebook: search {folder.id[:8]}, {name}: {trials_wanted(spec)} trials over {_space(spec)}")
     try:
         moved = _watch(folder, out)
     except KeyboardInterrupt:

@@ -2,12 +2,12 @@
 
 import argparse
 import importlib
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
+from training.jobs.interrupting import sigterm_interrupts
 from training.jobs.schedule import duration
 from training.notebook import store
 from training.notebook.table import WIDTH
@@ -77,8 +77,8 @@ def _run(told: Any) -> int:
 
 
 def _follow(folder: SearchFolder, description: Description) -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
-    return follow(folder, folder.spec(description), sys.stdout)
+    with sigterm_interrupts():
+        return follow(folder, folder.spec(description), sys.stdout)
 
 
 def _check(told: Any) -> int:
@@ -171,8 +171,3 @@ def _stop(told: Any) -> int:
     launch.stop(folder)
     print(f"scalebook: asked {folder.request().name} to stop")
     return 0
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    """End like Ctrl+C when asked by a signal: no run is left behind."""
-    raise KeyboardInterrupt

@@ -1,10 +1,8 @@
 """One job of the queue, from its submission to its end, for a command in the foreground."""
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from collections.abc import Callable
+from typing import Final
 
 from training.failures import ADVICE, FailureClass
 from training.jobs import queue
@@ -43,16 +41,6 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
     return Result("failed", time.time(), failure.value, cause, ADVICE[failure])
 
 
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends a command like Ctrl-C: no job is left behind."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
     ensured = moved = time.monotonic()
     seen: object = None
@@ -79,7 +67,3 @@ def _stop(job: JobFolder) -> None:
     deadline = time.monotonic() + STOP_DEADLINE_S
     while time.monotonic() < deadline and job.state() not in ENDED:
         time.sleep(LOOK_EVERY_S)
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt

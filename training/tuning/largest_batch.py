@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final, TextIO
 
 from training.failures import FailureClass
+from training.jobs.interrupting import sigterm_interrupts
 from training.jobs.owners import hold
 from training.memory_limit import MB, available_bytes
 from training.spec.catalogue import describe
@@ -14,7 +15,7 @@ from training.tuning.batch_table import HEADER, answer, row
 from training.tuning.batch_tries import BatchTries, Tried
 from training.tuning.bracket import Bracket
 from training.tuning.configs import asked, whole
-from training.tuning.following import INTERRUPTED, sigterm_interrupts
+from training.tuning.following import INTERRUPTED
 from training.workspace import Workspace
 
 OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")

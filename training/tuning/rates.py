@@ -8,6 +8,7 @@ from typing import Any, Final, TextIO
 
 from training.jobs import queue
 from training.jobs.folder import JobFolder, Result
+from training.jobs.interrupting import sigterm_interrupts
 from training.jobs.owners import hold
 from training.notebook.figures import duration
 from training.spec.catalogue import describe
@@ -17,7 +18,7 @@ from training.spec.workload import workload
 from training.tracking import names
 from training.tracking.starting import open_store
 from training.tuning.configs import asked, cut, number, whole
-from training.tuning.following import INTERRUPTED, follow, sigterm_interrupts
+from training.tuning.following import INTERRUPTED, follow
 from training.tuning.plot import plot
 from training.tuning.rate_curve import RateCurve, read_curve
 from training.workspace import Workspace

@@ -1,7 +1,6 @@
 """The gradient noise scale against closed forms; and training that is the same with and without it."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,7 @@ from training.tracking import names
 WIDTH = 40
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """A pool of threads does not survive the forks of DDP and AsyncPS."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Inner(LightningModule):
