@@ -44,13 +44,13 @@ MOST_INTERRUPTIONS: Final = 3
 class Driver:
     """One search being driven, by one thread."""
 
-    def __init__(self, folder: SearchFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: SearchFolder, leaving: threading.Event) -> None:
+        """Drives until its end, or until `leaving` is set."""
+        self.folder, self.leaving = folder, leaving
         self.description = describe(folder.workspace)
         self.record = SearchRecord(folder)
         self.jobs = TrialJobs(folder, self.description)
         self.telling = Telling(folder, self.record)
-        self.leaving = threading.Event()
         self.going: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
         self._news = True
@@ -261,15 +261,17 @@ def _open(trial: Trial) -> list[JobFolder]:
 
 def drive(folder: SearchFolder) -> int:
     """Be the driver of a search; 0 when it has ended or another process drives it, 1 when it failed."""
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
     with locked(folder.lock) as mine:
         if not mine:
+            folder.undriven()  # the supervisor has named this process
             return 0
         folder.write(Driving(ProcessId.of(), time.time()))
         result: SearchResult | None = None
         try:
-            driver = Driver(folder)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: driver.leaving.set())
+            driver = Driver(folder, leaving)
             result = driver.drive()
             if result is not None:
                 driver.finish(result)
@@ -279,6 +281,7 @@ def drive(folder: SearchFolder) -> int:
         except Exception as error:  # noqa: BLE001 - the end of the search, whatever it is, is recorded
             traceback.print_exc()
             result = _failed(folder, error)
+        folder.undriven()
     return 1 if result is not None and result.status == "failed" else 0
 
 

@@ -159,6 +159,10 @@ class SearchFolder:
         driving = self.driving()
         return driving is not None and alive(driving.process)
 
+    def undriven(self) -> None:
+        """Forget its driver, which left in order: only one that did not has died."""
+        (self.path / "driver.json").unlink(missing_ok=True)
+
     def state(self) -> State:
         """`interrupted`: its driver died; the supervisor starts another one as soon as there is a supervisor."""
         if result := self.result():

@@ -31,6 +31,7 @@ class Drivers:
         self._looked, self._stamp = now, stamp
         searches = [one for one in all_searches(self.workspace) if one.result() is None]
         self.open = {one.id for one in searches}
+        self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
         for folder in searches:
             if not folder.driven() and folder.result() is None:
                 self._drive(folder)
@@ -40,6 +41,7 @@ class Drivers:
             cause = f"its driver died {ATTEMPTS} times without getting further; its log ends: {_last(folder)}"
             folder.write(SearchResult("failed", time.time(), cause, f"Read {folder.log}, then resume the search."))
             print(f"scalebook: search {folder.id} failed: {cause}", flush=True)
+            del self._deaths[folder.id]
             return
         with folder.log.open("ab") as log:
             environment = {**os.environ, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}

@@ -106,6 +106,8 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
     """With a new budget; the driver looks at `search.yaml` when it changes."""
     folder.write_body(body_of(spec))
     if folder.state() in ENDED or folder.stop_file.exists():
+        if not folder.driven():
+            folder.undriven()
         folder.stop_file.unlink(missing_ok=True)
         (folder.path / "result.json").unlink(missing_ok=True)
     _wake(folder)

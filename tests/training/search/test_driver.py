@@ -1,6 +1,7 @@
 """A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are stand-ins."""
 
 import signal
+from functools import partial
 
 import pytest
 
@@ -8,9 +9,10 @@ from benchmarks.search_audit import audit
 from tests.training.jobs.conftest import wait_for
 from tests.training.search.conftest import BASE, Range
 from training.jobs import queue, supervisor
-from training.jobs.process import send
+from training.jobs.process import alive, send
 from training.search import launch
-from training.search.folder import SearchFolder
+from training.search.folder import Driving, SearchFolder
+from training.search.keeping import ATTEMPTS
 from training.spec.errors import ConfigError
 from training.tracking import names
 from training.tracking.starting import open_store
@@ -118,6 +120,50 @@ def kill(folder: SearchFolder, victims: str) -> None:
             if (started := job.started()) is not None:
                 send(started.process, signal.SIGKILL)
     wait_for(lambda: supervisor.running(folder.workspace) != now or victims == "driver", "the supervisor to be gone")
+
+
+def test_ends_are_no_deaths_however_often_it_is_stopped_and_resumed(searches: Range) -> None:
+    """Each look for what ended a driver would call it dead: the search goes on from where its driver left in order."""
+    folder = searches.start(trials=8)
+    for _ in range(ATTEMPTS + 1):
+        wait_for(folder.driven, "a driver")
+        launch.stop(folder)
+        assert searches.until_ended(folder) == "stopped"
+        launch.resume(folder, searches.description)
+    assert searches.until_ended(folder) == "finished"
+    for _ in range(ATTEMPTS + 1):
+        assert searches.start(trials=8) == folder  # run again when it has finished: nothing more to do
+        assert searches.until_ended(folder) == "finished"
+    assert audit(folder, searches.records(folder), statuses=False) == []
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No trial ends by itself. To be asked for before `searches`."""
+    monkeypatch.setenv("STAND_IN_S", "600")
+
+
+def test_a_driver_that_is_asked_to_leave_has_not_died(slow: None, searches: Range) -> None:
+    folder = searches.start(trials=8)
+    for _ in range(ATTEMPTS + 1):
+        wait_for(partial(drives, folder), "a driver at work")
+        driving = folder.driving()
+        assert driving is not None
+        send(driving.process, signal.SIGTERM)
+        wait_for(partial(gone, driving), "it to leave")
+    wait_for(partial(drives, folder), "the next driver")
+    launch.stop(folder)
+    assert searches.until_ended(folder) == "stopped"
+
+
+def drives(folder: SearchFolder) -> bool:
+    """Whether a driver lives that has begun to work."""
+    driving, progress = folder.driving(), folder.progress()
+    return folder.driven() and driving is not None and progress is not None and progress.time > driving.started
+
+
+def gone(driving: Driving) -> bool:
+    return not alive(driving.process)
 
 
 def test_a_mistake_is_said_before_anything_is_made(searches: Range) -> None:
