@@ -1,0 +1,83 @@
+"""A pytest plugin (`-p tests.lightning.plugin`): substitutes the strategy and writes a line of JSON for each test.
+
+By environment: `WAY`, `RESULTS` (the file; what is in it already is not run again), `BUDGET_S` (then it ends in order).
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lightning.results import Result, read
+from tests.lightning.substitute import Substitute, Way
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Recorder:
+    """One pytest run."""
+
+    def __init__(self, way: Way, results: Path, budget_s: float) -> None:
+        self._substitute, self._results = Substitute(way), results
+        self._until = time.monotonic() + budget_s
+        self._began, self._used = 0.0, 0
+
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        done = set(read(self._results))
+        listed = self._results.with_suffix(".all")
+        known = set(listed.read_text(encoding="utf-8").splitlines()) if listed.exists() else set()
+        new = [item.nodeid for item in items if item.nodeid not in known]
+        with listed.open("a", encoding="utf-8") as file:
+            file.writelines(f"{test}\n" for test in new)
+        only = os.environ.get("ONLY")
+        wanted = None if only is None else set(Path(only).read_text(encoding="utf-8").splitlines())
+        items[:] = [item for item in items if item.nodeid not in done and (wanted is None or item.nodeid in wanted)]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._began, self._used = time.monotonic(), self._substitute.count
+        self._write(Result(nodeid, "died", "its process ended", 0, 0.0))
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+        outcome = yield
+        report = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's Result
+        if report.when == "call" or report.outcome != "passed":
+            seconds = round(time.monotonic() - self._began, 2)
+            kind, why = _judge(report, call.excinfo)
+            self._write(Result(item.nodeid, kind, why, self._substitute.count - self._used, seconds))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if time.monotonic() > self._until:
+            pytest.exit("the budget is used up", returncode=0)
+
+    def pytest_unconfigure(self) -> None:
+        self._substitute.end()
+
+    def _write(self, result: Result) -> None:
+        with self._results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result._asdict()) + "\n")
+
+
+def _judge(report: pytest.TestReport, error: "pytest.ExceptionInfo[BaseException] | None") -> tuple[str, str]:
+    if report.outcome == "passed" or hasattr(report, "wasxfail"):
+        return "passed", ""
+    if report.outcome == "skipped":
+        return "skipped", str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
+    assert error is not None
+    words = " ".join(f"{error.typename}: {error.value}".split())
+    place = next((one for one in reversed(error.traceback) if str(one.path).startswith(str(ROOT / "training"))), None)
+    where = "" if place is None else f" [{Path(place.path).name}:{place.lineno + 1}]"
+    kind = "timed out" if "Timeout >" in words else "refused" if "than AsyncPS" in words else "failed"
+    return kind, words[:500] + where
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "flaky: of pytest-rerunfailures, which is not needed to run a test once")
+    way: Any = os.environ["WAY"]
+    config.pluginmanager.register(
+        Recorder(way, Path(os.environ["RESULTS"]), float(os.environ.get("BUDGET_S", "1e9"))), "scalebook-recorder"
+    )

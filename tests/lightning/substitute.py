@@ -1,0 +1,91 @@
+"""In the place of the strategy that a Trainer gets when nothing is said: AsyncPS, or what it is compared with."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal
+
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import Strategy
+from typing_extensions import override
+
+from training.strategies.async_ps import AsyncPS
+
+Way = Literal["one", "two", "plain", "fork"]
+BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork"}
+
+
+class OneWorker(AsyncPS):
+    """AsyncPS with its only worker in this process, where the tests can look at what it did. All else is as forked."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=1, deadline_s=20)
+        self._entered = False
+
+    @override
+    def _configure_launcher(self) -> None:
+        self._launcher = None
+
+    @override
+    def setup_environment(self) -> None:
+        if not self._entered:
+            self._entered = True
+            self.before_fork(self._trainer)
+            self.after_fork(0, self._trainer)
+        super().setup_environment()
+
+    @override
+    def teardown(self) -> None:
+        super().teardown()
+        if self._entered:
+            self._entered = False
+            self.after_workers()
+
+
+def strategy(way: Way) -> dict[str, Any]:
+    """Arguments of a Trainer."""
+    if way == "one":
+        return {"strategy": OneWorker()}
+    if way == "two":
+        return {"strategy": AsyncPS(workers=2, deadline_s=20)}
+    return {} if way == "plain" else {"strategy": "ddp_fork", "accelerator": "cpu", "devices": 2}
+
+
+class Substitute:
+    """Wraps `Trainer.__init__` until `end`; counts the Trainers that got the strategy."""
+
+    def __init__(self, way: Way) -> None:
+        self._way, self.count = way, 0
+        self._original: Callable[..., None] = Trainer.__init__
+        original = self._original
+
+        @wraps(original)
+        def construct(trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+            if not args and _says_nothing(kwargs):
+                self.count += 1
+                kwargs = {**kwargs, **strategy(self._way)}
+            original(trainer, *args, **kwargs)
+
+        _set_init(construct)
+
+    def end(self) -> None:
+        """Put back what was there."""
+        _set_init(self._original)
+
+
+def _set_init(function: Any) -> None:
+    Trainer.__init__ = function  # type: ignore[method-assign]  # for the tests' duration
+
+
+def _says_nothing(kwargs: dict[str, Any]) -> bool:
+    """Whether the test leaves the strategy open, and asks for no more than one CPU."""
+    plugins = kwargs.get("plugins") or []
+    several = plugins if isinstance(plugins, list) else [plugins]
+    return (
+        kwargs.get("strategy", "auto") == "auto"
+        and not isinstance(kwargs.get("strategy"), Strategy)
+        and kwargs.get("accelerator", "auto") in ("auto", "cpu")
+        and kwargs.get("devices", "auto") in ("auto", 1, "1")
+        and kwargs.get("num_nodes", 1) == 1
+        and not any(isinstance(plugin, ClusterEnvironment) for plugin in several)
+    )
