@@ -1,7 +1,7 @@
 """The end of a job that could not say it itself: its result, and telling MLflow.
 
 The supervisor writes the result at once and leaves MLflow to a short-lived process of its own
-(`python -m training.jobs.closing FOLDER...`), so that it never imports MLflow itself. The mark `unrecorded` stays in
+(`python -m training.jobs.closing MARK...`), so that it never imports MLflow itself. The mark `unrecorded` stays in
 the folder until that has succeeded.
 """
 
@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from training.failures import ADVICE, FailureClass
+from training.jobs import submitting
 from training.jobs.folder import JobFolder, Result
 from training.jobs.watch import Watch
 from training.tracking import names
+from training.workspace import Workspace
 
 UNWATCHED = "died while nobody watched it"
 """How a cause ends that says nothing about the run: the machine, or everything of ours, was ended with it."""
@@ -96,12 +98,15 @@ def record(job: JobFolder) -> None:
     job.unrecorded.unlink(missing_ok=True)
 
 
-def main(folders: Sequence[str]) -> int:
-    """0 when MLflow has been told of all of them."""
+def main(marks: Sequence[str]) -> int:
+    """0 when MLflow has been told of all of them: jobs' marks `unrecorded`, and abandoned submissions."""
     failed = 0
-    for path in folders:
+    for mark in map(Path, marks):
         try:
-            record(JobFolder(Path(path)))
+            if mark.parent.name == submitting.FOLDER:
+                submitting.withdraw(Workspace(mark.parent.parent.parent), mark)
+            else:
+                record(JobFolder(mark.parent))
         except Exception:  # noqa: BLE001 - one run that cannot be told must not keep the others from it; the mark stays
             traceback.print_exc()
             failed += 1

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from training.jobs.devices import inventory
 from training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
 from training.jobs.process import ProcessId, alive
+from training.jobs.submitting import submission
 from training.jobs.supervisor import ensure
 from training.spec import yaml
 from training.spec.catalogue import describe
@@ -71,13 +72,14 @@ def submit(
     )
     client = open_store(workspace)
     experiment = experiment_id(client, workspace, request.mlflow_experiment)
-    tags = {**surroundings(workspace.root), **_tags(request, load, done)}
     made: list[JobFolder] = []
-    for seed in seeds:
-        name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
-        run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
-        one = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
-        made.append(_write(workspace, one, yaml.dump(seeded), inline))
+    with submission(workspace) as tags:
+        tags |= {**surroundings(workspace.root), **_tags(request, load, done)}
+        for seed in seeds:
+            name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
+            run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
+            one = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
+            made.append(_write(workspace, one, yaml.dump(seeded), inline))
     if start and not inline:
         ensure(workspace)
     return made

@@ -1,11 +1,14 @@
-"""Telling MLflow of jobs that could not: a helper process at a time, again until it succeeds."""
+"""Telling MLflow what nobody else will: a helper process at a time, again until it succeeds.
+
+Of jobs that could not say how they ended, and of runs that were begun and never got a job.
+"""
 
 import os
 import sys
 import time
+from pathlib import Path
 from signal import SIGKILL
 
-from training.jobs.folder import JobFolder
 from training.jobs.process import ProcessId, send
 
 DEADLINE_S = 120.0
@@ -13,11 +16,11 @@ LONGEST_RETRY_S = 60.0
 
 
 class Recorder:
-    """Give it jobs that carry the mark `unrecorded` and call `turn`; it forgets those whose mark is gone."""
+    """Give it marks, files that stay until MLflow has been told (see `closing.main`), and call `turn`."""
 
     def __init__(self, retry_s: float) -> None:
         self.retry_s = retry_s
-        self.pending: dict[str, JobFolder] = {}
+        self.pending: set[Path] = set()
         self.failures = 0
         self._helper: ProcessId | None = None
         self._since = 0.0
@@ -37,8 +40,8 @@ class Recorder:
             elif now - self._since > DEADLINE_S:
                 send(self._helper, SIGKILL)
         elif self.pending and now >= self._since:
-            folders = [str(job.path) for job in self.pending.values()][:200]
-            words = [sys.executable, "-m", "training.jobs.closing", *folders]
+            marks = sorted(map(str, self.pending))[:200]
+            words = [sys.executable, "-m", "training.jobs.closing", *marks]
             self._helper = ProcessId.of(os.posix_spawn(sys.executable, words, os.environ))
             self._since = now
 
@@ -50,7 +53,7 @@ class Recorder:
     def _take_stock(self, now: float) -> None:
         self._helper = None
         before = len(self.pending)
-        self.pending = {name: job for name, job in self.pending.items() if job.unrecorded.exists()}
+        self.pending = {mark for mark in self.pending if mark.exists()}
         self.failures = 0 if len(self.pending) < before else self.failures + 1
         wait = min(self.retry_s * 2**self.failures, LONGEST_RETRY_S) if self.failures else 0.0
         self._since = now + wait

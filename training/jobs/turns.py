@@ -13,6 +13,7 @@ from training.jobs.process import ProcessId, alive, reap
 from training.jobs.recorder import Recorder
 from training.jobs.schedule import Lease, in_order, plan
 from training.jobs.starter import Starter
+from training.jobs.submitting import abandoned
 from training.jobs.warm import CLAIMED_ELSEWHERE
 from training.jobs.watch import Limits, Watch
 from training.search.keeping import Drivers
@@ -98,6 +99,7 @@ class Turns:
             self._stamp = stamp
             self._looked_around = now
             self._owned = owners.present(self.workspace)
+            self.recorder.pending |= set(abandoned(self.workspace))
             for path in self.workspace.jobs.iterdir():
                 if path.name not in self._seen and not path.name.startswith("."):
                     self._seen.add(path.name)
@@ -113,7 +115,7 @@ class Turns:
             print(f"scalebook: {job.path} is left alone, its job.json cannot be read: {error}", flush=True)
             return
         if job.unrecorded.exists():
-            self.recorder.pending[job.id] = job
+            self.recorder.pending.add(job.unrecorded)
         started = job.started()
         if job.result() is None or (started is not None and alive(started.process)):
             self.open[job.id] = job
@@ -179,7 +181,7 @@ class Turns:
     def _close(self, job: JobFolder, result: Result) -> None:
         if job.path.exists():
             close(job, result)
-            self.recorder.pending[job.id] = job
+            self.recorder.pending.add(job.unrecorded)
         print(f"scalebook: job {job.id} {result.status}: {result.cause}", flush=True)
         self._forget(job)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from training.jobs.folder import write_json
 from training.jobs.queue import COMMAND_LINE
+from training.jobs.submitting import submission
 from training.jobs.supervisor import ensure
 from training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
 from training.spec.description import Description
@@ -123,25 +124,26 @@ def _make(
     tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root)}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
-    run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags, body)
-    final = workspace.studies / run_id
-    request = SearchRequest(
-        id=run_id,
-        created=time.time(),
-        name=name,
-        mlflow_experiment=mlflow_experiment,
-        tracking_uri=workspace.tracking_uri(),
-        identity=what,
-        storage=spec.storage or f"journal:{final / 'study.journal'}",
-        notebook=notebook,
-        cell=cell,
-    )
-    beside = SearchFolder(workspace.studies / f".{run_id}")
-    beside.path.mkdir()
-    beside.write(request)
-    beside.write_body(body)
-    client.log_artifact(run_id, str(beside.path / "search.yaml"))
-    return SearchFolder(beside.path.rename(final))
+    with submission(workspace) as told:
+        run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags | told, body)
+        final = workspace.studies / run_id
+        request = SearchRequest(
+            id=run_id,
+            created=time.time(),
+            name=name,
+            mlflow_experiment=mlflow_experiment,
+            tracking_uri=workspace.tracking_uri(),
+            identity=what,
+            storage=spec.storage or f"journal:{final / 'study.journal'}",
+            notebook=notebook,
+            cell=cell,
+        )
+        beside = SearchFolder(workspace.studies / f".{run_id}")
+        beside.path.mkdir()
+        beside.write(request)
+        beside.write_body(body)
+        client.log_artifact(run_id, str(beside.path / "search.yaml"))
+        return SearchFolder(beside.path.rename(final))
 
 
 def _wake(folder: SearchFolder) -> None:

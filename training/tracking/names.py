@@ -92,6 +92,7 @@ TAG_HOST: Final = "scalebook.host"
 TAG_DEVICES: Final = "scalebook.devices"
 TAG_TEST: Final = "scalebook.test"  # learning rates, largest batch: a run that only tests a config
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
+TAG_SUBMISSION: Final = "scalebook.submission"  # what began the run; names a file while the run has no folder yet
 TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
 TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called
 TAG_BEST_TRIAL: Final = "scalebook.best_trial"  # of a search: number of the trial with the best first objective

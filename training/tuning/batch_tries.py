@@ -62,14 +62,14 @@ class BatchTries:
         self._count = 0
         self._load: Workload | None = None
 
-    def begin(self, load: Workload) -> None:
-        """Make the MLflow run that all tries are children of."""
+    def begin(self, load: Workload, more: Mapping[str, str]) -> None:
+        """Make the MLflow run that all tries are children of, with `more` tags."""
         self._load = load
         self._client = open_store(self.workspace)
         experiment = experiment_id(self._client, self.workspace, queue.COMMAND_LINE)
         title = f"{TEST}, {load.strategy} x {load.workers}"
         tags = {**surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: load.strategy}
-        tags[names.TAG_WORKERS] = str(load.workers)
+        tags |= {names.TAG_WORKERS: str(load.workers), **more}
         self._parent = create_run(self._client, experiment, title, tags, self.config)
         self._client.update_run(self._parent, status="RUNNING")
 

@@ -7,6 +7,7 @@ from typing import Final, TextIO
 from training.failures import FailureClass
 from training.jobs.interrupting import sigterm_interrupts
 from training.jobs.owners import hold
+from training.jobs.submitting import submission
 from training.memory_limit import MB, available_bytes
 from training.spec.catalogue import describe
 from training.spec.errors import ConfigError
@@ -83,8 +84,8 @@ def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int
     _say(out, f"scalebook: largest batch, {load.strategy} x {load.workers}, within {limit}")
     done: list[Tried] = []
     status = "stopped"
-    with hold(tries.workspace):
-        tries.begin(load)
+    with hold(tries.workspace), submission(tries.workspace) as tags:
+        tries.begin(load, tags)
         try:
             status = _search(tries, bracket, done, out)
         except KeyboardInterrupt:

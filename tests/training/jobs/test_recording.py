@@ -98,7 +98,7 @@ def test_a_run_that_is_no_longer_in_the_store_is_let_go(recorded: Recorded) -> N
     told, missing = recorded.job(), recorded.bench.job()
     for job in (missing, told):
         close(job, Result("failed", time.time(), "killed", "why", "what to do"))
-    assert main([str(missing.path), str(told.path)]) == 0
+    assert main([str(missing.unrecorded), str(told.unrecorded)]) == 0
     assert not missing.unrecorded.exists()
     assert not told.unrecorded.exists()
     assert recorded.run(told).data.tags[names.TAG_CAUSE] == "why"
@@ -108,6 +108,6 @@ def test_the_mark_stays_when_mlflow_cannot_be_told(bench: Bench, capfd: pytest.C
     bench.workspace.database.write_text("no database", encoding="utf-8")
     job = bench.job()
     close(job, Result("failed", time.time(), "killed", "why", "what to do"))
-    assert main([str(job.path)]) == 1
+    assert main([str(job.unrecorded)]) == 1
     assert job.unrecorded.exists()
     assert "file is not a database" in capfd.readouterr().err
