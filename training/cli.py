@@ -14,6 +14,7 @@ from jsonargparse.typing import PositiveInt
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, SimpleProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from typing_extensions import override
@@ -26,6 +27,7 @@ from training.callbacks.clock import DataClock
 from training.callbacks.defaults import default_callbacks
 from training.callbacks.rate_scaling import ScaledRates
 from training.callbacks.threads import Threads
+from training.checkpoints import PlainCheckpoints
 from training.jobs.folder import JobFolder
 from training.spec.errors import ConfigError
 from training.spec.rate_scaling import KEY, NO_BATCH, RateScaling
@@ -73,7 +75,12 @@ class TrainingCLI(LightningCLI):
     @override
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # a static method there
         """Only the one that is run: parsers for all four take four times as long (0.2 s)."""
-        return {self.command: LightningCLI.subcommands()[self.command]}
+        return {self.command: {*LightningCLI.subcommands()[self.command], "weights_only"}}
+
+    @override
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        """Nothing that a checkpoint holds may run, whatever it is and wherever it comes from."""
+        return {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
 
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -142,8 +149,10 @@ class TrainingCLI(LightningCLI):
         if asked["enable_progress_bar"] is None:
             more["enable_progress_bar"] = sys.stdout.isatty()
         callbacks += self._scaled_rates()
-        theirs = asked["callbacks"] or []
-        more["callbacks"] = [*(theirs if isinstance(theirs, list) else [theirs]), *callbacks]
+        plugins = _listed(asked["plugins"])
+        if not any(isinstance(one, CheckpointIO) for one in plugins):
+            more["plugins"] = [*plugins, PlainCheckpoints()]
+        more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
 
     def _scaled_rates(self) -> list[Callback]:
@@ -178,6 +187,11 @@ class TrainingCLI(LightningCLI):
             noise=self._get(self.config_init, "noise_scale", default=False),
         )
         return more, callbacks
+
+
+def _listed(asked: Any) -> list[Any]:
+    """One, several or none, as a list."""
+    return asked if isinstance(asked, list) else [asked] if asked else []
 
 
 def _loggers(asked: Any) -> list[Logger]:

@@ -96,7 +96,9 @@ def _parts(
                 "Install it (pip install cmaes), or write sampler: tpe.",
             )  # fmt: skip
         numeric = [name for name, one in space.items() if not isinstance(one, CategoricalDistribution)]
-        return lambda seed: samplers.CmaEsSampler(
+        from training.search.cma import NumbersCmaEs
+
+        return lambda seed: NumbersCmaEs(
             seed=seed, independent_sampler=samplers.RandomSampler(seed=seed), warn_independent_sampling=False
         ), numeric
     raise ConfigError("sampler", f"{spec.sampler!r} is none", f"Known samplers: {', '.join(SAMPLERS)}.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 JOURNAL = "journal:"
 CONNECT_S = 5
 """So long a PostgreSQL server may take to answer the first call."""
-DRIVERS = {"postgresql": "psycopg[binary]", "mysql": "pymysql", "redis": ""}
+DRIVERS = {"postgresql": "psycopg[binary]", "mysql": "pymysql"}
 
 
 def journal_path(storage: str) -> Path | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from training.spec import asynchronous, rate_problems
+from training.spec.addresses import checkpoint_problems
 from training.spec.classes import GROUP_OF_KEY, mapping, named, suggestion
 from training.spec.description import Description, Field, Group
 from training.spec.errors import ConfigError, Problem
@@ -36,6 +37,7 @@ def validate(
         elif key in ("model", "data") and not partial:
             known = sorted(one.name for one in getattr(description, group))
             found.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
+    found += checkpoint_problems(config)
     found += asynchronous.problems(config, description) + rate_problems.problems(config, description)
     found += _without_effect(config, description)
     return found + (_crowded(config, description, cores) if cores else [])

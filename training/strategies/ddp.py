@@ -42,6 +42,11 @@ class DDP(AroundFork, DDPStrategy):
             self._launcher = ForkLauncher(self)
 
     @override
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Plain values alone, unless told otherwise: Lightning would run what a checkpoint from an address holds."""
+        return super().load_checkpoint(checkpoint_path, weights_only=True if weights_only is None else weights_only)
+
+    @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Bind the port where the workers will meet."""
         self._meeting = socket.create_server((LOOPBACK, 0))

@@ -25,6 +25,11 @@ class IndependentWorkers(ParallelStrategy):
         super().__init__()
         self._worker = 0
 
+    @override
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Plain values alone, unless told otherwise: Lightning would run what a checkpoint from an address holds."""
+        return super().load_checkpoint(checkpoint_path, weights_only=True if weights_only is None else weights_only)
+
     @property
     def num_processes(self) -> int:
         """Workers; one for each device, unless a subclass knows better."""
