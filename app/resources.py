@@ -5,11 +5,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.services import artifacts, push_record, search_view
+from app.services import artifacts, links, push_record, search_view
 from app.services.kept_reader import KeptReader
 from app.services.push_record import PushRecord
 from app.services.runs import RunView
 from app.serving.addresses import Addresses
+from app.serving.mlflow_server import remote_address
 from training.jobs.waiting import waiting_reasons as queue_reasons
 from training.search import study
 from training.search.folder import ENDED, SearchFolder
@@ -60,9 +61,11 @@ def waiting_reasons() -> Mapping[str, str]:
 
 
 def mlflow_address() -> str | None:
-    """Where MLflow's own pages are, None where no server runs."""
+    """Where MLflow's own pages are, None where no server runs. Ours, by the name that the browser is known by here."""
     found = Addresses.read(workspace())
-    return found.mlflow if found else None
+    if found is None or found.mlflow is None or remote_address():
+        return found.mlflow if found else None
+    return links.by_same_name(found.mlflow, st.context.url or "")
 
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[Curve]:

@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from app.serving.access import Access, add_options
 from app.serving.addresses import Addresses, only_one
 from app.serving.child import Child, ServerDied, end_leftover
 from app.serving.mlflow_server import mlflow_server, remote_address
 from app.serving.page_server import page_server
 from training.jobs import owners, supervisor
 from training.spec import catalogue
-from training.workspace import Workspace
+from training.spec.errors import ConfigError
+from training.workspace import OWNER_ONLY, Workspace
 
 log = logging.getLogger(__name__)
 RESTARTS = 3  # a server that dies more often than this within RESTART_WINDOW_S stays dead
@@ -40,7 +42,7 @@ class Ended(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 after Ctrl+C and when the workspace is served already; 1 when a server cannot be started."""
+    """0 after Ctrl+C and when the workspace is served already; 1 when a server cannot be started; 2 after a mistake."""
     options = _options(argv)
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
@@ -50,21 +52,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not workspace.root.is_dir():
         log.error("scalebook: error: %s is no folder. Make it, or name another one.", workspace.root)
         return 2
+    os.umask(OWNER_ONLY)
+    try:
+        return _address(workspace) if options.address else _own(workspace, options)
+    except ConfigError as error:
+        log.error("scalebook: error: %s", error)
+        return 2
+    except ServerDied as error:
+        log.error("scalebook: error: %s", error)
+        return 1
+
+
+def _own(workspace: Workspace, options: argparse.Namespace) -> int:
+    """Serve the workspace, unless somebody does."""
     workspace.create()
     with only_one(workspace) as mine:
         if not mine:
             return _already_served(workspace)
+        access = Access.told(options, workspace)
         for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(name, _end)
         try:
             _clear_up(workspace)
             with owners.hold(workspace):
-                return _serve(workspace, options.port, options.mlflow_port)
+                return _serve(workspace, access, options.port, options.mlflow_port)
         except Ended:
             return 0
-        except ServerDied as error:
-            log.error("scalebook: error: %s", error)
-            return 1
+
+
+def _address(workspace: Workspace) -> int:
+    """Print the one address that opens the app; 1 where nobody serves the folder."""
+    if workspace.hidden.is_dir():
+        with only_one(workspace) as mine:
+            if not mine and (found := Addresses.read(workspace)):
+                log.info("%s", Access.of(workspace, with_token=found.needs_token).opening(found.app))
+                return 0
+    log.error("scalebook: error: nobody serves %s. Start `scalebook ui` with it.", workspace.root)
+    return 1
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -72,6 +96,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("folder", nargs="?", type=Path, help="the workspace (default: the one around this folder)")
     parser.add_argument("--port", type=int, default=8501, help="of the app; the next free one when it is taken")
     parser.add_argument("--mlflow-port", type=int, default=5000, help="of MLflow; the next free one when it is taken")
+    parser.add_argument("--address", action="store_true", help="only print the address of the app that serves it now")
+    add_options(parser)
     return parser.parse_args(argv)
 
 
@@ -100,8 +126,8 @@ def _clear_up(workspace: Workspace) -> None:
         Addresses.forget(workspace)
 
 
-def _serve(workspace: Workspace, port: int, mlflow_port: int) -> int:
-    pages, mlflow = page_server(workspace, port), mlflow_server(workspace, mlflow_port)
+def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) -> int:
+    pages, mlflow = page_server(workspace, access, port), mlflow_server(workspace, access, mlflow_port)
     children = [child for child in (mlflow, pages) if child is not None]
     try:
         log.info("Starting Scalebook on %s ...", workspace.root)
@@ -113,10 +139,9 @@ def _serve(workspace: Workspace, port: int, mlflow_port: int) -> int:
         supervisor.ensure(workspace)
         for child in children:
             child.wait_until_up()
-        addresses = _publish(workspace, pages, mlflow)
-        _print(addresses, workspace)
+        _print(_publish(workspace, access, pages, mlflow), workspace)
         log.info("Ctrl+C ends the app; runs in progress go on.")
-        _watch(workspace, pages, mlflow)
+        _watch(workspace, access, pages, mlflow)
     finally:
         for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(signal_name, signal.SIG_IGN)  # a second Ctrl+C must not leave a server behind
@@ -153,22 +178,29 @@ def _make_store(workspace: Workspace) -> None:
         raise ServerDied(f"MLflow's database could not be made in {workspace.database}:\n{made.stderr[-2000:]}")
 
 
-def _publish(workspace: Workspace, pages: Child, mlflow: Child | None) -> Addresses:
+def _publish(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> Addresses:
     ids = [child.id for child in (pages, mlflow) if child is not None]
     addresses = Addresses(
-        pages.address, mlflow.address if mlflow else remote_address(), [one for one in ids if one is not None]
+        pages.address,
+        mlflow.address if mlflow else remote_address(),
+        [one for one in ids if one is not None],
+        needs_token=access.token is not None,
     )
     addresses.write(workspace)
     return addresses
 
 
 def _print(addresses: Addresses, workspace: Workspace) -> None:
-    log.info("  Scalebook  %s", addresses.app)
-    log.info("  MLflow     %s", addresses.mlflow or f"no server ({workspace.tracking_uri()})")
+    access = Access.of(workspace, with_token=addresses.needs_token)
+    mlflow = addresses.mlflow
+    if mlflow is not None and mlflow != remote_address():
+        mlflow = access.opening(mlflow)
+    log.info("  Scalebook  %s", access.opening(addresses.app))
+    log.info("  MLflow     %s", mlflow or f"no server ({workspace.tracking_uri()})")
     log.info("  Notebooks  %s", workspace.root)
 
 
-def _watch(workspace: Workspace, pages: Child, mlflow: Child | None) -> None:
+def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> None:
     """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
     while True:
         time.sleep(0.5)
@@ -182,7 +214,7 @@ def _watch(workspace: Workspace, pages: Child, mlflow: Child | None) -> None:
             child.end()  # what is left of its session
             child.start(child.port)
             child.wait_until_up()
-            _publish(workspace, pages, mlflow)
+            _publish(workspace, access, pages, mlflow)
             log.info("%s is back: %s", child.name, child.address)
 
 

@@ -43,6 +43,7 @@ def main() -> None:
                 path = next(path for name in CHROMIUMS if (path := shutil.which(name)))
                 browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
                 context = browser.new_context(viewport={"width": 1280, "height": 1000})
+                served.let_in(context)
                 _measure(context, served.addresses.app, first, options.repeats)
         finally:
             served.end()

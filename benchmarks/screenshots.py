@@ -125,6 +125,7 @@ def _picture(browser: Browser, served: Served, path: str, file: Path, scheme: st
         color_scheme="dark" if scheme == "dark" else "light",
         device_scale_factor=1.5,
     ) as context:
+        served.let_in(context)
         page = context.new_page()
         page.goto(served.addresses.app + path)
         _settle(page)

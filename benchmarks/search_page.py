@@ -112,6 +112,7 @@ def _browser(workspace: Workspace, folder: SearchFolder, repeats: int) -> None:
             flags = ["--no-sandbox", "--disable-gpu", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
             browser = playwright.chromium.launch(executable_path=path, args=flags)
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
+            served.let_in(page.context)
             print("\n| in Chromium, from a click on a tab to what it shows | median s | range s |\n|---|---|---|")
             page.goto(f"{served.addresses.app}/search?search={folder.id}&view=Importance")
             _shown(page, "Importance")

@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from training.spec.errors import ConfigError
+from training.workspace import OWNER_ONLY
 
 USAGE: Final = """usage: scalebook COMMAND ...
 
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         print(USAGE)
         return 0 if argv else 2
     command, rest = argv[0], argv[1:]
+    os.umask(OWNER_ONLY)
     if command == "ui":
         os.execv(sys.executable, [sys.executable, "-m", "app.serve", *rest])
     try:

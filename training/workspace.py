@@ -1,6 +1,7 @@
 """The folder a person works in: notebooks, and one hidden folder with everything that running them leaves behind."""
 
 import os
+import stat
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,13 @@ from training.spec.errors import ConfigError
 
 HIDDEN = ".scalebook"
 SETTINGS = "scalebook.toml"
+OWNER_ONLY = 0o077
+"""The umask of every process that writes into a hidden folder."""
+
+
+def state_home() -> Path:
+    """Where Scalebook keeps what a person decided about folders, outside of them: this user's own, not made here."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "scalebook"
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,27 @@ class Workspace:
         return cls(start / "notebooks" if (start / "notebooks").is_dir() else start)
 
     def create(self) -> "Workspace":
-        """Make the hidden folder and its parts where they are missing."""
+        """Make the hidden folder and its parts where they are missing; no other user may look into it.
+
+        One that others may read is closed to them; ConfigError where that is not ours to do.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.hidden.mkdir(mode=0o700, exist_ok=True)
+        if stat.S_IMODE(self.hidden.stat().st_mode) & OWNER_ONLY:
+            self._close()
         for folder in (self.jobs, self.studies, self.cache, self.artifacts):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         return self
+
+    def _close(self) -> None:
+        try:
+            self.hidden.chmod(0o700)
+        except OSError as error:
+            raise ConfigError(
+                str(self.hidden),
+                f"is open to other users and cannot be closed ({error.strerror})",
+                "Copy the notebooks into a folder of your own.",
+            ) from error
 
     @property
     def hidden(self) -> Path:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 
 def _json(value: object) -> str:
@@ -24,3 +24,8 @@ def compare(mlflow: str, run_ids: Sequence[str], experiment_ids: Sequence[str]) 
     return (
         f"{mlflow}/#/compare-runs?runs={_json(list(run_ids))}&experiments={_json(list(dict.fromkeys(experiment_ids)))}"
     )
+
+
+def by_same_name(mlflow: str, page: str) -> str:
+    """Our server by the name of this machine in the address `page`: 127.0.0.1 and localhost do not share cookies."""
+    return mlflow.replace("//127.0.0.1:", "//localhost:", 1) if urlsplit(page).hostname == "localhost" else mlflow

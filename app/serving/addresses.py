@@ -23,6 +23,7 @@ class Addresses:
     mlflow: str | None
     children: list[ProcessId] = field(default_factory=list)
     """The servers' processes, for whoever must clear up after an owner that was killed."""
+    needs_token: bool = False
 
     def write(self, workspace: Workspace) -> None:
         write_json(workspace.hidden / FILE, asdict(self))
@@ -34,7 +35,8 @@ class Addresses:
             raw = json.loads((workspace.hidden / FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return cls(raw["app"], raw["mlflow"], [ProcessId(**one) for one in raw["children"]])
+        children = [ProcessId(**one) for one in raw["children"]]
+        return cls(raw["app"], raw["mlflow"], children, raw.get("needs_token", False))
 
     @staticmethod
     def forget(workspace: Workspace) -> None:

@@ -1,29 +1,33 @@
 """The Streamlit server: `python -m app.serving.page_server PORT`, with the slow imports done before the first visit."""
 
+import argparse
 import os
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.serving.child import Child
-from training.workspace import Workspace
+from app.serving.access import Access, add_options
+from app.serving.child import PROJECT, Child
+from app.serving.guard import Guard
+from app.serving.page_settings import page_settings
+from app.serving.ports import LOOPBACK
+from training.workspace import OWNER_ONLY, Workspace
 
 PORT = 8501
-PROJECT = Path(__file__).resolve().parents[2]
-"""Streamlit takes its theme and settings from `.streamlit/config.toml` in its working directory."""
+HEALTH = "/_stcore/health"
 
 
-def page_server(workspace: Workspace, port: int = PORT) -> Child:
+def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child:
     """The server, not yet started."""
 
     def command(port: int) -> Sequence[str]:
-        return [sys.executable, "-m", "app.serving.page_server", str(port)]
+        return [sys.executable, "-m", "app.serving.page_server", str(port), *access.arguments()]
 
     return Child(
         name="Scalebook",
         command=command,
-        health="/_stcore/health",
+        health=HEALTH,
         preferred_port=port,
         log=workspace.hidden / "ui.log",
         env={
@@ -44,24 +48,23 @@ def warm_up() -> None:
     RunReader(Workspace.find().tracking_uri()).runs(limit=1)
 
 
-def main() -> None:
-    from streamlit.web import cli
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m app.serving.page_server")
+    parser.add_argument("port", type=int)
+    add_options(parser)
+    options = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)
+    access = Access.told(options, Workspace.find())
+
+    from starlette.middleware import Middleware
+    from streamlit import App
 
     threading.Thread(target=warm_up, daemon=True, name="warm-up").start()
-    main_script = str(Path(__file__).resolve().parents[1] / "main.py")
-    cli.main(
-        [
-            "run",
-            main_script,
-            "--server.port",
-            sys.argv[1],
-            "--server.address",
-            "127.0.0.1",
-            "--server.headless",
-            "true",
-        ],
-        prog_name="scalebook ui",
-    )
+    script = str(Path(__file__).resolve().parents[1] / "main.py")
+    sys.argv = [script]  # Streamlit takes it for what was started
+    guard = Middleware(Guard, access=access, port=options.port, health=HEALTH)
+    App(script, middleware=[guard]).run(config=page_settings(LOOPBACK, options.port, access.hosts))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+from playwright.sync_api import BrowserContext
 
+from app.serving.access import Access
 from app.serving.addresses import Addresses
 from training.jobs import supervisor
 from training.workspace import Workspace
@@ -29,6 +31,8 @@ title: First steps
 
 Press **New experiment**.
 """
+REBOUND = "rebound.example"
+"""A name that somebody made lead to this machine."""
 BASE_URL_FIXTURE = "ignore:Session-scoped fixtures defined as instance methods:pytest.PytestRemovedIn10Warning"
 """Of pytest-base-url's own fixture under pytest 9."""
 
@@ -53,6 +57,16 @@ class Served:
     def now(self) -> Addresses:
         """The addresses as they stand; the processes change when a server is started again."""
         return Addresses.read(self.workspace) or self.addresses
+
+    @property
+    def access(self) -> Access:
+        return Access.of(self.workspace, with_token=self.addresses.needs_token)
+
+    def let_in(self, context: BrowserContext) -> None:
+        """Make this browser known, as opening the printed address once does."""
+        access = self.access
+        if access.token is not None:
+            context.add_cookies([{"name": access.cookie, "value": access.token, "url": self.addresses.app}])
 
     def end(self) -> str:
         """Ask it to end; returns what it printed."""
@@ -104,6 +118,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     end_supervisor(workspace)
 
 
+@pytest.fixture
+def context(context: BrowserContext, served: Served) -> BrowserContext:
+    """A browser that has opened the address."""
+    served.let_in(context)
+    return context
+
+
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     """The system's Chromium, which needs no download; no sandbox, because containers give it none."""
@@ -111,6 +132,7 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     assert found is not None, "no Chromium: run tests/debian.sh chromium"
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run"]
     arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    arguments += [f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"]
     return {**browser_type_launch_args, "executable_path": found, "args": arguments}
 
 

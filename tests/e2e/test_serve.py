@@ -39,13 +39,17 @@ def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_s
         assert len(set(ports)) == 2
         assert answers(ports[0], "/_stcore/health")
         assert answers(ports[1], "/health")
-        _refuses_a_second(workspace, first)
+        _refuses_a_second(workspace, served)
+        _tells_its_address(workspace, served)
         _heals(workspace, first, ports[0])
         children = (Addresses.read(workspace) or first).children
         printed = served.end()
     finally:
         end_supervisor(workspace)
-    assert f"Scalebook  {first.app}" in printed
+    assert f"Scalebook  {first.app}/?token={served.access.token}\n" in printed
+    assert f"MLflow     {first.mlflow}/?token={served.access.token}\n" in printed
+    for path in (workspace.hidden, *workspace.hidden.rglob("*")):
+        assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     assert "Scalebook ended unexpectedly and is started again" in printed
     assert "No run is in progress" in printed
     assert served.process.returncode == 0
@@ -59,12 +63,21 @@ def _is_killed_before_it_could_end(owner: Served) -> None:
     assert all(alive(process) for process in owner.addresses.children)
 
 
-def _refuses_a_second(workspace: Workspace, first: Addresses) -> None:
-    command = [sys.executable, "-m", "app.serve", str(workspace.root)]
-    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+def ui(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "app.serve", str(folder), *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+
+
+def _refuses_a_second(workspace: Workspace, first: Served) -> None:
+    second = ui(workspace.root)
     assert second.returncode == 0
     assert "serves this folder already" in second.stdout
-    assert first.app in second.stdout
+    assert first.access.opening(first.addresses.app) in second.stdout
+
+
+def _tells_its_address(workspace: Workspace, served: Served) -> None:
+    told = ui(workspace.root, "--address")
+    assert (told.returncode, told.stdout) == (0, f"{served.access.opening(served.addresses.app)}\n")
 
 
 def _heals(workspace: Workspace, first: Addresses, port: int) -> None:
@@ -81,7 +94,13 @@ def _heals(workspace: Workspace, first: Addresses, port: int) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "app.serve", str(tmp_path / "nowhere")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    done = ui(tmp_path / "nowhere")
     assert done.returncode == 2
     assert "nowhere is no folder" in done.stdout
+
+
+def test_the_address_of_a_folder_that_nobody_serves(tmp_path: Path) -> None:
+    done = ui(tmp_path, "--address")
+    assert done.returncode == 1
+    assert "nobody serves" in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,13 @@
+import errno
+import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from training.notebook import store
 from training.spec.errors import ConfigError
 from training.workspace import Workspace
 
@@ -57,3 +63,58 @@ def test_settings_and_their_default(tmp_path: Path) -> None:
     assert Workspace(tmp_path).settings.modules == ()
     (tmp_path / "scalebook.toml").write_text('modules = ["a.b", "c"]', encoding="utf-8")
     assert Workspace(tmp_path).settings.modules == ("a.b", "c")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_hidden_folder_is_the_owners_alone(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "new" / "notebooks").create()
+    assert {mode(path) for path in (workspace.hidden, *workspace.hidden.iterdir())} == {0o700}
+    assert mode(workspace.root) == 0o755  # the notebooks are as the person's umask says
+
+
+@pytest.mark.parametrize("wide", [0o755, 0o777, 0o710, 0o701])
+def test_a_hidden_folder_that_others_may_open_is_closed_to_them(tmp_path: Path, wide: int) -> None:
+    workspace = Workspace(tmp_path).create()
+    (workspace.hidden / "older.json").write_text("{}")
+    workspace.hidden.chmod(wide)
+    workspace.create()
+    assert mode(workspace.hidden) == 0o700
+    assert mode(workspace.hidden / "older.json") == 0o644  # nobody gets as far as that
+
+
+def test_a_hidden_folder_that_cannot_be_closed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's; only another user could make one, so the refusal of the kernel is told here."""
+    workspace = Workspace(tmp_path).create()
+    workspace.hidden.chmod(0o755)
+
+    def refuse(_path: Path, _mode: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(ConfigError, match=r"\.scalebook: is open to other users and cannot be closed"):
+        workspace.create()
+
+
+COMMANDS = """
+import os, sys
+from training.__main__ import main
+main(["jobs", "list"])
+print(oct(os.umask(0)))
+"""
+
+
+def test_commands_write_for_the_owner_alone_but_notebooks_for_whom_their_folder_is(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path).create()
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS], env={**os.environ, "SCALEBOOK_WORKSPACE": str(tmp_path)},
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "0o77"
+    tmp_path.chmod(0o755)
+    os.umask(0o077)
+    assert mode(store.create(workspace, "Shared").path) == 0o644
+    tmp_path.chmod(0o700)
+    assert mode(store.create(workspace, "Mine").path) == 0o600

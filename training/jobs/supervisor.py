@@ -25,7 +25,7 @@ from training.jobs.turns import Turns
 from training.jobs.warming import PRELOAD, RUNNER
 from training.jobs.watch import Limits
 from training.search.keeping import any_open
-from training.workspace import Workspace
+from training.workspace import OWNER_ONLY, Workspace
 
 START_DEADLINE_S = 15.0
 
@@ -102,6 +102,7 @@ def main(argv: Sequence[str]) -> int:
     for limit in fields(Limits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
     told: Any = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)  # its jobs inherit it
     limits = Limits(**{limit.name: getattr(told, limit.name) for limit in fields(Limits)})
     workspace = Workspace(told.workspace.resolve())
     supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))))

@@ -84,6 +84,8 @@ def create(workspace: Workspace, title: str) -> Stored:
         path = workspace.root / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
         try:
             with path.open("xb") as file:
+                # Scalebook's own umask is for its hidden folder: a notebook is for whoever the folder is for
+                os.fchmod(file.fileno(), workspace.root.stat().st_mode & 0o644)
                 file.write(content)
         except FileExistsError:
             number += 1

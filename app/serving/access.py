@@ -1,0 +1,125 @@
+"""Who may use the two servers of a workspace: the names that they answer to, and the token in their address."""
+
+import argparse
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.spec.errors import ConfigError
+from training.workspace import Workspace, state_home
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+TOKEN = "token"
+"""The parameter in the address."""
+TOKEN_BYTES = 24
+_HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::\d{1,5})?")
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{32,}")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What both servers ask of a request."""
+
+    hosts: tuple[str, ...] = ()
+    """Names, each as an address bar shows it, that the servers answer to besides those of this machine."""
+    token: str | None = field(default=None, repr=False)
+    """None: nobody is asked for one."""
+    cookie: str = "scalebook"
+    """Name of the cookie that keeps the token; one for each workspace, because all ports of a host share cookies."""
+
+    @classmethod
+    def of(cls, workspace: Workspace, hosts: Sequence[str] = (), with_token: bool = True) -> "Access":
+        """That of the workspace, whose token is made where there is none. ConfigError where it cannot be kept."""
+        token = keep_token(workspace) if with_token else None
+        return cls(tuple(hosts), token, f"scalebook-{_digest(workspace)[:12]}")
+
+    @classmethod
+    def told(cls, options: argparse.Namespace, workspace: Workspace) -> "Access":
+        """As the options of `add_options` say."""
+        return cls.of(workspace, options.allow_host, not options.no_token)
+
+    def authorities(self, port: int) -> frozenset[str]:
+        """What a request to the server on `port` may name as its host, and as the host of its origin."""
+        own = {f"{name}:{port}" for name in LOOPBACK_NAMES}
+        return frozenset({*own, *self.hosts, *(LOOPBACK_NAMES if port == 80 else ())})
+
+    def opening(self, address: str) -> str:
+        """The address that lets a browser in; it is remembered from then on."""
+        return f"{address}/?{TOKEN}={self.token}" if self.token else address
+
+    def arguments(self) -> list[str]:
+        """Options for a server's command line, which other users can read: never the token."""
+        hosts = [part for host in self.hosts for part in ("--allow-host", host)]
+        return hosts if self.token else [*hosts, "--no-token"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """`--allow-host` and `--no-token`, of `scalebook ui` and of the servers that it starts."""
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME[:PORT]",
+        type=_host,
+        action="append",
+        default=[],
+        help="also answer to this name, as the address bar shows it: of a proxy, or of a tunnel with another port",
+    )
+    parser.add_argument("--no-token", action="store_true", help="ask nobody for the token in the address")
+
+
+def _host(told: str) -> str:
+    name = told.lower()
+    if not _HOST.fullmatch(name):
+        raise argparse.ArgumentTypeError(f"{told!r} is no host. Write NAME or NAME:PORT, without http://")
+    if name in LOOPBACK_NAMES:
+        raise argparse.ArgumentTypeError(f"{told!r} stands for any port. Name it: {told}:9000")
+    return name
+
+
+def keep_token(workspace: Workspace) -> str:
+    """The token of the workspace, outside its folder, which may come from somebody else; for this user's eyes only.
+
+    Kept until its file is deleted: tabs that are open go on after a restart. A file that others could read or that
+    holds no token is replaced.
+    """
+    path = state_home() / "tokens" / _digest(workspace)
+    try:
+        return _read(path) or _make(path)
+    except OSError as error:
+        raise ConfigError(
+            str(path), f"cannot be used ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+        ) from error
+
+
+def _read(path: Path) -> str | None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with open(handle, encoding="ascii", errors="replace") as file:
+        about = os.fstat(handle)
+        if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            return None
+        found = file.read(1000).strip()
+    return found if _TOKEN.fullmatch(found) else None
+
+
+def _make(path: Path) -> str:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    beside.unlink(missing_ok=True)
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(f"{token}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return token
+
+
+def _digest(workspace: Workspace) -> str:
+    return hashlib.sha256(os.fsencode(workspace.root.resolve())).hexdigest()[:24]

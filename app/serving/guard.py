@@ -1,0 +1,155 @@
+"""The door of both servers: an ASGI middleware that lets in whom `Access` allows, and nobody else.
+
+Other pages of the person's browser can reach a server on the loopback interface, by a name that they make resolve to
+127.0.0.1 or from another port, and so can other users of the machine. Three questions, of HTTP and websockets alike,
+before the server sees anything: is it called by a name of ours, does no other origin ask, is the token there.
+"""
+
+import hmac
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_plus
+
+from app.serving.access import TOKEN, Access
+from app.serving.refusal import WHERE_IT_IS, page
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+REMEMBERED_S = 30 * 24 * 3600
+READING = ("GET", "HEAD")
+Headers = list[tuple[bytes, bytes]]
+MANNERS: Headers = [
+    (b"content-security-policy", b"frame-ancestors 'self'"),
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+]
+"""On every response: no other site may frame it, guess its type, or learn its address from a link."""
+
+
+class Guard:
+    """`app` behind the door. `health` is the one path that needs no token; it tells only that the server is up."""
+
+    def __init__(self, app: "ASGIApp", access: Access, port: int, health: str) -> None:
+        self._app, self._access, self._health = app, access, health
+        self._ours = access.authorities(port)
+        self._address = f"http://127.0.0.1:{port}"
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        asked = _Asked(scope)
+        if reason := self._foreign(asked):
+            await _refuse(scope, send, reason)
+        elif asked.reading and asked.token is not None and (self._known(asked.token) or self._remembered(asked)):
+            await _respond(send, 303, [(b"location", asked.without_token()), *self._cookie()], b"")
+        elif self._may_enter(asked):
+            await self._app(scope, receive, _with_manners(send))
+        elif asked.wants_html:
+            await _refuse(scope, send, page(self._address, wrong=asked.token is not None), "text/html")
+        else:
+            await _refuse(scope, send, f"Scalebook: no token, or a wrong one. {WHERE_IT_IS}\n")
+
+    def _foreign(self, asked: "_Asked") -> str:
+        """Why this is not asked by a page of ours at an address of ours; "" if it is."""
+        if len(asked.hosts) != 1 or asked.hosts[0] not in self._ours:
+            name = ascii(", ".join(asked.hosts))[1:-1][:100]
+            return (
+                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; where a proxy or a "
+                "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
+            )
+        if any(one.partition("://")[2] not in self._ours for one in asked.origins):
+            return "Scalebook answers to its own pages only, and this was asked by a page of another origin.\n"
+        if asked.embedded:
+            return "Scalebook's pages open in a tab of their own, never within a page of another origin.\n"
+        return ""
+
+    def _may_enter(self, asked: "_Asked") -> bool:
+        if self._access.token is None or (asked.path == self._health and asked.reading):
+            return True
+        return self._remembered(asked) or any(self._known(one) for one in asked.bearers)
+
+    def _remembered(self, asked: "_Asked") -> bool:
+        return any(self._known(one) for one in asked.cookies(self._access.cookie))
+
+    def _known(self, token: str) -> bool:
+        """Compared in constant time."""
+        ours = self._access.token
+        return ours is None or hmac.compare_digest(token.encode("utf-8", "replace"), ours.encode())
+
+    def _cookie(self) -> Headers:
+        """SameSite=Lax: also who follows a link, from a chat or from one of our servers to the other, is remembered."""
+        if self._access.token is None:
+            return []
+        kept = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
+        return [(b"set-cookie", kept.encode())]
+
+
+class _Asked:
+    """What the guard looks at in a request."""
+
+    def __init__(self, scope: "Scope") -> None:
+        self._headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        self.path: str = scope["path"]
+        self._raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        self._query = [part.partition(b"=") for part in scope["query_string"].split(b"&")]
+        self.websocket = scope["type"] == "websocket"
+        self.reading = not self.websocket and scope["method"] in READING
+        self.hosts = [one.lower() for one in self._all(b"host")]
+        self.origins = [one.lower() for one in self._all(b"origin")]
+        self.bearers = [one[7:].strip() for one in self._all(b"authorization") if one[:7].lower() == "bearer "]
+        self.wants_html = not self.websocket and any("text/html" in one for one in self._all(b"accept"))
+        tokens = [value for key, _, value in self._query if key == TOKEN.encode()]
+        self.token = unquote_plus(tokens[0].decode("latin-1")).strip() if tokens else None
+
+    def _all(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for key, value in self._headers if key == name]
+
+    @property
+    def embedded(self) -> bool:
+        """Whether a page of another origin fetches this, as a script, a picture or a frame, instead of leading here.
+
+        Old browsers do not say; a websocket says it by its origin.
+        """
+        if self.websocket or not set(self._all(b"sec-fetch-site")) & {"same-site", "cross-site"}:
+            return False
+        leads = self._all(b"sec-fetch-mode") == ["navigate"] and self._all(b"sec-fetch-dest") == ["document"]
+        return not (leads and self.reading)
+
+    def cookies(self, name: str) -> list[str]:
+        pairs = [pair.strip().partition("=") for line in self._all(b"cookie") for pair in line.split(";")]
+        return [value for key, _, value in pairs if key == name]
+
+    def without_token(self) -> bytes:
+        """This address without the token; one slash before it, because two would name another host."""
+        rest = b"&".join(b"".join(part) for part in self._query if part[0] != TOKEN.encode())
+        return b"/" + self._raw.lstrip(b"/\\") + (b"?" + rest if rest else b"")
+
+
+def _with_manners(send: "Send") -> "Send":
+    async def sending(message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            ours = {name for name, _ in MANNERS[1:]}  # a content policy of the server's own holds beside ours
+            theirs = [pair for pair in message.get("headers", []) if pair[0].lower() not in ours]
+            message = {**message, "headers": [*theirs, *MANNERS]}
+        await send(message)
+
+    return sending
+
+
+async def _refuse(scope: "Scope", send: "Send", words: str, kind: str = "text/plain") -> None:
+    if scope["type"] == "http":
+        headers = [(b"content-type", f"{kind}; charset=utf-8".encode())]
+        await _respond(send, 403, headers, words.encode() if scope["method"] != "HEAD" else b"")
+    elif "websocket.http.response" in (scope.get("extensions") or {}):
+        await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], words.encode(), "websocket.")
+    else:
+        await send({"type": "websocket.close", "code": 1008})
+
+
+async def _respond(send: "Send", status: int, headers: Headers, body: bytes, kind: str = "") -> None:
+    length = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+    start = {"type": f"{kind}http.response.start", "status": status, "headers": [*headers, *length, *MANNERS]}
+    await send(start)
+    await send({"type": f"{kind}http.response.body", "body": body})

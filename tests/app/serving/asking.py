@@ -1,0 +1,45 @@
+"""Requests as other programs make them: any name of the host, any origin, any cookie."""
+
+import base64
+import http.client
+import os
+from dataclasses import dataclass, field
+
+from app.serving.ports import LOOPBACK
+
+ACCEPTED = 101
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str] = field(repr=False)
+    """By their names in small letters."""
+    body: str = field(repr=False)
+
+
+def ask(port: int, path: str = "/", method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+    """One request; `content_type="..."` is the header Content-Type. Without `host` it names the server truly."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=20)
+    try:
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        told = {"host": f"{LOOPBACK}:{port}", **headers}
+        if body is not None:
+            told["content_length"] = str(len(body))
+        for name, value in told.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders(body.encode() if body is not None else None)
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Answer(
+            answer.status, found, "" if answer.status == ACCEPTED else answer.read().decode("utf-8", "replace")
+        )
+    finally:
+        connection.close()
+
+
+def handshake(port: int, path: str, **headers: str) -> Answer:
+    """The begin of a websocket: ACCEPTED, or how it was refused."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec_websocket_version": "13", "sec_websocket_key": key}
+    return ask(port, path, **upgrade, **headers)

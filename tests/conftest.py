@@ -1,0 +1,23 @@
+"""What holds for all tests."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a person decided about folders is kept outside of them: for tests not in this person's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Commands set their process's umask; called within a test they must not set it for the next one."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
