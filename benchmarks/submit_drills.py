@@ -1,0 +1,101 @@
+"""kill -9 of whoever submits runs: `python -m benchmarks.submit_drills [--kills 40]`.
+
+A process submits runs one after the other and is killed at a random moment, again and again. Then a supervisor comes
+up, and when it has done its work no run in MLflow may be without a job, none may say that it waits or runs, and no
+half-made folder may be left. Exits with 1 otherwise. About a minute.
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from benchmarks import waiting
+from training.jobs import queue, submitting, supervisor
+from training.jobs.folder import ENDED, JobFolder
+from training.jobs.process import send
+from training.spec.catalogue import describe
+from training.spec.description import Description
+from training.tracking.starting import open_store
+from training.workspace import Workspace
+
+CONFIG = {
+    "trainer": {"max_epochs": 1, "accelerator": "cpu"},
+    "model": {"class_path": "training.models.MLPClassifier"},
+    "data": {"class_path": "training.data.Digits"},
+}
+LONGEST_S = 1.0
+DEADLINE_S = 120.0
+
+
+def submit_for_ever(workspace: Workspace, description: Description) -> None:
+    while True:
+        queue.submit(workspace, CONFIG, seeds=[1, 2], description=description, start=False)
+
+
+def kill_submitters(workspace: Workspace, description: Description, kills: int, seed: int) -> int:
+    """Returns how many of the kills left something half made."""
+    moments, found = random.Random(seed), 0
+    for _ in range(kills):
+        process = multiprocessing.get_context("fork").Process(target=submit_for_ever, args=(workspace, description))
+        process.start()
+        time.sleep(moments.uniform(0.05, LONGEST_S))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        found = len(submitting.abandoned(workspace))
+    return found
+
+
+def told_of(job: JobFolder) -> bool:
+    """Whether it has ended, and MLflow knows."""
+    return job.state() in ENDED and not job.unrecorded.exists()
+
+
+def audit(workspace: Workspace) -> list[str]:
+    """What is not as promised."""
+    client = open_store(workspace)
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    runs = {run.info.run_id: run.info.status for run in client.search_runs(experiments, max_results=50_000)}
+    jobs = {job.id for job in queue.all_jobs(workspace)}
+    wrong = [f"run {name} has no job" for name in runs.keys() - jobs]
+    wrong += [f"job {name} has no run" for name in jobs - runs.keys()]
+    wrong += [f"run {name} says {status}" for name, status in runs.items() if status in ("SCHEDULED", "RUNNING")]
+    return wrong + [f"{path} is left" for path in workspace.jobs.glob(".*")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.submit_drills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    told = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder)).create()
+        description = describe(workspace)
+        open_store(workspace)
+        left = kill_submitters(workspace, description, told.kills, told.seed)
+        before = Counter(line.partition(" has ")[2] or "says" for line in audit(workspace))
+        for job in queue.all_jobs(workspace):
+            job.ask_to_stop("not to be run")
+        process = supervisor.ensure(workspace)
+        try:
+            waiting.until(lambda: not submitting.abandoned(workspace), "submissions to be withdrawn", DEADLINE_S)
+            jobs = queue.all_jobs(workspace)
+            waiting.until(lambda: all(map(told_of, jobs)), "MLflow to be told of the jobs", DEADLINE_S)
+        finally:
+            send(process, signal.SIGTERM)
+        wrong = audit(workspace)
+        print(f"{told.kills} kills, {len(jobs)} jobs")
+        print(f"{left} submissions cut in half, {before['no job']} runs without a job")
+        print(f"when a supervisor had been there: {len(wrong)} disagreements", *wrong, sep="\n  ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
