@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,21 @@ class Served:
         return printed
 
 
-def serve(workspace: Workspace, *options: str, unlike: Addresses | None = None) -> Served:
+UI = (sys.executable, "-m", "app.serve")
+
+
+def serve(
+    workspace: Workspace,
+    *options: str,
+    unlike: Addresses | None = None,
+    command: Sequence[str] = UI,
+    cwd: Path = ROOT,
+) -> Served:
     """Start it and wait for its addresses, not those `unlike` that an earlier one left."""
     environment = {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI",)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.serve", str(workspace.root), *options],
-        cwd=ROOT,
+        [*command, str(workspace.root), *options],
+        cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -3,11 +3,20 @@
 import base64
 import http.client
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.NewSession_pb2 import NewSession
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from app.serving.ports import LOOPBACK
 
 ACCEPTED = 101
+STREAM = "/_stcore/stream"
+"""Where Streamlit's pages open their websocket."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +52,29 @@ def handshake(port: int, path: str, **headers: str) -> Answer:
     key = base64.b64encode(os.urandom(16)).decode()
     upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec_websocket_version": "13", "sec_websocket_key": key}
     return ask(port, path, **upgrade, **headers)
+
+
+def opened(port: int, cookie: str) -> list[ForwardMsg]:
+    """What the server sends to a browser that opens the first page, from settings and theme to the end of the page."""
+    address = f"ws://{LOOPBACK}:{port}{STREAM}"
+    headers = {"Cookie": cookie}
+    with connect(address, subprotocols=[Subprotocol("streamlit")], additional_headers=headers, max_size=None) as socket:
+        asked = BackMsg()
+        asked.rerun_script.query_string = ""
+        socket.send(asked.SerializeToString())
+        messages = [_received(socket)]
+        while messages[-1].WhichOneof("type") != "script_finished":
+            messages.append(_received(socket))
+    return messages
+
+
+def _received(socket: ClientConnection, deadline_s: float = 60.0) -> ForwardMsg:
+    raw = socket.recv(timeout=deadline_s)
+    assert isinstance(raw, bytes)
+    message = ForwardMsg()
+    message.ParseFromString(raw)
+    return message
+
+
+def new_session(messages: Sequence[ForwardMsg]) -> NewSession:
+    return next(one.new_session for one in messages if one.WhichOneof("type") == "new_session")

@@ -5,20 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from streamlit.proto.NewSession_pb2 import NewSession
-from websockets.sync.client import connect
-from websockets.typing import Subprotocol
 
 from app.serving.access import Access
 from app.serving.child import Child
 from app.serving.mlflow_server import mlflow_server
 from app.serving.page_server import page_server
-from tests.app.serving.asking import ACCEPTED, Answer, ask, handshake
+from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 from training.workspace import Workspace
 
-STREAM = "/_stcore/stream"
 SEARCH = "/api/2.0/mlflow/experiments/search"
 GRAPHQL = '{"query": "query { mlflowSearchRuns(input: {experimentIds: [\\"0\\"]}) { runs { info { runId } } } }"}'
 
@@ -138,29 +132,11 @@ def test_other_users_see_no_token_among_the_processes(servers: Servers) -> None:
 
 
 def test_the_pages_have_our_theme_and_tell_nobody(servers: Servers) -> None:
-    told = new_session(servers.pages.port, servers.cookie)
+    told = new_session(opened(servers.pages.port, servers.cookie))
     assert told.config.gather_usage_stats is False
     assert told.custom_theme.light.primary_color == "#0b6e75"
     assert told.custom_theme.dark.background_color == "#14181b"
     assert told.custom_theme.base_font_size == 15
-
-
-def new_session(port: int, cookie: str) -> NewSession:
-    """What the server tells a browser when a page is opened: settings and theme among it."""
-    address = f"ws://127.0.0.1:{port}{STREAM}"
-    with connect(
-        address, subprotocols=[Subprotocol("streamlit")], additional_headers={"Cookie": cookie}, max_size=None
-    ) as socket:
-        asked = BackMsg()
-        asked.rerun_script.query_string = ""
-        socket.send(asked.SerializeToString())
-        while True:
-            message = ForwardMsg()
-            raw = socket.recv(timeout=30)
-            assert isinstance(raw, bytes)
-            message.ParseFromString(raw)
-            if message.WhichOneof("type") == "new_session":
-                return message.new_session
 
 
 def test_with_a_server_of_the_persons_own_there_is_none_of_ours(

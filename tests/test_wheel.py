@@ -1,0 +1,86 @@
+"""Scalebook as a person installs it: its wheel, built, installed into an environment of its own, and started there."""
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import streamlit
+
+from tests.app.serving.asking import ask, new_session, opened
+from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
+from training.workspace import Workspace
+
+WHERE = "import app, pages, training; print(*(one.__path__[0] for one in (app, pages, training)), sep='\\n')"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with our wheel in it; the packages that we need are those of this environment."""
+
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+
+def pip(*arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT))
+    (wheel,) = folder.glob("scalebook-*.whl")
+    found = Installed(folder / "environment")
+    venv.create(found.folder, with_pip=False, symlinks=True)
+    pip("--python", found.python, "install", "-q", "--no-deps", "--no-index", str(wheel))
+    (site,) = found.folder.glob("lib/python3*/site-packages")
+    (site / "needed.pth").write_text(f"{Path(streamlit.__file__).parents[1]}\n")
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    workspace = Workspace(tmp_path_factory.mktemp("notebooks")).create()
+    (workspace.root / "notes.md").write_text("# Notes\n", encoding="utf-8")
+    found = serve(workspace, command=(str(installed.folder / "bin" / "scalebook"), "ui"), cwd=workspace.root)
+    yield found
+    found.end()
+    end_supervisor(workspace)
+
+
+def test_it_is_the_installed_one_that_runs(installed: Installed, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [installed.python, "-c", WHERE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert all(Path(line).is_relative_to(installed.folder) for line in done.stdout.splitlines())
+    assert not list(installed.folder.rglob("config.toml"))
+
+
+def test_its_pages_have_our_theme_and_tell_nobody(served: Served) -> None:
+    cookie = f"{served.access.cookie}={served.access.token}"
+    port = int(served.addresses.app.rsplit(":", 1)[1])
+    assert ask(port, "/").status == 403
+    messages = opened(port, cookie)
+    told = new_session(messages)
+    assert told.config.gather_usage_stats is False
+    assert told.custom_theme.light.primary_color == "#0b6e75"
+    assert told.custom_theme.dark.background_color == "#14181b"
+    assert "Notes" in "".join(str(one) for one in messages)
+    assert not [one for one in messages if one.delta.new_element.WhichOneof("type") == "exception"]
+
+
+def test_its_mlflow_answers(served: Served) -> None:
+    port = int(str(served.addresses.mlflow).rsplit(":", 1)[1])
+    found = ask(port, "/version", authorization=f"Bearer {served.access.token}")
+    assert (found.status, ask(port, "/version").status) == (200, 403)
