@@ -21,6 +21,7 @@ from app.serving.child import Child, ServerDied, end_leftover
 from app.serving.mlflow_server import mlflow_server, remote_address
 from app.serving.page_server import page_server
 from training.jobs import owners, supervisor
+from training.safe_path import HOME, environment, python
 from training.spec import catalogue
 from training.spec.errors import ConfigError
 from training.workspace import OWNER_ONLY, Workspace
@@ -167,7 +168,9 @@ def _warm_catalogue(workspace: Workspace) -> None:
 def _make_store(workspace: Workspace) -> None:
     """Create MLflow's tables before several processes would try to at once."""
     made = subprocess.run(
-        [sys.executable, "-c", MAKE_STORE, str(workspace.root)],
+        python("-c", MAKE_STORE, str(workspace.root.resolve())),
+        cwd=HOME,
+        env=environment(),
         check=False,
         capture_output=True,
         text=True,

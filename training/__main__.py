@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Final
 
+from training.safe_path import environment, leave_current_folder, python
 from training.spec.errors import ConfigError
 from training.workspace import OWNER_ONLY
 
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = argv[0], argv[1:]
     os.umask(OWNER_ONLY)
     if command == "ui":
-        os.execv(sys.executable, [sys.executable, "-m", "app.serve", *rest])
+        os.execve(sys.executable, python("-m", "app.serve", *rest), environment())
     try:
         if command not in COMMANDS:
             from training.spec.classes import suggestion
@@ -63,4 +64,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    leave_current_folder()
     sys.exit(main())

@@ -12,9 +12,6 @@ from pathlib import Path
 from app.serving.ports import answers, free_port
 from training.jobs.process import ProcessId, alive
 
-PROJECT = Path(__file__).resolve().parents[2]
-"""The servers' working directory: ours, where nobody's notebooks lie."""
-
 
 class ServerDied(RuntimeError):
     """A server ended, or did not answer in time; the message names it and its log."""

@@ -5,13 +5,13 @@ One process and 0.25 GB, where `mlflow server` takes fifteen and 2.5 GB, or two 
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 
 from app.serving.access import Access, add_options
-from app.serving.child import PROJECT, Child
+from app.serving.child import Child
 from app.serving.guard import Guard
 from app.serving.ports import LOOPBACK
+from training.safe_path import HOME, environment, python
 from training.workspace import OWNER_ONLY, Workspace
 
 PORT = 5000
@@ -26,7 +26,7 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         return None
 
     def command(port: int) -> Sequence[str]:
-        return [sys.executable, "-m", "app.serving.mlflow_server", str(port), *access.arguments()]
+        return python("-m", "app.serving.mlflow_server", str(port), *access.arguments())
 
     return Child(
         name="MLflow",
@@ -34,13 +34,12 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         health=HEALTH,
         preferred_port=port,
         log=workspace.hidden / "mlflow.log",
-        env={
-            **os.environ,
-            "SCALEBOOK_WORKSPACE": str(workspace.root),
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true",  # it knows neither our names nor our token
-        },
-        cwd=PROJECT,
+        env=environment(
+            SCALEBOOK_WORKSPACE=str(workspace.root),
+            MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
+            MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE="true",  # it knows neither our names nor our token
+        ),
+        cwd=HOME,
     )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.serving.access import Access, add_options
-from app.serving.child import PROJECT, Child
+from app.serving.child import Child
 from app.serving.guard import Guard
 from app.serving.page_settings import page_settings
 from app.serving.ports import LOOPBACK
+from training.safe_path import HOME, environment, python
 from training.workspace import OWNER_ONLY, Workspace
 
 PORT = 8501
@@ -22,7 +23,7 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
     """The server, not yet started."""
 
     def command(port: int) -> Sequence[str]:
-        return [sys.executable, "-m", "app.serving.page_server", str(port), *access.arguments()]
+        return python("-m", "app.serving.page_server", str(port), *access.arguments())
 
     return Child(
         name="Scalebook",
@@ -30,12 +31,8 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
         health=HEALTH,
         preferred_port=port,
         log=workspace.hidden / "ui.log",
-        env={
-            **os.environ,
-            "SCALEBOOK_WORKSPACE": str(workspace.root),
-            "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        },
-        cwd=PROJECT,
+        env=environment(SCALEBOOK_WORKSPACE=str(workspace.root), MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false"),
+        cwd=HOME,
     )
 
 

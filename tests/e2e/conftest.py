@@ -17,6 +17,7 @@ from playwright.sync_api import BrowserContext
 
 from app.serving.access import Access
 from app.serving.addresses import Addresses
+from tests.poison import poison, ran
 from training.jobs import supervisor
 from training.workspace import Workspace
 
@@ -75,7 +76,7 @@ class Served:
         return printed
 
 
-UI = (sys.executable, "-m", "app.serve")
+UI = (sys.executable, "-P", "-m", "app.serve")
 
 
 def serve(
@@ -121,10 +122,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One app for all journeys: it takes 10 s to start."""
     workspace = Workspace(tmp_path_factory.mktemp("workspace")).create()
     (workspace.root / "first-steps.md").write_text(NOTEBOOK, encoding="utf-8")
-    found = serve(workspace)
+    poison(workspace.root)
+    found = serve(workspace, cwd=workspace.root)
     yield found
     found.end()
     end_supervisor(workspace)
+    assert ran(workspace.root) == []
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ Of jobs that could not say how they ended, and of runs that were begun and never
 """
 
 import os
-import sys
 import time
 from pathlib import Path
 from signal import SIGKILL
 
 from training.jobs.process import ProcessId, send
+from training.safe_path import environment, python
 
 DEADLINE_S = 120.0
 LONGEST_RETRY_S = 60.0
@@ -41,8 +41,8 @@ class Recorder:
                 send(self._helper, SIGKILL)
         elif self.pending and now >= self._since:
             marks = sorted(map(str, self.pending))[:200]
-            words = [sys.executable, "-m", "training.jobs.closing", *marks]
-            self._helper = ProcessId.of(os.posix_spawn(sys.executable, words, os.environ))
+            words = python("-m", "training.jobs.closing", *marks)
+            self._helper = ProcessId.of(os.posix_spawn(words[0], words, environment()))
             self._since = now
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import training
 from training.jobs.devices import inventory
 from training.jobs.folder import JobFolder
 from training.jobs.lock import SupervisorLock, held, status
@@ -24,6 +23,7 @@ from training.jobs.process import ProcessId, adopt_orphans
 from training.jobs.turns import Turns
 from training.jobs.warming import PRELOAD, RUNNER
 from training.jobs.watch import Limits
+from training.safe_path import HOME, environment, python
 from training.search.keeping import any_open
 from training.workspace import OWNER_ONLY, Workspace
 
@@ -47,8 +47,9 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     log = workspace.hidden / "supervisor.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "training.jobs.supervisor", str(workspace.root.resolve()), *options],
-            cwd=Path(training.__file__).parent.parent,
+            python("-m", "training.jobs.supervisor", str(workspace.root.resolve()), *options),
+            cwd=HOME,
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -74,7 +75,7 @@ def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preloa
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
     adopt_orphans()
-    os.chdir(Path(training.__file__).parent.parent)  # where the warm process finds this package
+    os.chdir(HOME)  # nothing that this starts begins in a folder of notebooks
     while True:
         if not lock.acquire():
             return 1

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from signal import SIGKILL
 import training
 from training.jobs.process import ProcessId, alive, send
 from training.jobs.warm import PACKET, Order, Report
+from training.safe_path import environment, python
 
 RUNNER = "training.runner:run_job"
 PRELOAD = (
@@ -92,7 +92,7 @@ class WarmProcess:
 
 
 def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
-    words = ["-m", "training.jobs.warm", "--socket", "3", "--parent", str(os.getpid())]
+    words = python("-m", "training.jobs.warm", "--socket", "3", "--parent", str(os.getpid()))
     words += ["--runner", runner, "--preload", ",".join(preload)]
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -100,8 +100,8 @@ def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ..
         (os.POSIX_SPAWN_DUP2, 1, 2),
         (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
     ]
-    environment = {**os.environ, **ONE_THREAD, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
-    return ProcessId.of(os.posix_spawn(sys.executable, [sys.executable, *words], environment, file_actions=actions))
+    told = environment(**ONE_THREAD, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+    return ProcessId.of(os.posix_spawn(words[0], words, told, file_actions=actions))
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:

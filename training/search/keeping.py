@@ -1,11 +1,11 @@
 """Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
 
 import os
-import sys
 import time
 from typing import Final
 
 from training.jobs.process import ProcessId
+from training.safe_path import environment, python
 from training.search.folder import Driving, SearchFolder, SearchResult, all_searches
 from training.workspace import Workspace
 
@@ -44,14 +44,14 @@ class Drivers:
             del self._deaths[folder.id]
             return
         with folder.log.open("ab") as log:
-            environment = {**os.environ, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
             actions = [
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
             ]
-            words = [sys.executable, "-m", "training.search.driver", str(folder.path)]
-            pid = os.posix_spawn(sys.executable, words, environment, file_actions=actions, setsid=True)
+            words = python("-m", "training.search.driver", str(folder.path))
+            told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+            pid = os.posix_spawn(words[0], words, told, file_actions=actions, setsid=True)
         folder.write(Driving(ProcessId.of(pid), time.time()))  # at once: nobody starts another one while it loads
         print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
 

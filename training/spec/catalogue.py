@@ -10,6 +10,7 @@ from typing import Final
 import training
 from training.jobs.folder import write_json
 from training.modules import source_files
+from training.safe_path import HOME, environment, python
 from training.spec.description import Description
 from training.spec.errors import ConfigError
 from training.workspace import SETTINGS, Workspace
@@ -33,9 +34,11 @@ def describe(workspace: Workspace) -> Description:
     kept = workspace.cache / f"describe-{content}.json"
     if kept.is_file():
         return Description.from_json(kept.read_text(encoding="utf-8"))
-    command = [sys.executable, "-m", "training", "describe", "--workspace", str(workspace.root)]
+    command = python("-m", "training", "describe", "--workspace", str(workspace.root.resolve()))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
+        )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
             SETTINGS, f"names modules whose import took more than {DEADLINE_S:g} s", "Do no work at their top level."

@@ -123,7 +123,17 @@ def _commit(root: Path) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    command = [git, "-C", str(root), "rev-parse", "HEAD"]
+    command = [
+        git,
+        "-C",
+        str(root),
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "core.hooksPath=/dev/null",
+        "rev-parse",
+        "HEAD",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 

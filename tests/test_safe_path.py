@@ -1,0 +1,84 @@
+"""A folder full of modules that are called like ours and our libraries': whatever is started there imports none."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.poison import poison, ran
+from training.jobs import supervisor
+from training.jobs.process import send
+from training.workspace import Workspace
+
+SCRIPT = shutil.which("scalebook", path=str(Path(sys.executable).parent))
+DEADLINE_S = 110
+PAGE = """# Page
+
+```yaml experiment=small
+config:
+  trainer: {devices: 2, strategy: ddp, max_epochs: 1, accelerator: cpu, enable_progress_bar: false}
+  model: {class_path: MLPClassifier, init_args: {hidden: 8}}
+  data: {class_path: Digits, init_args: {batch_size: 64, limit: 128}}
+```
+
+```yaml search=few
+experiment: small
+objective: val/loss
+trials: 1
+sampler: cma-es
+space:
+  learning_rate: {log_uniform: [0.01, 0.1]}
+  batch_size: {powers_of_two: [16, 32]}
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    made = tmp_path_factory.mktemp("poisoned")
+    poison(made)
+    (made / "page.md").write_text(PAGE, encoding="utf-8")
+    yield made
+    if found := supervisor.running(Workspace(made)):
+        send(found, signal.SIGTERM)
+
+
+def call(folder: Path, *words: str, code: int = 0) -> str:
+    environment = {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI", "PYTHONPATH")}
+    environment.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("describe MLPClassifier", "MLPClassifier"),
+        ("notebook check page.md", "nothing wrong"),
+        ("search check page.md", "few: nothing wrong"),
+        ("notebook run page.md", "1 of 1 runs finished"),
+        ("search run page.md", "few finished: 1 trials"),
+        ("jobs list", "finished"),
+        ("search list", "few"),
+    ],
+)
+def test_no_command_imports_what_lies_in_its_folder(folder: Path, words: str, said: str) -> None:
+    assert SCRIPT is not None
+    assert said in call(folder, SCRIPT, *words.split())
+    assert ran(folder) == []
+
+
+def test_nor_does_the_module(tmp_path: Path) -> None:
+    """`python -m training`: Python itself looks for `training` in the current folder first, but for nothing else."""
+    poison(tmp_path, packages=False)
+    (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
+    assert "nothing wrong" in call(tmp_path, sys.executable, "-m", "training", "notebook", "check", "page.md")
+    assert ran(tmp_path) == []

@@ -1,0 +1,35 @@
+"""How we start processes: what lies in the current folder is never imported in place of what is installed.
+
+A notebook's folder may hold `yaml.py`, `mlflow.py` or a package `training`: by chance, or because a stranger made it.
+Python would look there first, with `-m` and `-c`.
+"""
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+"""Where this package lies: the current folder of processes that need none."""
+
+
+def python(*words: str) -> list[str]:
+    """The command line of a Python of ours, such as `python("-m", "training", "describe")`; give it `environment()`."""
+    return [sys.executable, "-P", *words]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment, with which all that it starts, and what those start, look up modules safely."""
+    told = {**os.environ, "PYTHONSAFEPATH": "1", **more}
+    if str(HOME) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # not installed: a checkout
+        paths = told.get("PYTHONPATH", "").split(os.pathsep)
+        told["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), *([] if str(HOME) in paths else [str(HOME)])])
+    return told
+
+
+def leave_current_folder() -> None:
+    """Of a process that was started without `-P`: stop looking up modules in the current folder, but for our own."""
+    if not sys.flags.safe_path and sys.path and Path(sys.path[0]) in (Path(), Path.cwd()):
+        del sys.path[0]
+        if str(HOME) not in sys.path:
+            sys.path.append(str(HOME))
