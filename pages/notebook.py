@@ -7,7 +7,6 @@ from app.components import html, page_head
 from app.navigation import COMPOSE
 from app.services import notebooks
 from app.views import cells, new_notebook, note, pulse, writing
-from training.notebook import store
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
@@ -23,12 +22,17 @@ elif head.picked and head.picked != (chosen.name if chosen else None):
     st.query_params["notebook"] = head.picked
     st.rerun()
 
+stored = None
 if chosen is None and wanted:
     html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
 elif chosen is None:
     html.empty("No notebook yet", f"Press New notebook, or put a Markdown file into {workspace.root}.")
 else:
-    stored = note.opened_here(chosen.path) or store.read(chosen.path)
+    opened = note.opened_here(chosen.path)
+    stored, problem = (opened, "") if opened else notebooks.load(chosen)
+    if problem:
+        st.error(problem, icon=":material/error:")
+if stored is not None:
     with st.container(key="document", gap="medium"):
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell)

@@ -83,7 +83,7 @@ def _train(job: JobFolder) -> None:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = yaml.load(job.config.read_text(encoding="utf-8"))
+    config = yaml.load(job.config.read_text(encoding="utf-8"), ours=True)
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
     with memory_limit(_memory_mb(job)):
         TrainingCLI("fit", config, job)

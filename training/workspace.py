@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from training.spec.errors import ConfigError
+from training.spec.files import read_text
 
 HIDDEN = ".scalebook"
 SETTINGS = "scalebook.toml"
@@ -110,10 +111,11 @@ class Workspace:
         path = self.root / SETTINGS
         if not path.is_file():
             return Settings()
+        text = read_text(path)
         try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(SETTINGS, f"is not TOML ({error})", "Correct the file.") from error
+            told = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # no TOML, a number of more than 4,300 digits, lists in lists
+            raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Correct the file.") from error
         if unknown := set(told) - {"modules"}:
             raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", "Known settings: modules.")
         modules = told.get("modules", [])
@@ -121,4 +123,8 @@ class Workspace:
             raise ConfigError(
                 f"{SETTINGS}: modules", "must be a list of names", 'Write modules = ["my_package.models"].'
             )
+        for name in modules:
+            if not all(part.isidentifier() for part in name.split(".")):
+                what = f"names {name!r}, which is no name of a module"
+                raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
         return Settings(tuple(modules))

@@ -24,7 +24,7 @@ def notebook(choices: Sequence[Choice], chosen: Choice | None) -> NotebookHead:
     left, right = st.columns([1, 1], vertical_alignment="center")
     with left:
         if choices:
-            titles = {one.name: one.title for one in choices}
+            titles = {one.name: one.label for one in choices}
             names = list(titles)
             picked = st.selectbox(
                 "Notebook",

@@ -84,4 +84,4 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
     if cell is not None:
         return SavedDraft(stem, "", "", cell.repeats, cell.config)
     assert view.job is not None, "only runs of this workspace can be copied"
-    return SavedDraft(stem, "", "", 1, yaml.load(view.job.config.read_text(encoding="utf-8")))
+    return SavedDraft(stem, "", "", 1, yaml.load(view.job.config.read_text(encoding="utf-8"), ours=True))

@@ -9,38 +9,71 @@ from pathlib import Path
 from training.notebook import edit, store
 from training.notebook.cells import Cell, ExperimentCell, Notebook
 from training.notebook.store import Stored
-from training.spec.errors import ConfigError
+from training.spec.errors import ConfigError, one_line
 from training.workspace import Workspace
+
+LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A notebook in the picker. `name` is the file's stem and stands in the address."""
+    """A notebook in the picker. `name` is the file's stem and stands in the address.
+
+    `problem` is what is wrong with the file as a whole, or with its front matter; it can still be picked.
+    """
 
     name: str
     title: str
     path: Path
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"⚠ {self.title}" if self.problem else self.title
 
 
 def choices(workspace: Workspace) -> list[Choice]:
-    """All notebooks of the workspace, by name."""
-    return [Choice(path.stem, _title(path, path.stat().st_mtime_ns), path) for path in workspace.notebooks()]
+    """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
+    return [_choice(path) for path in workspace.notebooks()]
+
+
+def _choice(path: Path) -> Choice:
+    name = path.stem.encode("utf-8", "replace").decode("utf-8")
+    if name != path.stem:
+        problem = f"The name of the file {path.name!a} is not UTF-8. Rename it."
+        return Choice(name, name, path, problem)
+    try:
+        facts = path.stat()
+        stamps = facts.st_mtime_ns, facts.st_ctime_ns  # ctime: also when somebody grants access
+    except OSError:
+        stamps = 0, 0  # gone meanwhile, or a link to nowhere
+    title, problem = _title(path, stamps)
+    return Choice(name, one_line(title, LONGEST_TITLE), path, problem)
 
 
 @lru_cache(maxsize=1000)
-def _title(path: Path, _changed: int) -> str:
-    """What the notebook calls itself; its name where it cannot be read, so that it can still be picked."""
+def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
+    """What the notebook calls itself (its name where that cannot be told), and what is wrong with it."""
     try:
-        return store.read(path).notebook.title
-    except ConfigError:
-        return path.stem
+        return store.read_title(path)
+    except ConfigError as error:
+        return path.stem, str(error)
+
+
+def load(choice: Choice) -> tuple[Stored | None, str]:
+    """The notebook, and what is wrong with it in one line; None where nothing of it can be shown."""
+    try:
+        return store.read(choice.path), choice.problem
+    except ConfigError as error:
+        return None, choice.problem or str(error)
 
 
 def pick(workspace: Workspace, name: str | None) -> Choice | None:
     """The notebook called `name`; without a name the first one. None where there is none of that name."""
     found = choices(workspace)
     if name is None:
-        return next((one for one in found if one.name == "first-steps"), found[0] if found else None)
+        found.sort(key=lambda one: (bool(one.problem), one.name != "first-steps"))  # stable: else by name
+        return found[0] if found else None
     return next((one for one in found if one.name == name), None)
 
 
@@ -120,6 +153,6 @@ def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:
     for one in (workspace.jobs, workspace.studies, path):
         try:
             found.append(one.stat().st_mtime_ns if one else 0)
-        except FileNotFoundError:
+        except OSError:
             found.append(0)
     return found

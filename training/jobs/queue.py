@@ -127,7 +127,7 @@ def resume(workspace: Workspace, job: JobFolder, description: Description | None
     if not checkpoints:
         raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
     request = job.request()
-    config = {**yaml.load(job.config.read_text(encoding="utf-8")), "ckpt_path": str(checkpoints[-1])}
+    config = {**yaml.load(job.config.read_text(encoding="utf-8"), ours=True), "ckpt_path": str(checkpoints[-1])}
     return submit(
         workspace,
         config,

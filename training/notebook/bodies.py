@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from ruamel.yaml.error import MarkedYAMLError
 
 from training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, SearchCell
-from training.notebook.positions import line_of
+from training.notebook.positions import composed, line_of
 from training.spec import yaml
 from training.spec.errors import ConfigError
 from training.spec.search_body import KEYS as SEARCH_KEYS
@@ -20,8 +20,6 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 MOST_REPEATS: Final = 1000
-DEEPEST: Final = 32
-"""Levels of nesting; a config has about six. Also ends values that contain themselves."""
 
 
 def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCell:
@@ -42,22 +40,14 @@ def load_mapping(body: str) -> dict[str, Any]:
     """The YAML of a cell as plain values; ConfigError where it is not a mapping or no tree."""
     try:
         told = yaml.load(body)
-        too_deep = _too_deep(told, DEEPEST)
     except ConfigError as error:
         problem = error.problem
         key = "YAML" if problem.key.startswith("line ") else problem.key
         raise ConfigError(key, problem.message, problem.remedy) from error.__cause__
-    except (ValueError, TypeError, LookupError, RecursionError, AssertionError) as error:
-        what = " ".join(str(error).split())[:80]
-        raise ConfigError("YAML", f"holds a value that cannot be read ({what})", "Put it into quotes.") from error
     if told is None:
         raise ConfigError("cell", "is empty", "Write its YAML between the fences.")
     if not isinstance(told, Mapping):
         raise ConfigError("cell", "is not a mapping", "Write one `key: value` a line.")
-    if too_deep:
-        raise ConfigError(
-            "cell", f"is nested deeper than {DEEPEST} levels", "Write it without anchors that refer to themselves."
-        )
     return dict(told)
 
 
@@ -111,12 +101,4 @@ def _line_of_mistake(error: ConfigError, body: str) -> int:
     cause = error.__cause__
     if isinstance(cause, MarkedYAMLError) and cause.problem_mark is not None:
         return int(cause.problem_mark.line) + 1
-    return line_of(body, error.problem.key) + 1 if error.problem.key not in ("YAML", "cell") else 0
-
-
-def _too_deep(value: Any, levels: int) -> bool:
-    if levels == 0:
-        return True
-    if isinstance(value, Mapping):
-        return any(_too_deep(item, levels - 1) for item in value.values())
-    return isinstance(value, list) and any(_too_deep(item, levels - 1) for item in value)
+    return line_of(composed(body), error.problem.key) + 1 if error.problem.key not in ("YAML", "cell") else 0

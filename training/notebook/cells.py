@@ -1,10 +1,13 @@
 """What a notebook consists of. Each cell keeps its exact source text; the notebook is the texts joined."""
 
+import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any, Final, Literal
 
 Axis = Literal["updates", "samples", "seconds"]
 Kind = Literal["experiment", "comparison", "search"]
+LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Notebook:
         found = self.experiment(cell.experiment) if cell.experiment is not None else None
         return found.config if found else None
 
-    def line(self, index: int) -> int:
-        """The line of the file, from 1, on which cell `index` begins."""
-        before = self.front + "".join(cell.source for cell in self.cells[:index])
-        return before.replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
+    def lines(self) -> list[int]:
+        """The line of the file, from 1, on which each cell begins."""
+        ends = [len(LINE_END.findall(text)) for text in (self.front, *(cell.source for cell in self.cells[:-1]))]
+        return [1 + before for before in accumulate(ends)][: len(self.cells)]

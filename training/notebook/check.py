@@ -2,18 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note, Notebook, SearchCell
 from training.notebook.fences import fences
-from training.notebook.front import block
-from training.notebook.positions import line_of
-from training.spec import yaml
+from training.notebook.front import front_problem
+from training.notebook.positions import composed, line_of
 from training.spec.classes import named, suggestion
 from training.spec.description import Description
-from training.spec.errors import ConfigError, Problem
+from training.spec.errors import Problem, one_line
 from training.spec.search import search_problems
 from training.spec.validate import validate
 from training.tracking import names
+
+Claimed = ExperimentCell | ComparisonCell | SearchCell
+MOST_SAID: Final = 50
+LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -26,46 +31,48 @@ class CellProblem:
 
 
 def check(nb: Notebook, description: Description) -> list[CellProblem]:
-    """All problems, in the order of the file; warnings (settings without effect) are among them."""
+    """All problems, in the order of the file; warnings (settings without effect) are among them.
+
+    Of each cell the first `MOST_SAID`: a cell with more has something wrong that they all come from.
+    """
     found = list(_front(nb))
     seen: set[str] = set()
-    for index, cell in enumerate(nb.cells):
+    for cell, line in zip(nb.cells, nb.lines(), strict=True):
         if isinstance(cell, Note):
             continue
         if cell.name in seen:
             taken = Problem("name", "is the name of an earlier cell too", "Give each cell a name of its own.")
-            found.append(CellProblem(cell.name, taken, nb.line(index)))
+            found.append(CellProblem(cell.name, taken, line))
         seen.add(cell.name)
         match cell:
             case BrokenCell():
                 what, _, remedy = cell.message.partition(". ")
                 problem = Problem(cell.key, what, remedy)
                 name = cell.name or f"{cell.kind} without a name"
-                found.append(CellProblem(name, problem, nb.line(index) + cell.line))
+                found.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
-                found += _located(nb, index, cell.name, validate(cell.config, description), "config.")
+                found += _located(cell, line, validate(cell.config, description), "config.")
             case ComparisonCell():
-                found += _located(nb, index, cell.name, _comparison(nb, cell, description), "")
+                found += _located(cell, line, _comparison(nb, cell, description), "")
             case SearchCell():
-                found += _located(nb, index, cell.name, _search(nb, cell, description), "")
+                found += _located(cell, line, _search(nb, cell, description), "")
     return found
 
 
 def _front(nb: Notebook) -> Iterator[CellProblem]:
-    try:
-        yaml.load(block(nb.front))
-    except ConfigError as error:
-        line = int(error.problem.key.removeprefix("line ")) if error.problem.key.startswith("line ") else 1
-        problem = Problem("title", error.problem.message, error.problem.remedy)
-        yield CellProblem("front matter", problem, line)
+    if found := front_problem(nb.front):
+        yield CellProblem("front matter", *found)
 
 
-def _located(nb: Notebook, index: int, name: str, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
+def _located(cell: Claimed, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
     """Each problem with the line of its key, or of the nearest key above that is there."""
-    body = fences(nb.cells[index].source)[0].body
-    for problem in problems:
-        line = nb.line(index) + 1 + line_of(body, above + problem.key)
-        yield CellProblem(name, problem, line)
+    said = list(islice(problems, MOST_SAID + 1))
+    root = composed(fences(cell.source)[0].body) if said else None
+    for problem in said[:MOST_SAID]:
+        yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
+    if len(said) > MOST_SAID:
+        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "The others are told when these are mended.")
+        yield CellProblem(cell.name, more, start)
 
 
 def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterator[Problem]:
@@ -74,7 +81,7 @@ def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterato
     told = cell.experiment if "config" not in cell.body else None
     if told is not None and base is None and told not in _broken(nb):
         remedy = suggestion(told, [one.name for one in nb.experiments()])
-        yield Problem("experiment", f"names {told}, which is no experiment here", remedy)
+        yield Problem("experiment", f"names {one_line(told, LONGEST_NAME)}, which is no experiment here", remedy)
     for problem in search_problems(cell.body, base, description):
         if problem.key != "experiment" or told is None:
             yield problem
@@ -86,14 +93,16 @@ def _broken(nb: Notebook) -> list[str]:
 
 
 def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) -> Iterator[Problem]:
-    known = [one.name for one in nb.experiments()]
+    known = dict.fromkeys(one.name for one in nb.experiments())
+    there, seen = {*known, *_broken(nb)}, set()
     for place, name in enumerate(cell.runs):
-        if name in cell.runs[:place]:
-            yield Problem(f"runs.{place}", f"names {name} twice", "Name each experiment once.")
-        elif name not in known and name not in _broken(nb):
-            remedy = suggestion(name, dict.fromkeys(known))
-            yield Problem(f"runs.{place}", f"names {name}, which is no experiment here", remedy)
-    compared = [one.config.get("model") for one in nb.experiments() if one.name in cell.runs]
+        if name in seen:
+            yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once.")
+        elif name not in there:
+            remedy = suggestion(name, known)
+            yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
+        seen.add(name)
+    compared = [one.config.get("model") for one in nb.experiments() if one.name in seen]
     models = [named(model).info("models", description) for model in compared]
     logged = [metric for info in models if info for metric in info.metrics]
     if models and all(info and info.metrics for info in models) and cell.metric not in [*logged, names.TRAIN_LOSS]:

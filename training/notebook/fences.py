@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, cast
 
 from markdown_it import MarkdownIt
@@ -34,7 +34,7 @@ def fences(text: str) -> list[Fence]:
     """The claiming fences at the top level of `text`: not those in quotes, lists, comments or other fences."""
     lines = split_lines(text)
     found = []
-    for token in _blocks().parse(text):
+    for token in _tokens(text):
         claim = CLAIM.fullmatch(token.info.strip()) if token.type == "fence" and token.level == 0 else None
         if claim and token.map:
             start, end = token.map[0], min(token.map[1], len(lines))
@@ -46,7 +46,7 @@ def fences(text: str) -> list[Fence]:
 
 def first_heading(text: str) -> str | None:
     """The text of the first top-level `#` heading, as written."""
-    tokens = _blocks().parse(text)
+    tokens = _tokens(text)
     return next(
         (_content(tokens, n) for n, one in enumerate(tokens) if one.type == "heading_open" and one.tag == "h1"), None
     )
@@ -59,6 +59,12 @@ def _content(tokens: list[Token], heading: int) -> str | None:
 def _closes(line: str, markup: str) -> bool:
     """CommonMark: at most three spaces, at least as many of the same characters, nothing after them."""
     return re.fullmatch(rf" {{0,3}}{re.escape(markup[0])}{{{len(markup)},}}[ \t]*", line.rstrip("\r\n")) is not None
+
+
+@lru_cache(maxsize=1)
+def _tokens(text: str) -> list[Token]:
+    """Of the text that was read last: its fences and its heading are asked for in turn. For reading only."""
+    return _blocks().parse(text)
 
 
 @cache

@@ -1,11 +1,12 @@
 """The front matter of a notebook: an optional YAML block between `---` lines at the very beginning."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from training.notebook.lines import split_lines
 from training.spec import yaml
-from training.spec.errors import ConfigError
+from training.spec.errors import ConfigError, Problem
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 
@@ -27,12 +28,25 @@ def split_front(text: str) -> tuple[str, str]:
 
 def front_title(front: str) -> str | None:
     """What `title:` says; None where it says nothing or the block is not YAML."""
+    return _read(front)[0]
+
+
+def front_problem(front: str) -> tuple[Problem, int] | None:
+    """What is wrong with the block, and on which line of the file; None where it can be read."""
+    return _read(front)[1]
+
+
+@lru_cache(maxsize=100)
+def _read(front: str) -> tuple[str | None, tuple[Problem, int] | None]:
+    """Its title, and what is wrong with it on which line."""
     try:
         told = yaml.load(block(front))
-    except (ConfigError, ValueError):
-        return None
+    except ConfigError as error:
+        where = error.problem.key
+        line = int(where.removeprefix("line ")) if where.startswith("line ") else 1
+        return None, (Problem("title", error.problem.message, error.problem.remedy), line)
     title = told.get("title") if isinstance(told, Mapping) else None
-    return str(title) if title is not None and str(title).strip() else None
+    return (str(title) if title is not None and str(title).strip() else None), None
 
 
 def block(front: str) -> str:

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from training.notebook.lines import split_lines
-from training.notebook.positions import compose
 from training.spec import yaml
 from training.spec.errors import ConfigError
 from training.spec.flow import block, flow, key_text, same
@@ -35,11 +33,11 @@ def patch(text: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
     if same(old, new):
         return text
     try:
-        root = compose(text)
+        root = yaml.compose(text)
         edits = list(_mapping(text, root, old, new)) if isinstance(root, MappingNode) else []
         done = _apply(text, edits)
         return done if same(yaml.load(done), new) else None
-    except (YAMLError, ConfigError, _NotInPlace):
+    except (ConfigError, _NotInPlace):
         return None
 
 

@@ -1,23 +1,21 @@
 """Where in a YAML text a key stands, so that a mistake can be shown on its line."""
 
-from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-
-def compose(text: str) -> Any:
-    """The tree of nodes of `text`, each with the places where it begins and ends; None for an empty text."""
-    return YAML(typ="safe", pure=True).compose(text)
+from training.spec import yaml
+from training.spec.errors import ConfigError
 
 
-def line_of(text: str, dotted: str) -> int:
-    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists."""
+def composed(text: str) -> Node | None:
+    """The nodes of `text`; None where it is empty or cannot be read."""
     try:
-        node: Node | None = compose(text)
-    except YAMLError:
-        return 0
+        return yaml.compose(text)
+    except ConfigError:
+        return None
+
+
+def line_of(node: Node | None, dotted: str) -> int:
+    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists."""
     line = 0
     rest = dotted
     while node is not None and rest:
@@ -38,7 +36,7 @@ def _step(node: Node, dotted: str) -> tuple[Node, Node, str] | None:
                 return key, value, dotted[len(name) :].lstrip(".")
     if isinstance(node, SequenceNode):
         index, _, rest = dotted.strip("[").partition("]") if dotted.startswith("[") else dotted.partition(".")
-        if index.isdigit() and int(index) < len(node.value):
+        if index.isdecimal() and len(index) < 9 and int(index) < len(node.value):
             item = node.value[int(index)]
             return item, item, rest.lstrip(".")
     return None

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.notebook.cells import Notebook
-from training.notebook.parse import parse
+from training.notebook.front import front_problem, split_front
+from training.notebook.parse import parse, title
 from training.spec.errors import ConfigError
+from training.spec.files import decoded, read_bytes
 from training.spec.flow import flow
 from training.workspace import Workspace
 
@@ -42,17 +44,36 @@ class EditedMeanwhile(Exception):
 
 
 def read(path: Path) -> Stored:
-    """The notebook in `path`; ConfigError where the file is missing, a folder, or no UTF-8 text."""
+    """The notebook in `path`; ConfigError where that is missing, no file, no UTF-8 text, or beyond a limit."""
+    content = _content(path)
+    with _named(path):
+        return Stored(path, parse(decoded(path, content), path.stem), _stamp(content))
+
+
+def read_title(path: Path) -> tuple[str, str]:
+    """What the notebook in `path` calls itself, and what is wrong with its front matter ("" where nothing is).
+
+    For lists of notebooks: its cells are not read. ConfigError as `read`.
+    """
+    text = decoded(path, _content(path))
+    with _named(path):
+        wrong = front_problem(split_front(text)[0])
+        return title(text, path.stem), f"front matter, line {wrong[1]}: {wrong[0]}" if wrong else ""
+
+
+def _content(path: Path) -> bytes:
+    if not path.exists() and not path.is_symlink():
+        raise ConfigError(str(path), "does not exist", "Name a notebook, a file that ends in .md.")
+    return read_bytes(path, regular=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What is wrong with the notebook as a whole is said of its file."""
     try:
-        content = path.read_bytes()
-        text = content.decode("utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(str(path), "does not exist", "Name a notebook, a file that ends in .md.") from error
-    except IsADirectoryError as error:
-        raise ConfigError(str(path), "is a folder", "Name a notebook in it.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), f"is not UTF-8 at byte {error.start}", "Save it as UTF-8.") from error
-    return Stored(path, parse(text, path.stem), _stamp(content))
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(path), error.problem.message, error.problem.remedy) from error
 
 
 def save(stored: Stored, notebook: Notebook) -> Stored:
@@ -64,19 +85,20 @@ def save(stored: Stored, notebook: Notebook) -> Stored:
     """
     path = stored.path.resolve()
     content = notebook.text.encode("utf-8")
+    made = Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))  # ConfigError before it is written
     with _alone(path.parent):
         if path.exists():
             current = read(path)
             if current.stamp not in (stored.stamp, _stamp(content)):
                 raise EditedMeanwhile(notebook, Stored(stored.path, current.notebook, current.stamp))
         _replace(path, content)
-    return Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))
+    return made
 
 
-def create(workspace: Workspace, title: str) -> Stored:
-    """A new notebook with this title and one note. The file is called like the title; a taken name gets a number."""
-    stem = re.sub(r"[^\w]+", "-", title.strip().lower()).strip("-_") or "notebook"
-    shown = title.strip() or "Notebook"
+def create(workspace: Workspace, called: str) -> Stored:
+    """A new notebook called so, with one note. The file is called like the title; a taken name gets a number."""
+    stem = re.sub(r"[^\w]+", "-", called.strip().lower()).strip("-_") or "notebook"
+    shown = called.strip() or "Notebook"
     content = NEW.format(title=flow(shown)).encode("utf-8")
     workspace.root.mkdir(parents=True, exist_ok=True)
     number = 1

@@ -127,7 +127,7 @@ class SearchFolder:
 
     def body(self) -> dict[str, Any]:
         """What is searched and how long, as a search file says it."""
-        found: dict[str, Any] = yaml.load((self.path / "search.yaml").read_text(encoding="utf-8"))
+        found: dict[str, Any] = yaml.load((self.path / "search.yaml").read_text(encoding="utf-8"), ours=True)
         return found
 
     def spec(self, description: "Description") -> "SearchSpec":

@@ -16,6 +16,7 @@ from training.spec.class_fields import chosen
 from training.spec.classes import GROUP_OF_KEY, named
 from training.spec.description import Description, Field
 from training.spec.errors import ConfigError
+from training.spec.files import read_text
 
 CONFIG_OPTIONS: Final = ("-c", "--config")
 CLASS_KEYS: Final = (*GROUP_OF_KEY, "trainer.strategy")
@@ -58,10 +59,9 @@ def parse(argv: Sequence[str], description: Description, options: Mapping[str, b
 
 def read(path: Path) -> dict[str, Any]:
     """A config file; ConfigError names the file, and the line of a mistake in it."""
+    text = read_text(path)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be read ({error.strerror})", "Check the path.") from error
+        content = yaml.load(text)
     except ConfigError as error:
         problem = error.problem
         raise ConfigError(f"{path}, {problem.key}", problem.message, problem.remedy) from error

@@ -1,7 +1,7 @@
 """Classes as a config names them: `Name`, or `{class_path: Name, init_args: {...}}`, or a strategy's own word."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,11 @@ GROUP_OF_KEY: Final[dict[str, Group]] = {
 
 ALIASES: Final = {"async_ps": "AsyncPS"}
 """Names under which Lightning knows strategies of ours."""
+
+
+MOST_STRANGERS: Final = 20
+LONGEST_NAME: Final = 100
+"""Characters; what is compared with a longer one is far from it anyway."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,18 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def few_strangers(told: Mapping[Any, Any], known: Collection[Any]) -> tuple[dict[Any, Any], int]:
+    """`told` with its first `MOST_STRANGERS` unknown keys, and how many more there were. Each costs 1 ms to answer."""
+    strangers = [key for key in told if key not in known]
+    left_out = set(strangers[MOST_STRANGERS:])
+    return {key: value for key, value in told.items() if key not in left_out}, len(left_out)
+
+
 def suggestion(wrong: str, known: Iterable[str]) -> str:
     """`Did you mean ...?` for the closest known word, or all the known words where none is close."""
     known = list(known)
     short = wrong.rsplit(".", 1)[-1]
-    for candidate in (wrong, short):
+    for candidate in (wrong[-LONGEST_NAME:], short[:LONGEST_NAME]):
         lower = {one.lower(): one for one in known}
         if close := difflib.get_close_matches(candidate.lower(), lower, n=1, cutoff=0.6):
             return f"Did you mean `{lower[close[0]]}`?"

@@ -1,12 +1,14 @@
 """What a search will take: "this starts 60 runs, about 12 minutes"."""
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from training.spec.description import Description
 from training.spec.handles import is_single
 from training.spec.point import grid_points
+from training.spec.search_settings import MOST_POINTS
 from training.spec.search_types import SearchSpec
 from training.spec.sharing import candidates
 from training.spec.workload import workload
@@ -47,6 +49,8 @@ def trials_wanted(spec: SearchSpec) -> int:
     """Those asked for, or as many as its grid has points."""
     if spec.sampler != "grid" or any(one.grid_size() is None for one in spec.space):
         return spec.trials
+    if math.prod(one.grid_size() or 1 for one in spec.space) > MOST_POINTS:
+        return spec.trials  # none such passes the check; it is never made
     return sum(1 for _ in itertools.islice(grid_points(spec), spec.trials))
 
 

@@ -1,7 +1,20 @@
 """A mistake in what the user wrote, said so that it can be mended."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+LONGEST: Final = 1000
+LONGEST_KEY: Final = 200
+"""Characters of a message, and of a key in it; both may repeat what somebody wrote, whatever that is."""
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """`text` on one line that a terminal can show: line ends as spaces, other control characters escaped, cut."""
+    text = text if len(text) <= most else f"{text[: most - 3]}..."
+    if text.isprintable():
+        return text
+    text = " ".join(text.splitlines())
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 @dataclass(frozen=True)
@@ -18,7 +31,8 @@ class Problem:
     severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.message.rstrip('.')}. {self.remedy}".rstrip()
+        key = one_line(self.key, LONGEST_KEY)
+        return f"{key}: {one_line(self.message.rstrip('.'))}. {one_line(self.remedy)}".rstrip()
 
 
 class ConfigError(ValueError):

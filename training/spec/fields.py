@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.spec.class_fields import chosen
-from training.spec.classes import named, suggestion
+from training.spec.classes import few_strangers, named, suggestion
 from training.spec.description import Field
 from training.spec.errors import Problem
 
@@ -41,7 +41,8 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
 def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partial: bool = False) -> list[Problem]:
     """What is wrong with the arguments below `key`; `partial` allows required ones to be missing."""
     known = {field.name: field for field in fields}
-    found: list[Problem] = []
+    args, more = few_strangers(args, known)
+    found = [Problem(key, f"has {more} more arguments that it does not know", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in known:
             found.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))

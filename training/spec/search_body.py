@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
+from training.spec.classes import few_strangers
 from training.spec.errors import Problem
 from training.spec.fields import shown
 from training.spec.search_types import AMOUNTS, Objective, Scaling, SearchSpec
@@ -28,7 +29,10 @@ def read_body(
     objective is told.
     """
     body = Body(told)
-    for key in told:
+    kept, more = few_strangers(told, KEYS)
+    if more:
+        body.wrong("search", f"has {more} more keys that it does not know", "Remove them.")
+    for key in kept:
         if key not in KEYS:
             body.wrong(str(key), "is no key of a search", near(str(key), KEYS))
     config = _config(body, base)

@@ -43,11 +43,11 @@ def sharing_problems(spec: SearchSpec, space: Read, description: Description) ->
         remedy = f"Give it a batch that {common} divides, or write scaling: weak."
         return [Problem(space.key("workers"), message, remedy)]
     batch = spec.dimension("batch_size")
-    wrong = [(one, by) for by in told for one in candidates(batch) if one % by]
-    if not wrong:
+    every = candidates(batch)
+    odd_for = ((by, [one for one in every if one % by]) for by in told)
+    workers, batches = next(((by, odd) for by, odd in odd_for if odd), (1, []))
+    if not batches:
         return []
-    workers = wrong[0][1]
-    batches = [one for one, by in wrong if by == workers]
     named = ", ".join(str(one) for one in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
     message = f"has global batches that {workers} workers cannot share out: {named}"
     return [Problem(space.key("batch_size"), message, _remedy(batch, common))]

@@ -121,7 +121,7 @@ class Dimension:
             return None
         if self.points is None and self.kind == "int":
             return (int(self.high) - int(self.low)) // self.step + 1  # without making them: there may be millions
-        return len(self.grid())
+        return len(self.grid())  # as many as it names, or `points`, which are 100,000 at most
 
     def words(self) -> str:
         """The whole of it: `16 ... 1024`, `single, ddp, async`."""

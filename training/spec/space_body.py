@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +14,7 @@ from training.spec.paths import plain
 from training.spec.rate_scaling import RULES
 from training.spec.search_types import RateRule
 from training.spec.space import KINDS, RANGES, Dimension, Kind, power_of_two
-from training.spec.told import number
+from training.spec.told import MOST, number
 
 RATE_KEYS: Final = ("per", "rule", "warmup_epochs")
 MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
@@ -22,6 +23,9 @@ MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "int": ("log", "step", "points"),
 }
 """What a dimension may say beside its kind; a learning rate also `RATE_KEYS`."""
+LARGEST_WHOLE: Final = 2**53
+"""Above it neighbours are one float, and samplers count in floats."""
+MOST_DIMENSIONS: Final = 200
 EXAMPLE: Final = "Write for example batch_size: {powers_of_two: [16, 256]}."
 
 
@@ -45,6 +49,10 @@ def read_space(told: Any) -> Read:
     if not isinstance(told, Mapping) or not told:
         what = "is missing" if told is None else f"is {shown(told)}"
         found.problems.append(Problem("space", what, EXAMPLE))
+        return found
+    if len(told) > MOST_DIMENSIONS:
+        what = f"has {len(told):,} dimensions, more than {MOST_DIMENSIONS}"
+        found.problems.append(Problem("space", what, "Search over the few that matter."))
         return found
     dimensions: dict[str, Dimension] = {}
     for written, value in told.items():
@@ -102,7 +110,10 @@ def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
     step = _count(name, told, "step", 1)
     if log and step != 1:
         raise ConfigError(f"{name}.step", "does not go with log", "Leave one of the two out.")
-    points = _count(name, told, "points", 2) if told.get("points") is not None else None
+    points = _count(name, told, "points", 2, MOST) if told.get("points") is not None else None
+    if whole and max(-low, high) > LARGEST_WHOLE:
+        what = f"reaches {shown(max((low, high), key=abs))}"
+        raise ConfigError(name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.")
     exact = int if whole else float
     return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
 
@@ -123,7 +134,7 @@ def _choices(name: str, kind: Kind, told: Any) -> Dimension:
             raise ConfigError(name, "has a grid of other things than numbers", "Write numbers, or values: [...].")
         told = sorted(told)
     texts = [flow(one) for one in told]
-    twice = [text for place, text in enumerate(texts) if text in texts[:place]]
+    twice = [text for text, times in Counter(texts).items() if times > 1]
     if twice or (kind == "grid" and len(set(told)) < len(told)):
         raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.")
     return Dimension(name, kind, choices=tuple(told))
@@ -153,12 +164,13 @@ def _flag(name: str, told: Mapping[str, Any], key: str) -> bool:
     return value is True
 
 
-def _count(name: str, told: Mapping[str, Any], key: str, default: int) -> int:
+def _count(name: str, told: Mapping[str, Any], key: str, default: int, most: int = LARGEST_WHOLE) -> int:
     value = told.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", "Write a whole number of at least 1.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        end = "of at least 1" if most == LARGEST_WHOLE else f"from 1 to {most}"
+        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", f"Write a whole number {end}.")
     return value
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from training.spec import asynchronous, rate_problems
 from training.spec.addresses import checkpoint_problems
-from training.spec.classes import GROUP_OF_KEY, mapping, named, suggestion
+from training.spec.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
 from training.spec.description import Description, Field, Group
 from training.spec.errors import ConfigError, Problem
 from training.spec.fields import check_args, check_value, shown
@@ -88,7 +88,8 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:
-    found: list[Problem] = []
+    config, more = few_strangers(config, TOP_KEYS)
+    found = [Problem("config", f"has {more} more keys that it does not know", "Remove them.")] if more else []
     for key, value in config.items():
         if key == "repeats":
             found.append(Problem(key, "does not belong into the config", "Write it beside `config:` in the cell."))

@@ -4,14 +4,16 @@ Reading is YAML 1.2 (`1e-3` is a number, `on` a word). What is written reads the
 parser behind LightningCLI speaks (`training.spec.flow`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import Node
 
 from training.spec.errors import ConfigError
 from training.spec.flow import block
+from training.spec.nodes import BeyondLimit, Tree
 
 TOP_KEYS: Final = (
     "seed_everything", "threads", "trainer", "model", "data", "optimizer", "lr_scheduler", "lr_scaling", "noise_scale",
@@ -22,18 +24,41 @@ TOP_KEYS: Final = (
 FIRST_KEYS: Final = ("class_path", "strategy", "devices")
 
 
-def load(text: str) -> Any:
-    """The content of YAML `text` as plain dicts, lists and scalars; ConfigError names the line of a mistake."""
+def load(text: str, *, ours: bool = False) -> Any:
+    """The content of YAML `text` as plain dicts, lists and scalars; ConfigError names the line of a mistake.
+
+    Also where it is longer, deeper or larger than the limits of `training.spec.nodes`; what is `ours`, with all
+    defaults written out, may be twice what somebody wrote.
+    """
+    with understood():
+        return Tree(text, 2 if ours else 1).value()
+
+
+def compose(text: str) -> Node | None:
+    """The tree of nodes of `text`, each with the places where it begins and ends; None for an empty text."""
+    with understood():
+        return Tree(text).root
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Whatever the parser raises becomes a ConfigError; its key is the line, where that is known."""
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        yield
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "YAML"
+        if isinstance(error, BeyondLimit):
+            raise ConfigError(line, str(error.problem), error.remedy) from error
         what = " ".join((error.problem or "cannot be read").split())
         raise ConfigError(
             line, f"is not YAML ({what})", "Check indentation, colons, quotes and repeated keys."
         ) from error
     except YAMLError as error:
-        raise ConfigError("YAML", f"cannot be read ({error})", "Check indentation, colons and quotes.") from error
+        what = " ".join(str(error).split())
+        raise ConfigError("YAML", f"cannot be read ({what})", "Check indentation, colons and quotes.") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, AssertionError) as error:
+        what = " ".join(str(error).split())[:80]
+        raise ConfigError("YAML", f"holds a value that cannot be read ({what})", "Put it into quotes.") from error
 
 
 def dump(config: Mapping[str, Any]) -> str:

@@ -103,3 +103,22 @@ def test_another_notebook_is_opened_by_its_address(open_page: Open, workspace: W
     (workspace.root / "second.md").write_text("# The second\n", encoding="utf-8")
     assert "The second" in words(open_page("", notebook="second"))
     assert "There is no notebook called third" in html(open_page("", notebook="third"))
+
+
+def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_others_alone(
+    open_page: Open, workspace: Workspace
+) -> None:
+    (workspace.root / "a-deep.md").write_text("---\ntitle: " + "[" * 5000 + "\n---\n# Shown\n", encoding="utf-8")
+    (workspace.root / "b-latin.md").write_bytes("# Größe\n".encode("latin-1"))
+    app = open_page()
+    assert not app.error
+    assert app.selectbox[0].options == ["⚠ Shown", "⚠ b-latin", "First steps"]
+    app = open_page("", notebook="a-deep")
+    assert "nested deeper than 32 levels" in app.error[0].value
+    assert "# Shown" in app.markdown[0].value
+    app = open_page("", notebook="b-latin")
+    assert [one.value for one in app.error] == [
+        f"{workspace.root}/b-latin.md: is not UTF-8 at byte 4. Save it as UTF-8."
+    ]
+    for path in ("compose", "runs", "search"):
+        open_page(path)

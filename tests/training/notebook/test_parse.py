@@ -41,7 +41,7 @@ def test_reads_the_cells_of_a_page() -> None:
     (comparison,) = nb.comparisons()
     assert comparison.runs == ["sync", "async-4"]
     assert (comparison.metric, comparison.x, comparison.target) == ("val/accuracy", ["samples", "seconds"], 0.97)
-    assert [nb.line(index) for index in range(4)] == [5, 9, 15, 18]
+    assert nb.lines() == [5, 9, 15, 18]
 
 
 def test_the_title_is_the_front_matters_then_the_heading_then_the_name() -> None:
@@ -102,7 +102,8 @@ def test_what_cannot_be_read_says_why_and_where() -> None:
     assert "without spaces" in _broken("```yaml experiment=my run\nconfig: {}\n```\n").message
     assert "not closed" in _broken("```yaml experiment=a\nconfig: {}\n").message
     assert "is empty" in _broken("```yaml experiment=a\n```\n").message
-    assert "nested deeper" in _broken("```yaml experiment=a\nconfig: &c {again: *c}\n```\n").message
+    assert "contains itself" in _broken("```yaml experiment=a\nconfig: &c {again: *c}\n```\n").message
+    assert "nested deeper" in _broken("```yaml experiment=a\nconfig: {a: " + "[" * 40 + "]" * 40 + "}\n```\n").message
 
 
 @settings(deadline=None, max_examples=150)
