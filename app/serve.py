@@ -205,8 +205,10 @@ def _print(addresses: Addresses, workspace: Workspace) -> None:
 
 def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> None:
     """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
+    keeper = supervisor.Keeper(workspace)
     while True:
         time.sleep(0.5)
+        _keep_supervised(keeper)
         for child in (pages, mlflow):
             if child is None or child.running:
                 continue
@@ -219,6 +221,14 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
             child.wait_until_up()
             _publish(workspace, access, pages, mlflow)
             log.info("%s is back: %s", child.name, child.address)
+
+
+def _keep_supervised(keeper: supervisor.Keeper) -> None:
+    before = keeper.problem
+    if keeper.look():
+        log.warning("The supervisor had ended unexpectedly; another one goes on with the queue.")
+    elif keeper.problem and not before:
+        log.warning("The supervisor has ended, and no other one starts: %s", keeper.problem)
 
 
 def _going_on(workspace: Workspace) -> str:

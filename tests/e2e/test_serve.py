@@ -13,6 +13,7 @@ import pytest
 from app.serving.addresses import Addresses
 from app.serving.ports import LOOPBACK, answers
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
+from training.jobs import supervisor
 from training.jobs.process import alive
 from training.workspace import Workspace
 
@@ -42,6 +43,7 @@ def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_s
         _refuses_a_second(workspace, served)
         _tells_its_address(workspace, served)
         _heals(workspace, first, ports[0])
+        _replaces_its_supervisor(workspace)
         children = (Addresses.read(workspace) or first).children
         printed = served.end()
     finally:
@@ -51,6 +53,7 @@ def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_s
     for path in (workspace.hidden, *workspace.hidden.rglob("*")):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     assert "Scalebook ended unexpectedly and is started again" in printed
+    assert "The supervisor had ended unexpectedly; another one goes on with the queue." in printed
     assert "No run is in progress" in printed
     assert served.process.returncode == 0
     assert not any(alive(process) for process in children)
@@ -78,6 +81,19 @@ def _refuses_a_second(workspace: Workspace, first: Served) -> None:
 def _tells_its_address(workspace: Workspace, served: Served) -> None:
     told = ui(workspace.root, "--address")
     assert (told.returncode, told.stdout) == (0, f"{served.access.opening(served.addresses.app)}\n")
+
+
+def _replaces_its_supervisor(workspace: Workspace) -> None:
+    before = supervisor.running(workspace)
+    assert before is not None
+    os.kill(before.pid, signal.SIGKILL)
+    deadline = time.monotonic() + END_DEADLINE_S
+    while time.monotonic() < deadline:
+        now = supervisor.running(workspace)
+        if now is not None and now != before:
+            return
+        time.sleep(0.05)
+    raise AssertionError("nobody replaced the supervisor")
 
 
 def _heals(workspace: Workspace, first: Addresses, port: int) -> None:

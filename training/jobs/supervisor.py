@@ -28,6 +28,9 @@ from training.search.keeping import any_open
 from training.workspace import OWNER_ONLY, Workspace
 
 START_DEADLINE_S = 15.0
+KEEP_EVERY_S = 1.0
+KEEP_AGAIN_S = 10.0
+"""After a supervisor that did not come up."""
 
 
 def running(workspace: Workspace) -> ProcessId | None:
@@ -66,6 +69,29 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
         time.sleep(0.01)
     last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
     raise RuntimeError(f"the supervisor of {workspace.root} did not start; the end of {log}:\n{last}")
+
+
+class Keeper:
+    """Replaces a supervisor that died, for whoever waits for its work: call `look` often, it looks once a second.
+
+    One that cannot be started is tried again; `problem` says why meanwhile, for people.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self.process, self.problem = workspace, running(workspace), ""
+        self._next = time.monotonic() + KEEP_EVERY_S
+
+    def look(self) -> bool:
+        """Whether another one is there than at the last look."""
+        if time.monotonic() < self._next:
+            return False
+        before = self.process
+        try:
+            self.process, self.problem, pause = ensure(self.workspace), "", KEEP_EVERY_S
+        except (RuntimeError, OSError) as error:
+            self.problem, pause = str(error), KEEP_AGAIN_S
+        self._next = time.monotonic() + pause
+        return self.process != before
 
 
 def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:

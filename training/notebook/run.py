@@ -10,7 +10,7 @@ from training.failures import ADVICE, FailureClass
 from training.jobs import queue
 from training.jobs.folder import ENDED, JobFolder, State
 from training.jobs.owners import hold
-from training.jobs.supervisor import ensure
+from training.jobs.supervisor import Keeper
 from training.jobs.waiting import waiting_reasons
 from training.notebook.board import Board
 from training.notebook.cells import ExperimentCell, Notebook
@@ -105,17 +105,17 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: Board) -> boo
     asked = -REASONS_EVERY_S
     seen: object = None
     moved = time.monotonic()
+    keeper = Keeper(workspace)
     while True:
         states: dict[str, State] = {job.id: job.state() for job in jobs}
         now = time.monotonic()
         if now - asked >= REASONS_EVERY_S:
             asked = now
-            if not all(state in ENDED for state in states.values()):
-                ensure(workspace)
             reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
         board.show(states, reasons)
         if all(state in ENDED for state in states.values()):
             return True
+        keeper.look()
         news = (states, [progress.time for job in jobs if (progress := job.progress())])
         if news != seen:
             seen, moved = news, now

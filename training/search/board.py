@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, TextIO
 
 from training.jobs.schedule import duration
-from training.jobs.supervisor import ensure
+from training.jobs.supervisor import Keeper
 from training.notebook.board import bar
 from training.search import launch
 from training.search.folder import ENDED, SearchFolder, SearchProgress
@@ -16,7 +16,6 @@ from training.spec.point import summary
 from training.spec.search import SearchSpec
 
 LOOK_EVERY_S: Final = 0.25
-ENSURE_EVERY_S: Final = 2.0
 PLAIN_EVERY_S: Final = 10.0
 STOP_DEADLINE_S: Final = 90.0
 SILENCE_S: Final = 1800.0
@@ -46,12 +45,11 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
 def _watch(folder: SearchFolder, out: TextIO) -> bool:
     """False when nothing has moved for too long. A supervisor that died is replaced, and replaces the driver."""
     live = out.isatty()
-    ensured, said, seen, moved = 0.0, 0.0, 0.0, time.monotonic()
+    said, seen, moved = 0.0, 0.0, time.monotonic()
+    keeper = Keeper(folder.workspace)
     while folder.state() not in ENDED:
         now = time.monotonic()
-        if now - ensured > ENSURE_EVERY_S:
-            ensured = now
-            ensure(folder.workspace)
+        keeper.look()
         progress = folder.progress()
         if progress is not None and progress.time != seen:
             seen, moved = progress.time, now

@@ -18,7 +18,7 @@ from training.failures import FailureClass
 from training.jobs.devices import inventory
 from training.jobs.folder import ENDED, JobFolder
 from training.jobs.process import ProcessId
-from training.jobs.supervisor import ensure
+from training.jobs.supervisor import Keeper
 from training.search.asking import Asking
 from training.search.driver_lock import locked
 from training.search.folder import Driving, SearchFolder, SearchResult
@@ -34,7 +34,6 @@ from training.spec.errors import ConfigError
 from training.spec.workload import workload
 
 POLL_S: Final = 0.05
-SUPERVISOR_EVERY_S: Final = 2.0
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
@@ -55,7 +54,7 @@ class Driver:
         self.records: list[TrialRecord] = []
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
-        self._ensured = 0.0
+        self._keeper = Keeper(folder.workspace)
         self._read_spec()
 
     def drive(self) -> SearchResult | None:
@@ -121,9 +120,7 @@ class Driver:
     def _keep_watched(self) -> None:
         if self.telling.due():
             self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())
-        if time.monotonic() - self._ensured > SUPERVISOR_EVERY_S:
-            self._ensured = time.monotonic()
-            ensure(self.folder.workspace)
+        self._keeper.look()
 
     # --- trials on their way -------------------------------------------------------------------------------------
 

@@ -7,12 +7,12 @@ from typing import Final
 from training.failures import ADVICE, FailureClass
 from training.jobs import queue
 from training.jobs.folder import ENDED, JobFolder, Result
-from training.jobs.supervisor import ensure
+from training.jobs.supervisor import Keeper
 from training.jobs.waiting import waiting_reasons
 from training.workspace import Workspace
 
 LOOK_EVERY_S: Final = 0.05
-ENSURE_EVERY_S: Final = 2.0
+REASONS_EVERY_S: Final = 2.0
 STOP_DEADLINE_S: Final = 60.0
 """For a job that was asked to stop; the supervisor ends by force one that does not react, well before."""
 
@@ -42,14 +42,15 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
 
 
 def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
-    ensured = moved = time.monotonic()
+    asked = moved = time.monotonic()
+    keeper = Keeper(workspace)
     seen: object = None
     reason = ""
     while (state := job.state()) not in ENDED:
         now = time.monotonic()
-        if now - ensured > ENSURE_EVERY_S:
-            ensured = now
-            ensure(workspace)
+        keeper.look()
+        if now - asked > REASONS_EVERY_S:
+            asked = now
             reason = waiting_reasons(workspace).get(job.id, "") if state == "waiting" else ""
         show(job, reason if state == "waiting" else "")
         progress = job.progress()

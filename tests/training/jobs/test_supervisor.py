@@ -1,13 +1,15 @@
 """Starting in order, on leased devices; stopping; going home."""
 
 import os
+import signal
 import time
 
 import psutil
+import pytest
 
 from tests.training.jobs.conftest import Bench, cores, until_state, wait_for
 from training.jobs import owners, supervisor
-from training.jobs.process import alive, session
+from training.jobs.process import alive, send, session
 from training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
 
 
@@ -140,6 +142,32 @@ def test_an_owner_keeps_it_and_the_warm_process_ready(bench: Bench) -> None:
 def test_ensure_starts_only_one(bench: Bench) -> None:
     assert {bench.supervise() for _ in range(3)} == set(bench.supervisors)
     assert len(bench.supervisors) == 1
+
+
+def test_whoever_waits_replaces_one_that_died(bench: Bench) -> None:
+    first = bench.supervise()
+    keeper = supervisor.Keeper(bench.workspace)
+    time.sleep(supervisor.KEEP_EVERY_S)
+    assert not keeper.look()
+    send(first, signal.SIGKILL)
+    wait_for(keeper.look, "another supervisor")
+    assert keeper.process is not None
+    bench.supervisors.append(keeper.process)
+    assert keeper.process == supervisor.running(bench.workspace) != first
+    assert keeper.problem == ""
+
+
+def test_one_that_cannot_be_started_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "KEEP_EVERY_S", 0.0)
+    monkeypatch.setattr(supervisor, "KEEP_AGAIN_S", 0.2)
+    keeper = supervisor.Keeper(bench.workspace)
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "START_DEADLINE_S", 0.0)
+        assert not keeper.look()
+    assert "did not start" in keeper.problem
+    bench.supervise()
+    wait_for(keeper.look, "the keeper to see it")
+    assert keeper.problem == ""
 
 
 def test_it_is_light_and_quiet_when_idle(bench: Bench) -> None:
