@@ -21,6 +21,7 @@ from app.serving.child import Child, ServerDied, end_leftover
 from app.serving.mlflow_server import mlflow_server, remote_address
 from app.serving.page_server import page_server
 from training.jobs import owners, supervisor
+from training.jobs.process import alive
 from training.safe_path import HOME, environment, python
 from training.spec import catalogue
 from training.spec.errors import ConfigError
@@ -83,11 +84,10 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
 
 def _address(workspace: Workspace) -> int:
     """Print the one address that opens the app; 1 where nobody serves the folder."""
-    if workspace.hidden.is_dir():
-        with only_one(workspace) as mine:
-            if not mine and (found := Addresses.read(workspace)):
-                log.info("%s", Access.of(workspace, with_token=found.needs_token).opening(found.app))
-                return 0
+    found = Addresses.read(workspace)
+    if found is not None and any(alive(one) for one in found.children):
+        log.info("%s", Access.of(workspace, with_token=found.needs_token).opening(found.app))
+        return 0
     log.error("scalebook: error: nobody serves %s. Start `scalebook ui` with it.", workspace.root)
     return 1
 

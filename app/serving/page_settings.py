@@ -65,7 +65,10 @@ _THEME: Final = {
 
 def page_settings(address: str, port: int, hosts: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """Streamlit's options for a server on this address. `hosts`: names of proxies that it is reached through."""
+    # the first name is told twice: Streamlit looks there before it would ask a server elsewhere for our own address
+    proxy = {"browser.serverAddress": hosts[0].partition(":")[0]} if hosts else {}
     return {
+        **proxy,
         **_MANNERS,
         **{f"theme.{name}": value for name, value in _THEME.items()},
         "server.address": address,

@@ -106,6 +106,8 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
         assert time.monotonic() < deadline, "the page server did not come back"
         time.sleep(0.2)
     assert job.started() == before
+    tab = page.get_by_test_id("stApp")  # open all the while: it goes on by itself, and is known still
+    expect(tab).to_have_attribute("data-test-connection-state", "CONNECTED", timeout=60_000)
     page.goto(f"{served.addresses.app}/runs?run={runs['ddp']}")
     wait_until_finished(page)
     result = job.result()
