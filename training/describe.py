@@ -52,7 +52,7 @@ LEAST: Final[dict[str, float]] = {
     "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
     "workers": 1, "shards": 1, "warmup_updates": 0, "restarts": 0, "deadline_s": 0, "push_every": 1, "pull_every": 1,
     "bound": 1, "backup_workers": 0, "average": 1, "limit": 0, "strength": 0, "decay": 0, "epsilon": 0,
-    "trust_coefficient": 0,
+    "trust_coefficient": 0, "threads": 1,
 }  # fmt: skip
 """Smallest value of arguments whose types say less."""
 

@@ -35,7 +35,7 @@ def run_job(folder: Path) -> int:
 
     Runs in a process of its own, or in the foreground for `scalebook fit` (then what it prints is copied to the log).
     Whatever happens, MLflow is told and `result.json` is written, in this order; output goes where it goes already.
-    Must be called in the main thread, in a process that has used neither torch's threads nor CUDA.
+    Must be called in the main thread, in a process that has not used CUDA.
     """
     job = JobFolder(folder)
     started = job.started()

@@ -8,8 +8,8 @@ from typing_extensions import override
 class Threads(Callback):
     """Sets torch's threads in each worker, after the fork.
 
-    Before a fork only one thread may have computed, because a thread pool does not survive it; and how many there are
-    decides how sums are split, hence the last bit of a loss: so neither the number of cores nor the environment counts.
+    How many there are decides how sums are split, hence the last bit of a loss: so neither the number of cores nor the
+    environment counts.
     """
 
     def __init__(self, threads: int) -> None:

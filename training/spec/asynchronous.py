@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from training.spec.class_fields import Chosen
 from training.spec.classes import mapping, named
+from training.spec.complete import DEFAULT_THREADS
 from training.spec.description import Description
 from training.spec.errors import Problem
 from training.spec.workload import choice, workload
@@ -28,6 +29,9 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         found += _contradictions(args, rule, damping, workers)
         if rule.word == "sync" and damping.word in ("inverse", "drop_above"):
             found.append(_idle("damping", "with the rule sync every gradient is fresh", "Write none, or another rule."))
+    threads = args.get("threads")
+    if threads is not None and threads != (config.get("threads") or DEFAULT_THREADS):
+        found.append(_error("threads", "differs from the config's own threads, which counts", "Leave this one out."))
     if workers == 1:
         alone = "there is only one worker"
         found += [_idle(name, alone, "Use more workers.") for name in ("warmup_updates", "restarts") if args.get(name)]

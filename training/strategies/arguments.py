@@ -14,7 +14,7 @@ from training.ps.rules import Rule
 from training.strategies.batch_norm import BatchNormPolicy
 
 KEY: Final = "trainer.strategy.init_args"
-LEAST: Final = {"workers": 1, "warmup_updates": 0, "shards": 1, "restarts": 0}
+LEAST: Final = {"workers": 1, "warmup_updates": 0, "shards": 1, "restarts": 0, "threads": 1}
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,13 @@ class Arguments:
     trace: bool
     norms: bool
     deadline_s: float
+    threads: int | None
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
-                more = ", or null" if name == "workers" else ""
+                more = ", or null" if name in ("workers", "threads") else ""
                 raise ValueError(f"{KEY}.{name}: {value} is less than {least}. Use {least} or more{more}.")
         if self.deadline_s <= 0:
             raise ValueError(f"{KEY}.deadline_s: {self.deadline_s:g} is not positive. Use 600.")

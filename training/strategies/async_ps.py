@@ -51,6 +51,8 @@ class AsyncPS(SharedMeasures, Forking):
         trace: Whether to write every update down, to be replayed (`training.ps.replay`).
         norms: Whether to measure how far the parameters moved under each gradient.
         deadline_s: Seconds after which any wait for another process counts as failed.
+        threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
+            part of the cores. On the command line it is the config's own key `threads`.
     """
 
     strategy_name = "async_ps"
@@ -69,6 +71,7 @@ class AsyncPS(SharedMeasures, Forking):
         trace: bool = False,
         norms: bool = False,
         deadline_s: float = 600.0,
+        threads: int | None = None,
     ) -> None:
         super().__init__(
             Arguments(
@@ -84,6 +87,7 @@ class AsyncPS(SharedMeasures, Forking):
                 trace=trace,
                 norms=norms,
                 deadline_s=deadline_s,
+                threads=threads,
             )
         )
         self._steps: dict[int, Pushing] = {}  # by the optimizer's id

@@ -12,6 +12,7 @@ MOST_PLATEAUS: Final = 65_536
 _STOP: Final = 0
 _PATH_LENGTH: Final = 1
 _PLATEAUS: Final = 2
+_BEGUN: Final = 3
 _HEAD_BYTES: Final = 64
 _ENTRY: Final = struct.Struct("qd")
 
@@ -26,8 +27,8 @@ class PlateauStep(NamedTuple):
 class Board:
     """Anonymous memory, made before the fork; 1 MiB, of which only what is written takes room.
 
-    `stop` may be set by every process; all else is written by worker 0 alone, its length last, so that nobody reads
-    what is half written.
+    `stop` and `begun` may be set by every process; all else is written by worker 0 alone, its length last, so that
+    nobody reads what is half written.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,15 @@ class Board:
     def ask_to_stop(self) -> None:
         """Tell every worker to end after its present step."""
         self._head[_STOP] = 1
+
+    @property
+    def begun(self) -> bool:
+        """Whether all workers have come to the start of training."""
+        return bool(self._head[_BEGUN])
+
+    def begin(self) -> None:
+        """Tell that all have come."""
+        self._head[_BEGUN] = 1
 
     def note_checkpoint(self, path: str | Path) -> None:
         """Remember the newest checkpoint, so that somebody else can name it when worker 0 is dead."""

@@ -4,10 +4,12 @@ A forked worker needs 0.15 s to its first batch where a started one imports ever
 is noticed at once instead of by the others' timeout.
 """
 
+import mmap
 import os
 import signal
 import socket
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -32,6 +34,7 @@ class DDP(AroundFork, DDPStrategy):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(start_method="popen", **kwargs)
         self._meeting: socket.socket | None = None
+        self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
 
     @override
     def _configure_launcher(self) -> None:
@@ -50,6 +53,7 @@ class DDP(AroundFork, DDPStrategy):
     def before_fork(self, trainer: Trainer) -> Processes:
         """Bind the port where the workers will meet."""
         self._meeting = socket.create_server((LOOPBACK, 0))
+        self._arrivals = memoryview(mmap.mmap(-1, 8 * (self.num_processes + 1))).cast("q")
         return Processes(self.num_processes)
 
     @override
@@ -66,10 +70,24 @@ class DDP(AroundFork, DDPStrategy):
         if self._meeting is not None:
             self._meeting.close()
             self._meeting = None
+        self._arrivals = None
+
+    @override
+    def arrivals(self) -> Sequence[int] | None:
+        if self._arrivals is None or self._arrivals[-1]:
+            return None
+        return self._arrivals[:-1].tolist()
+
+    def _come(self) -> None:
+        if self._arrivals is not None:
+            self._arrivals[self.local_rank] += 1
 
     @override
     def barrier(self, name: str | None = None) -> None:
+        self._come()
         super().barrier(name)
+        if name == "run-stage" and self._arrivals is not None:
+            self._arrivals[-1] = 1
         if name == "run-stage" and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note_sigterm)
 
@@ -86,6 +104,7 @@ class DDP(AroundFork, DDPStrategy):
         if self._meeting is None:
             super().setup_distributed()
             return
+        self._come()
         reset_seed()
         self.set_world_ranks()
         self._process_group_backend = self._get_process_group_backend()

@@ -16,6 +16,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
+from training.strategies.stacks import answering, stack_file, stack_of
+from training.strategies.threads import end_pools
+
 Role = Literal["worker", "server"]
 Body = Callable[[int], Any]
 GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
@@ -45,6 +48,12 @@ class Forked(NamedTuple):
     process: BaseProcess
     messages: Connection
     death: int  # a file descriptor that becomes readable when the process ends
+    stack_file: int  # a file descriptor
+
+    def stack(self) -> str:
+        """Where it stands, in Python's frames; also when it hangs in C."""
+        assert self.process.pid is not None
+        return stack_of(self.process.pid, self.stack_file)
 
     def last_message(self) -> Ended | None:
         """The message, when one has come or the process has ended; None: it died without one."""
@@ -83,6 +92,7 @@ class Forked(NamedTuple):
         """Close this process's ends of what connects it with that one."""
         self.messages.close()
         os.close(self.death)
+        os.close(self.stack_file)
 
 
 @contextmanager
@@ -95,8 +105,10 @@ def holding_back_sigterm() -> Iterator[set[int | signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def fork(role: Role, number: int, body: Body, others: Sequence[Forked], mask: set[int | signal.Signals]) -> Forked:
-    """Start `body(number)`; in the new process what the monitor holds of `others` is closed.
+def fork(
+    role: Role, number: int, body: Body, threads: int, others: Sequence[Forked], mask: set[int | signal.Signals]
+) -> Forked:
+    """Start `body(number)` with so many threads for torch; what the monitor holds of `others` is closed there.
 
     Call it inside `holding_back_sigterm`, whose `mask` the new process gets once SIGTERM has its default there.
     """
@@ -109,13 +121,16 @@ def fork(role: Role, number: int, body: Body, others: Sequence[Forked], mask: se
             other.forget()
         _main(role, number, body, sending)
 
-    told = (main, os.getpid(), torch.get_num_threads(), mask)
+    told = (main, os.getpid(), threads, mask)
     process = context.Process(target=_prepared, args=told, name=f"{role}-{number}")
-    process.start()
+    stacks = stack_file()
+    end_pools()
+    with answering(stacks):
+        process.start()
     sending.close()
     # Not process.sentinel where there is a choice: what a worker has started keeps that open.
     death = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") and process.pid else os.dup(process.sentinel)
-    return Forked(role, number, process, receiving, death)
+    return Forked(role, number, process, receiving, death, stacks)
 
 
 def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals]) -> None:

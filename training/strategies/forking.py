@@ -1,5 +1,6 @@
 """The processes of AsyncPS: what they share, who becomes what, where they meet, what follows when one dies."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -10,6 +11,7 @@ from typing_extensions import override
 from training.failures import ProcessLost
 from training.ps import SharedRun, serve
 from training.ps.membership import Membership
+from training.ps.region import ARRIVALS
 from training.ps.rules import Sync
 from training.strategies.arguments import Arguments
 from training.strategies.deaths import Deaths, resume_hint
@@ -21,7 +23,8 @@ from training.strategies.sharing import SharedData
 from training.strategies.snapshots import Snapshots
 from training.strategies.worker_role import serve_only
 
-MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", "run-stage"}
+LAST_MEETING: Final = "run-stage"
+MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", LAST_MEETING}
 """Lightning's barriers before training, at which workers do wait for each other. At all later ones they do not."""
 
 
@@ -62,14 +65,14 @@ class Forking(Snapshots, AroundFork):
         self._run = None
         if trainer.state.fn != TrainerFn.FITTING:
             self._forked = 1
-            return Processes(1)
+            return Processes(1, threads=self.arguments.threads)
         workers = self.num_processes
         refuse_settings(trainer, workers)
         self._run = SharedRun(workers, self.arguments.settings(trainer))
         self._shared = Shared(self._run, SharedData(workers, turns=isinstance(self.arguments.rule, Sync)))
         self._deaths = Deaths(self._shared, self.arguments.restarts)
         self._forked = workers
-        return Processes(workers, self._run.servers)
+        return Processes(workers, self._run.servers, self.arguments.threads)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -128,11 +131,19 @@ class Forking(Snapshots, AroundFork):
     # --- meetings ------------------------------------------------------------------------------------------------
 
     @override
+    def arrivals(self) -> Sequence[int] | None:
+        if self._shared is None or self._shared.board.begun:
+            return None
+        return self._shared.run.control.column(ARRIVALS)
+
+    @override
     def barrier(self, name: str | None = None) -> None:
         if name not in MEETINGS or self._shared is None:
             return
         if self._membership is not None:
             self._membership.rendezvous(name)
+            if name == LAST_MEETING:
+                self._shared.board.begin()
         elif self._server is not None:
             self._meetings += 1
             self._shared.await_workers(self._meetings, self.arguments.deadline_s)

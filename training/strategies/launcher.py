@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -16,13 +16,15 @@ from typing_extensions import override
 
 from training.failures import ProcessLost
 from training.strategies.processes import Lost, Reaction, run_workers
+from training.strategies.threads import check_fork
 
 
 class Processes(NamedTuple):
-    """How many to fork."""
+    """How many to fork, and torch's threads in each; None: the cores are shared out among the workers."""
 
     workers: int
     servers: int = 0
+    threads: int | None = None
 
 
 class ServerEnded(Exception):  # an end, not an error
@@ -47,6 +49,10 @@ class AroundFork:
     def lost(self, lost: Lost) -> Reaction:
         """In the monitor, when a process has died."""
         return Reaction.END
+
+    def arrivals(self) -> Sequence[int] | None:
+        """In the monitor: how many meetings before training each worker has come to; None from its beginning on."""
+        return None
 
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
         """In the monitor: the error that ends the run, with what else is known; `callbacks` are the Trainer's."""
@@ -81,6 +87,7 @@ class ForkLauncher(_Launcher):
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None, "started without a Trainer"
         _check_bad_cuda_fork()
+        check_fork(trainer.strategy.root_device)
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
 
@@ -100,9 +107,11 @@ class ForkLauncher(_Launcher):
                 function(*args, **kwargs)
 
         processes = self._around.before_fork(trainer)
-        servers: dict[str, Any] = {"servers": processes.servers, "serve": serve} if processes.servers else {}
+        told: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
+        if processes.servers:
+            told |= {"servers": processes.servers, "serve": serve}
         try:
-            results = run_workers(processes.workers, work, lost=self._around.lost, **servers)[0]
+            results = run_workers(processes.workers, work, lost=self._around.lost, **told)[0]
         except BaseException as error:
             # They have seen the exception in their worker; here they have seen no training.
             callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's

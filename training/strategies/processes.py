@@ -1,7 +1,7 @@
 """The processes of a run: forked, watched, ended. For every strategy with several workers.
 
-The process that calls `run_workers` is the monitor, not a worker. It must not have used CUDA, and not torch's thread
-pool, because neither survives a fork.
+The process that calls `run_workers` is the monitor, not a worker. It must not have used CUDA, which does not survive a
+fork.
 """
 
 import ctypes
@@ -15,7 +15,8 @@ from types import FrameType
 from typing import Any, Final
 
 from training.strategies.forked import Body, Role, WorkerTraceback
-from training.strategies.watch import Lost, Policy, Reaction, Watch
+from training.strategies.threads import each_of
+from training.strategies.watch import Arrivals, Lost, Policy, Reaction, Watch
 
 __all__ = ["Lost", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
 
@@ -27,8 +28,19 @@ def always_end(_lost: Lost) -> Reaction:
     return Reaction.END
 
 
+def no_meetings() -> None:
+    """The arrivals of a run whose processes do not meet before they begin."""
+
+
 def run_workers(
-    count: int, body: Body, *, servers: int = 0, serve: Body | None = None, lost: Policy = always_end
+    count: int,
+    body: Body,
+    *,
+    servers: int = 0,
+    serve: Body | None = None,
+    lost: Policy = always_end,
+    threads: int | None = None,
+    arrivals: Arrivals = no_meetings,
 ) -> list[Any]:
     """Run `body(worker)` in `count` forked processes and return what each returned, in order.
 
@@ -41,12 +53,16 @@ def run_workers(
     the memory of the monitor as it is then. Exceptions are another matter: the first worker's or server's is raised,
     with its type, as soon as it comes, unless a death that ends the run explains it.
 
+    `threads` are torch's in each process; None shares out what there is (`training.strategies.threads`). While
+    `arrivals` tells of meetings that workers are still to come to, TimedOut is raised when nobody in the run has done
+    anything for a minute; it names whoever did not come, and says where that worker stands.
+
     However this ends, no process of the run and none that they have started is left. SIGTERM to this process is passed
     on to worker 0 (the first that runs, if it was lost).
     """
     assert (servers > 0) <= (serve is not None), "servers without a body"
     bodies: dict[Role, Body] = {"worker": body} if serve is None else {"worker": body, "server": serve}
-    watch = Watch(bodies, lost)
+    watch = Watch(bodies, lost, each_of(count, threads), arrivals)
     with _adopting_orphans(), _passing_on_sigterm(watch):
         try:
             for number in range(servers):

@@ -4,14 +4,15 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from multiprocessing.connection import wait
 from typing import Any, Final, NamedTuple
 
 import psutil
 
-from training.failures import ProcessLost, ServerLost, WorkerLost
+from training.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
+from training.strategies import stillness
 from training.strategies.forked import GRACE_S, Body, Forked, Role, WorkerTraceback, fork, holding_back_sigterm
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
@@ -39,13 +40,16 @@ class Reaction(Enum):
 
 
 Policy = Callable[[Lost], Reaction]
+Arrivals = Callable[[], Sequence[int] | None]
+"""How many meetings before training each worker has come to; None from its beginning on."""
 
 
 class Watch:
     """Starts processes and looks after them. Used by one thread of one process, the monitor."""
 
-    def __init__(self, bodies: Mapping[Role, Body], lost: Policy) -> None:
-        self._bodies, self._policy = bodies, lost
+    def __init__(self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals) -> None:
+        self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
+        self._stillness = stillness.Stillness()
         self._strangers = {child.pid for child in psutil.Process().children(recursive=True)}
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
@@ -56,7 +60,7 @@ class Watch:
     def start(self, role: Role, number: int) -> None:
         """Fork one process."""
         with holding_back_sigterm() as mask:  # until it is known here, so that a SIGTERM can reach it
-            process = fork(role, number, self._bodies[role], list(self._forked.values()), mask)
+            process = fork(role, number, self._bodies[role], self._threads, list(self._forked.values()), mask)
             self._forked[role, number] = self._running[role, number] = process
 
     def first_worker(self) -> int | None:
@@ -71,6 +75,7 @@ class Watch:
             for process in self._ready(1.0):
                 last = self._take(process) or last
             self._check_stop()
+            self._check_still()
         if last is not None and not self._results:
             raise last.error()
         self._let_servers_end()
@@ -158,6 +163,26 @@ class Watch:
             self._until = min(self._until, time.monotonic() + STOP_S)
         if time.monotonic() > self._until:
             raise SystemExit(128 + signal.SIGTERM)
+
+    def _check_still(self) -> None:
+        """Before training, when nobody has done anything for LIMIT_S: TimedOut that names whoever did not come."""
+        arrivals = self._arrivals()
+        if arrivals is None:
+            return
+        workers = {number: one for (role, number), one in sorted(self._running.items()) if role == "worker"}
+        pids = [one.process.pid for one in self._running.values() if one.process.pid is not None]
+        if self._stillness.seconds(pids) < stillness.LIMIT_S:
+            return
+        if not workers:
+            return
+        first = min(arrivals[number] for number in workers)
+        missing = {number: one for number, one in workers.items() if arrivals[number] == first}
+        raise TimedOut(
+            f"worker {' and '.join(map(str, missing))} did not come to the start of training, and for "
+            f"{stillness.LIMIT_S:g} s no process of the run did anything. What has to wait for long belongs before the "
+            "start."
+            + "".join(f"\n\nworker {n} (process {p.process.pid}) stands in:\n{p.stack()}" for n, p in missing.items())
+        )
 
     def _end_orphans(self) -> None:
         """End what a dead process had started, which has become a child of the monitor."""

@@ -246,3 +246,21 @@ def test_more_workers_than_cores_warn_where_the_machine_is_known(description: De
     assert (found.key, found.severity) == ("trainer.devices", "warning")
     (found,) = validate({**config(), "threads": 2}, description, cores=4)
     assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")
+
+
+@pytest.mark.parametrize(
+    ("asked", "top", "expected"),
+    [
+        (None, {}, []),
+        (1, {}, []),
+        (4, {"threads": 4}, []),
+        (4, {}, ["trainer.strategy.init_args.threads"]),
+        (2, {"threads": 4}, ["trainer.strategy.init_args.threads"]),
+        (0, {}, ["trainer.strategy.init_args.threads"]),
+    ],
+)
+def test_the_config_has_one_number_of_threads(
+    asked: int | None, top: dict[str, int], expected: list[str], description: Description
+) -> None:
+    found = validate({**config(threads=asked), **top}, description, cores=64)
+    assert sorted({one.key for one in found if one.severity == "error"}) == expected

@@ -221,7 +221,11 @@ def test_optimizers_that_cannot_be_shared_are_refused_by_name(
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [({"workers": 0}, "workers: 0 is less than 1"), ({"deadline_s": -1.0}, "deadline_s: -1 is not positive")],
+    [
+        ({"workers": 0}, "workers: 0 is less than 1"),
+        ({"threads": 0}, r"threads: 0 is less than 1. Use 1 or more, or null"),
+        ({"deadline_s": -1.0}, "deadline_s: -1 is not positive"),
+    ],
 )
 def test_wrong_arguments_name_key_and_remedy(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
