@@ -11,9 +11,11 @@ from app.services.push_record import PushRecord
 from app.services.runs import RunView
 from app.serving.addresses import Addresses
 from app.serving.mlflow_server import remote_address
+from training.jobs.queue import broken_jobs
 from training.jobs.waiting import waiting_reasons as queue_reasons
+from training.records import Broken
 from training.search import study
-from training.search.folder import ENDED, SearchFolder
+from training.search.folder import ENDED, SearchFolder, broken_searches
 from training.search.trials import TrialRecord, at_rest
 from training.spec import catalogue
 from training.spec.description import Description
@@ -23,6 +25,7 @@ from training.workspace import Workspace
 
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
+BROKEN_TTL_S = 10.0
 
 
 def workspace() -> Workspace:
@@ -58,6 +61,16 @@ def _waiting_reasons(root: str) -> dict[str, str]:
 def waiting_reasons() -> Mapping[str, str]:
     """Why each waiting job waits. Looks at every job, so it is asked once a second for all who draw."""
     return _waiting_reasons(str(workspace().root))
+
+
+@st.cache_resource(ttl=BROKEN_TTL_S, show_spinner=False)
+def _broken_records(root: str) -> list[Broken]:
+    return [*broken_jobs(Workspace(Path(root))), *broken_searches(Workspace(Path(root)))]
+
+
+def broken_records() -> Sequence[Broken]:
+    """The records of jobs and searches that cannot be read. Looks at every file, so all who draw share the answer."""
+    return _broken_records(str(workspace().root))
 
 
 def mlflow_address() -> str | None:
@@ -112,7 +125,7 @@ def config_text(record: RunRecord) -> str:
 
 def search_spec(folder: SearchFolder) -> SearchSpec:
     """What is searched; read anew when somebody extends the search. Raises ConfigError where a module is gone."""
-    return _search_spec(str(folder.path), (folder.path / "search.yaml").stat().st_mtime_ns)
+    return _search_spec(str(folder.path), folder.stamp())
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
@@ -122,7 +135,7 @@ def _search_spec(path: str, changed: int) -> SearchSpec:
 
 def search_records(folder: SearchFolder) -> list[TrialRecord]:
     """All trials as the study has them, at most a second old, the same list for all who look."""
-    return _search_records(str(folder.path), (folder.path / "search.yaml").stat().st_mtime_ns)
+    return _search_records(str(folder.path), folder.stamp())
 
 
 @st.cache_resource(ttl=1.0, max_entries=50, show_spinner=False)
@@ -135,7 +148,7 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:
     """How much each dimension matters, computed at most every IMPORTANCE_TTL_S; None where that cannot be told yet."""
-    return _search_importance(str(folder.path), (folder.path / "search.yaml").stat().st_mtime_ns)
+    return _search_importance(str(folder.path), folder.stamp())
 
 
 @st.cache_resource(ttl=IMPORTANCE_TTL_S, max_entries=50, show_spinner=False)

@@ -209,6 +209,8 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
     while True:
         time.sleep(0.5)
         _keep_supervised(keeper)
+        if Addresses.read(workspace) is None:  # something else lies there
+            _publish(workspace, access, pages, mlflow)
         for child in (pages, mlflow):
             if child is None or child.running:
                 continue

@@ -120,7 +120,7 @@ def _questions(workspace: Workspace) -> list[tuple[str, Any]]:
         folder.path.mkdir()
         folder.write(JobRequest(folder.id, float(number), "e", "", number, 1))
         if number >= 10:
-            folder.write(Started(ProcessId(1, 0.0), float(number)))
+            folder.write(Started(ProcessId(1, 0, ""), float(number)))
             folder.write(Result("finished", float(number)))
     first, again = seconds(lambda: waiting_reasons(workspace)), seconds(lambda: waiting_reasons(workspace))
     return [(f"waiting_reasons, {MANY} jobs, first time", first), (f"waiting_reasons, {MANY} jobs, again", again)]

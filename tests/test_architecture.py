@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = (
     "training.workspace",
     "training.failures",
+    "training.records",
     "training.safe_path",
     "training.spec",
     "training.jobs",

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
+from training.room import is_full
 from training.spec.errors import ConfigError
 
 
@@ -21,6 +22,8 @@ class FailureClass(StrEnum):
     SERVER_LOST = "server lost"
     KILLED = "killed"
     TIMED_OUT = "timed out"
+    DISK_FULL = "disk full"
+    BROKEN_RECORD = "broken record"
     UNKNOWN = "unknown"
 
 
@@ -33,6 +36,8 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.SERVER_LOST: "Look for the cause in the log, then run again or resume from the last checkpoint.",
     FailureClass.KILLED: "Something else ended the process, often for want of memory: run again or resume.",
     FailureClass.TIMED_OUT: "Look in the log for what it waited for, or raise the deadline.",
+    FailureClass.DISK_FULL: "Make room on the disk, then run again or resume from the last checkpoint.",
+    FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
     FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
 }
 
@@ -96,6 +101,8 @@ DATA_MODULES = ("/training/data/", "/torch/utils/data/")
 def classify(error: BaseException) -> Failure:
     """Explain an exception that ended a run, looking through its chain of causes."""
     chain = list(_chain(error))
+    if (full := next(filter(is_full, chain), None)) is not None:  # whatever else came of it
+        return Failure(FailureClass.DISK_FULL, _one_line(full), ADVICE[FailureClass.DISK_FULL])
     for one in chain:
         failure_class = _class_of(one)
         if failure_class is not FailureClass.UNKNOWN:

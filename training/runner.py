@@ -19,7 +19,7 @@ from training.jobs.closing import MLFLOW_STATUS
 from training.jobs.folder import JobFolder, Result
 from training.memory_limit import memory_limit
 from training.modules import import_modules
-from training.spec import yaml
+from training.room import EXIT_NO_ROOM, is_full
 from training.tee import copied_to
 from training.tracking import names
 from training.tracking.writer import client_after_fork
@@ -28,6 +28,7 @@ from training.workspace import Workspace
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 TERMINATED: Final = 128 + signal.SIGTERM
+WRITE_S: Final = 5.0
 
 
 def run_job(folder: Path) -> int:
@@ -44,8 +45,9 @@ def run_job(folder: Path) -> int:
         if inline:
             print(f"scalebook: run {job.id}", flush=True)
         result, code = _outcome(job)
-        _tell_mlflow(job, result)
-        job.write(result)
+        told = _tell_mlflow(job, result)
+        if not _write(job, result, told):
+            return EXIT_NO_ROOM
         if result.status == "failed":
             print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
         else:
@@ -65,13 +67,14 @@ def _outcome(job: JobFolder) -> tuple[Result, int]:
 
 
 def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
+    failure = classify(error)
     interrupted = isinstance(error, KeyboardInterrupt | SIGTERMException) or (
         isinstance(error, SystemExit) and error.code == TERMINATED
     )
-    if interrupted or (job.stop_file.exists() and isinstance(error, SystemExit)):
+    interrupted = interrupted or (job.stop_file.exists() and isinstance(error, SystemExit))
+    if interrupted and failure.failure_class is not FailureClass.DISK_FULL:
         return Result("stopped", time.time(), cause=job.why_stopped()), 0
     traceback.print_exception(error)
-    failure = classify(error)
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
     result = Result("failed", time.time(), failure.failure_class.value, failure.cause, failure.advice, failure.worker)
     return result, code
@@ -83,7 +86,7 @@ def _train(job: JobFolder) -> None:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = yaml.load(job.config.read_text(encoding="utf-8"), ours=True)
+    config = job.content()
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
     with memory_limit(_memory_mb(job)):
         TrainingCLI("fit", config, job)
@@ -95,8 +98,30 @@ def _memory_mb(job: JobFolder) -> int | None:
     return request.trial.memory_mb if request.trial is not None and request.accelerator == "cpu" else None
 
 
-def _tell_mlflow(job: JobFolder, result: Result) -> None:
-    """Artifacts, tags and status; where that fails the mark `unrecorded` leaves the rest to the supervisor."""
+def _write(job: JobFolder, result: Result, told: bool) -> bool:
+    """The result, and the mark `unrecorded` where MLflow was not told; tried again for WRITE_S while a disk is full.
+
+    False where that was of no use: the supervisor then says what it can say, as soon as there is room.
+    """
+    deadline = time.monotonic() + WRITE_S
+    while True:
+        try:
+            if not told:
+                job.unrecorded.touch()
+            job.write(result)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if time.monotonic() > deadline:
+                traceback.print_exc()
+                return False
+            time.sleep(0.2)
+        else:
+            return True
+
+
+def _tell_mlflow(job: JobFolder, result: Result) -> bool:
+    """Artifacts, tags and status; False where that fails, which leaves the rest to the supervisor."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -116,7 +141,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> None:
         client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
     except Exception:  # noqa: BLE001 - any failure of the store must not hide how the run ended
         traceback.print_exc()
-        job.unrecorded.touch()
+        return False
+    return True
 
 
 def _devices(job: JobFolder) -> str:

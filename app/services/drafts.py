@@ -1,12 +1,11 @@
 """Unfinished experiments, kept in the workspace's cache: reloading or closing the page loses nothing that was typed."""
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.jobs.folder import write_json
+from training import records
 from training.workspace import Workspace
 
 
@@ -27,15 +26,12 @@ def _path(workspace: Workspace, notebook: str, cell: str) -> Path:
 
 
 def load(workspace: Workspace, notebook: str, cell: str) -> SavedDraft | None:
-    try:
-        return SavedDraft(**json.loads(_path(workspace, notebook, cell).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
+    return records.peek(_path(workspace, notebook, cell), SavedDraft)
 
 
 def save(workspace: Workspace, draft: SavedDraft) -> None:
     workspace.cache.mkdir(parents=True, exist_ok=True)
-    write_json(_path(workspace, draft.notebook, draft.cell), asdict(draft))
+    records.save(_path(workspace, draft.notebook, draft.cell), draft)
 
 
 def discard(workspace: Workspace, notebook: str, cell: str) -> None:

@@ -12,7 +12,6 @@ from training.jobs.folder import JobFolder
 from training.notebook import store
 from training.notebook.cells import ExperimentCell
 from training.notebook.results import results
-from training.spec import yaml
 from training.spec.description import Description
 from training.tracking.reading import RunReader
 from training.workspace import Workspace
@@ -84,4 +83,4 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
     if cell is not None:
         return SavedDraft(stem, "", "", cell.repeats, cell.config)
     assert view.job is not None, "only runs of this workspace can be copied"
-    return SavedDraft(stem, "", "", 1, yaml.load(view.job.config.read_text(encoding="utf-8"), ours=True))
+    return SavedDraft(stem, "", "", 1, view.job.content())

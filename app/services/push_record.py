@@ -1,19 +1,20 @@
 """What became of the pushes of a run's workers, as the run itself wrote it down (training.callbacks.push_record)."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from app.services import artifacts
 from app.services.runs import PARTS
+from training import records
+from training.records import Broken
 from training.tracking import names
 from training.tracking.reading import RunReader
 
 
-class Pushes(NamedTuple):
+@dataclass(frozen=True)
+class Pushes:
     """Of one worker, at one shard or at all. `age_s` and `drift` are means, None where not measured."""
 
     worker: int
@@ -71,6 +72,13 @@ class PushRecord:
         )
 
 
+@dataclass(frozen=True)
+class _Told:
+    counts: list[list[int]]
+    workers: list[dict[str, float]] = field(default_factory=list)
+    shards: list[Pushes] = field(default_factory=list)
+
+
 def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
     known = [(value, weight) for value, weight in weighted if value is not None and weight]
     total = sum(weight for _, weight in known)
@@ -83,7 +91,7 @@ def in_folder(folder: Path) -> PushRecord | None:
     def read(name: str) -> bytes | None:
         try:
             return (folder / name).read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
 
     return _record(read)
@@ -95,9 +103,12 @@ def in_store(reader: RunReader, run_id: str) -> PushRecord | None:
 
 
 def _record(read: Callable[[str], bytes | None]) -> PushRecord | None:
-    """Runs of before `pushes.json` have the counts of staleness alone."""
-    content = read(names.PUSHES_JSON) or read(names.STALENESS_JSON)
-    if content is None:
-        return None
-    told: dict[str, Any] = {"workers": [], "shards": [], **json.loads(content)}
-    return PushRecord(told["counts"], told["workers"], [Pushes(**one) for one in told["shards"]])
+    """Runs of before `pushes.json` have the counts of staleness alone. None also where it cannot be read."""
+    for name in (names.PUSHES_JSON, names.STALENESS_JSON):
+        if content := read(name):
+            try:
+                told = records.parse(Path(name), content, _Told)
+            except Broken:
+                continue
+            return PushRecord(told.counts, told.workers, told.shards)
+    return None

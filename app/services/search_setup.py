@@ -1,16 +1,15 @@
 """Setting up a search without its widgets: the body of the cell, what it would do, and its unfinished drafts."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from app.services import form, runs
 from app.services.words import duration, plural
-from training.jobs.folder import write_json
+from training import records
 from training.notebook import edit
 from training.notebook.cells import Note, Notebook, SearchCell
 from training.notebook.fences import NAME, NAME_REMEDY
@@ -222,15 +221,12 @@ def _path(workspace: Workspace, source: Sequence[str]) -> Path:
 
 def load(workspace: Workspace, source: Sequence[str]) -> SavedSetup | None:
     """The unfinished search of this notebook, cell and experiment, if one was left."""
-    try:
-        return SavedSetup(**json.loads(_path(workspace, source).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
+    return records.peek(_path(workspace, source), SavedSetup)
 
 
 def save(workspace: Workspace, setup: SavedSetup) -> None:
     workspace.cache.mkdir(parents=True, exist_ok=True)
-    write_json(_path(workspace, (setup.notebook, setup.cell, setup.experiment)), asdict(setup))
+    records.save(_path(workspace, (setup.notebook, setup.cell, setup.experiment)), setup)
 
 
 def discard(workspace: Workspace, source: Sequence[str]) -> None:

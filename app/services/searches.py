@@ -10,6 +10,7 @@ from app.services.words import figure, plain, plural
 from training.notebook import edit
 from training.notebook.cells import Notebook, SearchCell
 from training.notebook.store import Stored
+from training.records import Broken
 from training.search import launch
 from training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult, all_searches
 from training.search.trials import TrialRecord
@@ -43,6 +44,8 @@ class SearchView:
     body: Body
     progress: SearchProgress | None
     result: SearchResult | None
+    broken: str = ""
+    """What is wrong with its records; then `body` may be empty."""
 
     @property
     def id(self) -> str:
@@ -88,6 +91,8 @@ class SearchView:
     @property
     def trouble(self) -> str:
         """Why it does not go on, and what to do; "" where nothing is wrong."""
+        if self.broken:
+            return self.broken
         if self.state == "interrupted":
             return NOT_DRIVEN
         if self.result is None or not self.result.cause or self.state == "finished":
@@ -96,14 +101,20 @@ class SearchView:
 
 
 def view(folder: SearchFolder) -> SearchView:
-    """Read from its folder; a few small files."""
+    """Read from its folder; a few small files. Broken where its request cannot be read."""
+    body, broken = {}, ""
+    try:
+        body = folder.body()
+    except Broken as error:
+        broken = str(error)
     return SearchView(
         folder=folder,
         request=folder.request(),
         state=folder.state(),
-        body=folder.body(),
+        body=body,
         progress=folder.progress(),
         result=folder.result(),
+        broken=broken,
     )
 
 

@@ -1,13 +1,12 @@
 """Who serves a workspace, and where: `.scalebook/ui.json`, written by `scalebook ui`, read by the pages."""
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from training.jobs.folder import write_json
+from training import records
 from training.jobs.process import ProcessId
 from training.workspace import Workspace
 
@@ -26,17 +25,12 @@ class Addresses:
     needs_token: bool = False
 
     def write(self, workspace: Workspace) -> None:
-        write_json(workspace.hidden / FILE, asdict(self))
+        records.save(workspace.hidden / FILE, self)
 
     @classmethod
     def read(cls, workspace: Workspace) -> "Addresses | None":
-        """What the last `scalebook ui` wrote, or None."""
-        try:
-            raw = json.loads((workspace.hidden / FILE).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        children = [ProcessId(**one) for one in raw["children"]]
-        return cls(raw["app"], raw["mlflow"], children, raw.get("needs_token", False))
+        """What the last `scalebook ui` wrote; None where it wrote nothing, or something else lies there."""
+        return records.peek(workspace.hidden / FILE, cls)
 
     @staticmethod
     def forget(workspace: Workspace) -> None:

@@ -71,8 +71,8 @@ def _head(view: RunView) -> None:
 def _back(view: RunView) -> None:
     """To the search that the run is a trial of, else to all runs."""
     search = SearchFolder(resources.workspace().studies / view.record.tags.get(names.TAG_PARENT, ""))
-    if names.TAG_TRIAL in view.record.tags and search.path.is_dir():
-        label = f"{search.request().name}, trial {view.record.tags[names.TAG_TRIAL]}"
+    if names.TAG_TRIAL in view.record.tags and (name := search.name()):
+        label = f"{name}, trial {view.record.tags[names.TAG_TRIAL]}"
         st.page_link(SEARCH.script, label=label, icon=":material/arrow_back:", query_params={"search": search.id})
     else:
         st.page_link(RUNS.script, label="All runs", icon=":material/arrow_back:")
@@ -135,5 +135,5 @@ def _workers(run_id: str) -> None:
 def _files(run_id: str) -> None:
     view = _load(run_id)
     job = view.job
-    config = job.config.read_text(encoding="utf-8") if job and job.config.exists() else None
+    config = job.config.read_text(encoding="utf-8", errors="replace") if job and job.config.exists() else None
     run_detail.files(config or resources.config_text(view.record), job.tail() if job else "", view.record)

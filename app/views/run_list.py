@@ -6,7 +6,7 @@ from html import escape
 import streamlit as st
 
 from app import resources
-from app.components import html, page_head, progress, run_table
+from app.components import broken, html, page_head, progress, run_table
 from app.navigation import COMPARE, RUNS
 from app.services import runs
 from app.services.runs import RunView
@@ -27,6 +27,7 @@ def show() -> None:
         text = st.text_input("Find", key="find", placeholder="Part of a name", bind="query-params", width=260,
                              label_visibility="collapsed", icon=":material/search:")  # fmt: skip
         word = st.selectbox("State", ["any state", *runs.STATES], key="state", label_visibility="collapsed", width=160)
+    broken.draw(resources.broken_records())
     living = _living()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([one.id for one in living])
     _table(text or "", "" if word == "any state" else word or "")

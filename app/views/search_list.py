@@ -5,7 +5,7 @@ from html import escape
 import streamlit as st
 
 from app import resources
-from app.components import html, page_head
+from app.components import broken, html, page_head
 from app.navigation import NOTEBOOK, SEARCH
 from app.services import notebooks, searches
 from app.services.searches import SearchView
@@ -25,6 +25,7 @@ def show() -> None:
     with buttons, st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("New search", type="primary", icon=":material/add:", disabled=choice is None) and choice:
             st.switch_page(SEARCH.script, query_params={"notebook": choice.name})
+    broken.draw(resources.broken_records())
     found = searches.views(resources.workspace(), MOST)
     if not found:
         html.empty("No search yet", "Press New search, or Search on an experiment: it tries many batch sizes and "

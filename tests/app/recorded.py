@@ -9,7 +9,8 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from training.jobs.folder import JobFolder, JobRequest, Result, Started, write_json
+from training import records
+from training.jobs.folder import JobFolder, JobRequest, Result, Started
 from training.jobs.process import ProcessId
 from training.spec import yaml
 from training.tracking import names
@@ -137,8 +138,8 @@ def write_pushes(folder: Path, points: int, workers: int, shards: int = 2) -> No
              "duplicates": 0, "age_s": 0.012 * slow, "drift": 0.3}
             for shard in range(shards)
         ]  # fmt: skip
-    write_json(folder / names.STALENESS_JSON, {"counts": counts})
-    write_json(folder / names.PUSHES_JSON, {"counts": counts, "workers": told, "shards": parts})
+    records.save(folder / names.STALENESS_JSON, {"counts": counts})
+    records.save(folder / names.PUSHES_JSON, {"counts": counts, "workers": told, "shards": parts})
 
 
 def _metrics(points: int, level: float, workers: int) -> list[Metric]:

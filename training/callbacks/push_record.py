@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from training import records
 from training.callbacks.measured import Measured
-from training.jobs.folder import write_json
 from training.ps.measures import StalenessHistogram
 from training.tracking import names
 from training.tracking.logger import upload
@@ -41,7 +41,7 @@ class PushRecord(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         histogram = self._write(trainer)
         if histogram is not None:
-            write_json(self.folder / names.STALENESS_JSON, {"counts": histogram.counts.tolist()})
+            records.save(self.folder / names.STALENESS_JSON, {"counts": histogram.counts.tolist()})
             draw_staleness(histogram, self.folder / names.STALENESS_PICTURE)
             for name in (names.STALENESS_JSON, names.PUSHES_JSON, names.STALENESS_PICTURE):
                 upload(trainer, self.folder / name)
@@ -64,7 +64,7 @@ class PushRecord(Callback):
         histogram = measured.staleness()
         if histogram is None or not histogram.total:
             return None
-        write_json(self.folder / names.PUSHES_JSON, record(measured, histogram))
+        records.save(self.folder / names.PUSHES_JSON, record(measured, histogram))
         return histogram
 
 

@@ -9,12 +9,12 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from typing_extensions import override
 
+from training import records
 from training.callbacks.divergence import DivergenceGuard
 from training.callbacks.measure import loss_of
 from training.callbacks.measured import Measured
 from training.callbacks.pictures import Pictures
 from training.callbacks.rate_scaling import CountsUpdates, ScaledRates, ScaledStep
-from training.jobs.folder import write_json
 from training.spec.errors import ConfigError
 from training.tracking import names
 from training.tracking.logger import upload
@@ -111,7 +111,7 @@ class RateRange(Callback):
             return
         curve = RateCurve(self.rates, self.losses, self.diverged)
         folder = Path(trainer.default_root_dir)
-        write_json(folder / names.RATES_JSON, curve.as_dict())
+        records.save(folder / names.RATES_JSON, curve.as_dict())
         upload(trainer, folder / names.RATES_JSON)
         if self.rates:
             draw(curve, folder / names.RATES_PICTURE)

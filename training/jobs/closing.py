@@ -16,6 +16,7 @@ from training.failures import ADVICE, FailureClass
 from training.jobs import submitting
 from training.jobs.folder import JobFolder, Result
 from training.jobs.watch import Watch
+from training.room import EXIT_NO_ROOM, lacking, says_full
 from training.tracking import names
 from training.workspace import Workspace
 
@@ -31,13 +32,15 @@ def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:
     `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
     processes the kernel has killed for want of memory while it ran.
     """
-    ended, pid = watch.died or time.time(), watch.started.process.pid
+    ended, pid = watch.ended or time.time(), watch.started.process.pid
     how = f"its main process (pid {pid}) {_how(code)}"
     if watch.timed_out:
         return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
     if watch.job.stop_file.exists():
         forced = f"; it did not stop by itself and got {' and '.join(watch.signals)}" if watch.signals else ""
         return Result("stopped", ended, cause=f"{watch.job.why_stopped()}{forced}")
+    if full := _full(watch.job, code):
+        return _failed(ended, FailureClass.DISK_FULL, f"{how}; {full}")
     if code is None or code < 0:
         if code == -signal.SIGKILL and memory_kills:
             return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine had run out of memory")
@@ -46,6 +49,16 @@ def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:
     return _failed(
         ended, FailureClass.UNKNOWN, f"{how} without a result" + (f"; its last line: {last}" if last else "")
     )
+
+
+def _full(job: JobFolder, code: int | None) -> str:
+    """What speaks for a full disk as the cause: the process's own word, its log's end, or the disk as it is now."""
+    if code == EXIT_NO_ROOM:
+        return "a disk is full"
+    last = next((line.strip() for line in reversed(job.tail(20).splitlines()) if says_full(line)), "")
+    if last and code != -signal.SIGKILL:
+        return last
+    return lacking(job.path) if code is None else ""
 
 
 def _how(code: int | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from training.jobs import queue
-from training.jobs.folder import ENDED, JobFolder
+from training.jobs.folder import ENDED, FILES, JobFolder, JobRequest
 from training.jobs.schedule import duration
 from training.jobs.supervisor import supervise
 from training.jobs.waiting import waiting_reasons
@@ -53,11 +53,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(workspace: Workspace, told: Any) -> int:
     reasons = waiting_reasons(workspace)
-    jobs = list(reversed(queue.all_jobs(workspace)))
+    jobs, broken = list(reversed(queue.all_jobs(workspace))), queue.broken_jobs(workspace)
     if told.json:
-        print(json.dumps([_facts(job, reasons) for job in jobs], indent=1))
+        shown = {job.id for job in jobs}
+        lost = [one for one in broken if one.path.parent.name not in shown and one.path.name == FILES[JobRequest]]
+        facts = [{"id": one.path.parent.name, "state": "broken", "broken": str(one)} for one in lost]
+        print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
         return 0
-    if not jobs:
+    if not jobs and not broken:
         print(f"No jobs in {workspace.root}. `scalebook notebook run` or the browser's Run makes some.")
         return 0
     rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", "")]
@@ -65,6 +68,8 @@ def _list(workspace: Workspace, told: Any) -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         print("  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]]).rstrip())
+    for error in broken:
+        print(f"broken: {error}")
     return 0
 
 

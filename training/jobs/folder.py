@@ -3,18 +3,21 @@
 Who writes what: the submitter `config.yaml` and `job.json`, once; the job's own process `process.json` (whoever creates
 it first owns the job), `log.txt`, `progress.json` and `result.json`; whoever wants it ended, the empty file `stop`. For
 a process that died without a word the supervisor writes `result.json`, and the empty file `unrecorded`, which stays
-until MLflow has been told. All JSON is replaced atomically, a folder appears whole, and the state is derived.
+until MLflow has been told. All JSON is replaced atomically, a folder appears whole, and the state is derived. A record
+that is there and cannot be read is the end of its job, which has failed for it, and of nothing else.
 """
 
-import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal
 
+from training import records
+from training.failures import ADVICE, FailureClass
 from training.jobs.process import ProcessId, alive
+from training.records import Broken
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -106,9 +109,6 @@ class Result:
     worker: int | None = None
 
 
-Record = TypeVar("Record", JobRequest, Started, Progress, Result)
-
-
 @dataclass(frozen=True)
 class JobFolder:
     """Access to one job's files. Reading is safe at any time: a file is there whole or not at all."""
@@ -133,9 +133,7 @@ class JobFolder:
 
     def ask_to_stop(self, why: str) -> None:
         """Make the file; what it says becomes the cause on record. A signal makes an empty one."""
-        beside = self.path / f".stop.{os.getpid()}.{time.monotonic_ns()}"
-        beside.write_text(why, encoding="utf-8")
-        beside.replace(self.stop_file)
+        records.put(self.stop_file, why.encode())
 
     def why_stopped(self) -> str:
         """What `ask_to_stop` was told, `stopped on request` where it was told nothing."""
@@ -144,8 +142,8 @@ class JobFolder:
     def told_to_stop(self) -> str:
         """The words in the stop file; "" where there is none, or a signal made it."""
         try:
-            return self.stop_file.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
+            return self.stop_file.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
             return ""
 
     @property
@@ -157,33 +155,58 @@ class JobFolder:
         return self.path / "unrecorded"
 
     def request(self) -> JobRequest:
-        """What was asked. It never changes, so it is read once; FileNotFoundError when the folder is gone."""
+        """What was asked. It never changes, so it is read once. FileNotFoundError when the folder is gone; Broken."""
         return _request(str(self.path))
 
+    def content(self) -> dict[str, Any]:
+        """The config. Broken where there is none, or something else."""
+        found = records.mapping(self.config)
+        if found is None:
+            raise Broken(self.config, "missing")
+        return found
+
     def started(self) -> Started | None:
-        raw = read_json(self.path / "process.json")
-        return None if raw is None else Started(**{**raw, "process": ProcessId(**raw["process"])})
+        """None also where `process.json` is broken; `result` then says so."""
+        return records.peek(self.path / "process.json", Started)
 
     def progress(self) -> Progress | None:
-        return self._read("progress.json", Progress)
+        return records.peek(self.path / "progress.json", Progress)
 
     def result(self) -> Result | None:
-        return self._read("result.json", Result)
+        """How it ended. Where that, or who runs it, cannot be read, a failure that names the file."""
+        try:
+            found = records.load(self.path / "result.json", Result)
+            if found is None:
+                records.load(self.path / "process.json", Started)
+        except Broken as error:
+            return _ended_by(error)
+        return found
+
+    def broken(self) -> list[Broken]:
+        """The records that cannot be read."""
+        found = []
+        for kind, name in FILES.items():
+            try:
+                records.load(self.path / name, kind)
+            except Broken as error:
+                found.append(error)
+        return found
 
     def write(self, record: JobRequest | Started | Progress | Result) -> None:
-        """Write the file that belongs to the record's type."""
-        write_json(self.path / FILES[type(record)], asdict(record))
+        """Write the file that belongs to the record's type; what must outlast a power cut is on the disk then."""
+        records.save(self.path / FILES[type(record)], record, durable=not isinstance(record, Progress))
 
     def claim(self, started: Started) -> bool:
         """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job."""
         beside = self.path / f".process.{os.getpid()}"
-        beside.write_text(json.dumps(asdict(started), indent=1), encoding="utf-8")
         try:
+            records.save(beside, started, durable=True)
             os.link(beside, self.path / "process.json")
         except FileExistsError:
             return False
         finally:
-            beside.unlink()
+            beside.unlink(missing_ok=True)
+        records.settle(self.path)
         return True
 
     def state(self) -> State:
@@ -206,12 +229,8 @@ class JobFolder:
             file.seek(max(0, size - 2**18))
             return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
 
-    def _read(self, name: str, kind: type[Record]) -> Record | None:
-        raw = read_json(self.path / name)
-        return None if raw is None else kind(**raw)
 
-
-FILES: dict[type, str] = {
+FILES: Final[dict[type, str]] = {
     JobRequest: "job.json",
     Started: "process.json",
     Progress: "progress.json",
@@ -221,21 +240,18 @@ FILES: dict[type, str] = {
 
 @lru_cache(maxsize=8192)
 def _request(path: str) -> JobRequest:
-    raw = json.loads((Path(path) / "job.json").read_text(encoding="utf-8"))
-    return JobRequest(**{**raw, "trial": TrialOf(**raw["trial"]) if raw.get("trial") else None})
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What `write_json` has written; None where there is no such file."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
+    found = records.load(Path(path) / "job.json", JobRequest)
+    if found is None:
+        raise FileNotFoundError(f"{path} has no job.json")
     return found
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace `path` in one step, so that a reader sees the old or the new content and never a part."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    beside.replace(path)
+def _ended_by(error: Broken) -> Result:
+    """What can be said of a job by a record that cannot be read."""
+    try:
+        ended = error.path.stat().st_mtime
+    except OSError:
+        ended = time.time()
+    failure = FailureClass.BROKEN_RECORD
+    cause = f"{error.problem.key} {error.problem.message}"
+    return Result("failed", ended, failure.value, cause, ADVICE[failure])

@@ -1,14 +1,21 @@
 """One supervisor per workspace: the lock that makes it so, and the note of who holds it."""
 
 import fcntl
-import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from training.jobs.folder import write_json
+import psutil
+
+from training import records
 from training.jobs.process import ProcessId, alive
 from training.workspace import Workspace
+
+LOCK: Final = "supervisor.lock"
+LOCKS: Final = Path("/proc/locks")
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class SupervisorLock:
     def acquire(self, patience_s: float = 1.0) -> bool:
         """Patience is for those who only look whether it is held, for a moment, and for a holder who is just dying."""
         deadline = time.monotonic() + patience_s
-        handle = os.open(self.workspace.hidden / "supervisor.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.workspace.hidden / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,30 +55,61 @@ class SupervisorLock:
 
     def release(self) -> None:
         assert self._file is not None, "the lock is not held"
-        (self.workspace.hidden / "supervisor.json").unlink(missing_ok=True)
+        with suppress(OSError):
+            _note(self.workspace).unlink()
         os.close(self._file)
         self._file = None
 
     def note(self, status: Status) -> None:
         """Only the holder may."""
-        write_json(self.workspace.hidden / "supervisor.json", asdict(status))
+        records.save(_note(self.workspace), status)
 
 
 def held(workspace: Workspace) -> bool:
-    """Whether some process holds the lock just now."""
-    probe = SupervisorLock(workspace)
-    if not probe.acquire(patience_s=0.0):
+    """Whether some process holds the lock just now. Those who look share it, and so are not taken for its holder."""
+    workspace.create()
+    handle = os.open(workspace.hidden / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    assert probe._file is not None
-    os.close(probe._file)
+    finally:
+        os.close(handle)
     return False
 
 
 def status(workspace: Workspace) -> Status | None:
-    """What the living supervisor says of itself; None where there is none."""
+    """How the living supervisor does; None where there is none.
+
+    What it says of itself, or, where it could not write that (no room on the disk) or something else lies there, who
+    holds the lock.
+    """
+    found = records.peek(_note(workspace), Status)
+    if found is not None and alive(found.process):
+        return found
+    holder = _holder(workspace)
+    return None if holder is None else Status(holder)
+
+
+def noted(workspace: Workspace) -> Status | None:
+    """What lies in the supervisor's note, whoever wrote it."""
+    return records.peek(_note(workspace), Status)
+
+
+def _note(workspace: Workspace) -> Path:
+    return workspace.hidden / "supervisor.json"
+
+
+def _holder(workspace: Workspace) -> ProcessId | None:
+    """Who holds the lock, as the kernel says: `1: FLOCK  ADVISORY  WRITE 11363 fe:00:2147222 0 EOF`."""
     try:
-        raw = json.loads((workspace.hidden / "supervisor.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        facts = (workspace.hidden / LOCK).stat()
+        lines = LOCKS.read_text(encoding="ascii").splitlines()
+    except OSError:
         return None
-    found = Status(**{**raw, "process": ProcessId(**raw["process"])})
-    return found if alive(found.process) else None
+    place = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
+    for words in map(str.split, lines):
+        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5] == place:
+            with suppress(psutil.NoSuchProcess):
+                return ProcessId.of(int(words[4]))
+    return None

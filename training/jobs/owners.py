@@ -1,13 +1,12 @@
 """Those who want the supervisor to stay although no job is there: a file each in `.scalebook/owners/`."""
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training.jobs.folder import write_json
+from training import records
 from training.jobs.process import ProcessId, alive
+from training.records import Broken
 from training.workspace import Workspace
 
 
@@ -21,7 +20,7 @@ def hold(workspace: Workspace) -> Iterator[None]:
     folder(workspace).mkdir(parents=True, exist_ok=True)
     me = ProcessId.of()
     path = folder(workspace) / f"{me.pid}.json"
-    write_json(path, asdict(me))
+    records.save(path, me)
     try:
         yield
     finally:
@@ -29,15 +28,18 @@ def hold(workspace: Workspace) -> Iterator[None]:
 
 
 def present(workspace: Workspace) -> bool:
-    """Whether any owner lives; files of dead ones are removed."""
+    """Whether any owner lives; files of dead ones are removed, and what is no file of an owner."""
     found = False
     for path in folder(workspace).glob("[!.]*.json"):
         try:
-            owner = ProcessId(**json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            continue
-        if alive(owner):
+            owner = records.load(path, ProcessId)
+        except Broken as error:
+            if error.newer:
+                continue
+            owner = None
+        if owner is not None and alive(owner):
             found = True
         else:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder, or another one was quicker
+                path.unlink()
     return found

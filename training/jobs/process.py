@@ -1,71 +1,131 @@
-"""Whether a process is the one that was meant and still lives, and what is left of its session."""
+"""Whether a process is the one that was meant and still lives, and what is left of its session.
+
+All of it by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
+"""
 
 import ctypes
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+LARGEST_PID = 2**22  # linux/threads.h, PID_MAX_LIMIT
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A pid alone may be another process by now; with the start time (unix s) it is one process for ever."""
+    """A pid alone may be another process by now; with its start and the machine's it is one process for ever."""
 
     pid: int
-    create_time: float
+    start: int
+    """Clock ticks from the machine's start to the process's (field 22 of `/proc/PID/stat`)."""
+    boot: str
+    """Of which start of the machine: the kernel's random id."""
 
     @classmethod
     def of(cls, pid: int | None = None) -> "ProcessId":
         """This process, or the live process `pid`; raises psutil.NoSuchProcess."""
         pid = os.getpid() if pid is None else pid
-        return cls(pid, psutil.Process(pid).create_time())
+        found = _look(pid)
+        if found is None:
+            raise psutil.NoSuchProcess(pid)
+        return cls(pid, found.start, boot_id())
+
+    @classmethod
+    def older(cls, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Records of earlier versions have the start in unix time: of a process that lives, or of none any more."""
+        if "create_time" not in raw or "start" in raw:
+            return raw
+        pid, told = raw.get("pid"), raw["create_time"]
+        nobody = {"pid": pid, "start": 0, "boot": ""}
+        if not isinstance(pid, int) or not isinstance(told, int | float):
+            return nobody
+        try:
+            same = abs(psutil.Process(pid).create_time() - told) < 2
+        except (psutil.Error, ValueError, OverflowError):
+            return nobody
+        found = _look(pid)
+        return {"pid": pid, "start": found.start, "boot": boot_id()} if same and found else nobody
+
+
+class _Facts(NamedTuple):
+    state: str
+    parent: int
+    session: int
+    start: int
+
+
+def _look(pid: int) -> _Facts | None:
+    """What the kernel says of a process; None where there is none. Its name, in brackets, may hold anything."""
+    if not 0 < pid <= LARGEST_PID:
+        return None
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            content = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    words = content[content.rfind(b")") + 2 :].split()
+    return _Facts(words[0].decode(), int(words[1]), int(words[3]), int(words[19]))
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    return BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def alive(process: ProcessId) -> bool:
     """Whether it runs; a zombie, which nobody has waited for yet, does not."""
-    try:
-        found = psutil.Process(process.pid)
-        return found.status() != psutil.STATUS_ZOMBIE and abs(found.create_time() - process.create_time) < 2
-    except psutil.NoSuchProcess:
-        return False
+    found = _look(process.pid)
+    return found is not None and found.state not in "ZX" and _same(process, found)
+
+
+def _same(process: ProcessId, found: _Facts) -> bool:
+    return found.start == process.start and process.boot == boot_id()
+
+
+def _everybody() -> dict[int, _Facts]:
+    """All processes that live."""
+    found = {int(name): _look(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid: facts for pid, facts in found.items() if facts is not None and facts.state not in "ZX"}
 
 
 def session(leader: ProcessId) -> list[ProcessId]:
     """The live processes of the session that `leader` made, itself included; also after the leader's death.
 
     A session's number is its leader's pid. The kernel gives that pid to nobody while the session has members; when it
-    has none, a stranger may get it and even lead a session of its own, which is told by its members' age.
+    has none, a stranger may get it and even lead a session of its own.
     """
-    with suppress(psutil.NoSuchProcess):
-        if abs(psutil.Process(leader.pid).create_time() - leader.create_time) >= 2:
-            return []  # the pid is another process by now
-    if leader.create_time < psutil.boot_time() - 2:
+    if leader.boot != boot_id():
         return []
-    members = []
-    for pid in psutil.pids():
-        with suppress(ProcessLookupError, PermissionError, psutil.Error):
-            if os.getsid(pid) == leader.pid and alive(one := ProcessId.of(pid)):
-                members.append(one)
-    return members
+    found = _look(leader.pid)
+    if found is not None and found.start != leader.start:
+        return []  # the pid is another process by now
+    members = ((pid, one) for pid, one in _everybody().items() if one.session == leader.pid)
+    return [ProcessId(pid, one.start, leader.boot) for pid, one in members if one.start >= leader.start]
 
 
 def descendants(process: ProcessId) -> list[ProcessId]:
     """The live children of a live process, and theirs, in whatever session they are."""
-    found = []
-    with suppress(psutil.NoSuchProcess):
-        if alive(process):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    found.append(ProcessId(child.pid, child.create_time()))
-    return found
+    if not alive(process):
+        return []
+    everybody = _everybody()
+    family = [process.pid]
+    for parent in family:
+        family += [pid for pid, one in everybody.items() if one.parent == parent]
+    return [ProcessId(pid, everybody[pid].start, process.boot) for pid in family[1:]]
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
     """Send a signal to exactly this process, never to a later one with its pid; False when it is gone."""
+    if not 0 < process.pid <= LARGEST_PID:
+        return False
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:

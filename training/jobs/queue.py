@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
+from zipfile import is_zipfile
 
+from training import records
 from training.jobs.devices import inventory
 from training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
 from training.jobs.process import ProcessId, alive
 from training.jobs.submitting import submission
 from training.jobs.supervisor import ensure
+from training.records import Broken
 from training.spec import yaml
 from training.spec.catalogue import describe
 from training.spec.classes import named
@@ -86,18 +89,25 @@ def submit(
 
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:
-    """Every job of the workspace, the newest first."""
+    """Every job of the workspace whose request can be read, the newest first."""
+    found = []
+    for job in _folders(workspace):
+        try:
+            found.append((job.request().created, job.id, job))
+        except (FileNotFoundError, Broken):
+            continue  # deleted meanwhile; or `broken_jobs` has it
+    return [job for _, _, job in sorted(found, key=lambda one: one[:2], reverse=True)]
+
+
+def broken_jobs(workspace: Workspace) -> list[Broken]:
+    """Every record of a job that cannot be read."""
+    return [error for job in _folders(workspace) for error in job.broken()]
+
+
+def _folders(workspace: Workspace) -> list[JobFolder]:
     if not workspace.jobs.is_dir():
         return []
-    found = []
-    for entry in os.scandir(workspace.jobs):
-        if not entry.name.startswith("."):
-            job = JobFolder(workspace.jobs / entry.name)
-            try:
-                found.append((job.request().created, job.id, job))
-            except FileNotFoundError:
-                continue  # deleted meanwhile
-    return [job for _, _, job in sorted(found, key=lambda one: one[:2], reverse=True)]
+    return [JobFolder(workspace.jobs / one.name) for one in os.scandir(workspace.jobs) if not one.name.startswith(".")]
 
 
 def find(workspace: Workspace, id_prefix: str) -> JobFolder:
@@ -123,11 +133,11 @@ def resume(workspace: Workspace, job: JobFolder, description: Description | None
     """A new job that goes on from the newest checkpoint of an ended one; ConfigError where that cannot be."""
     if job.state() not in ENDED:
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
-    checkpoints = sorted(job.path.rglob("*.ckpt"), key=lambda path: path.stat().st_mtime)
+    checkpoints = sorted(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime)
     if not checkpoints:
         raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
     request = job.request()
-    config = {**yaml.load(job.config.read_text(encoding="utf-8"), ours=True), "ckpt_path": str(checkpoints[-1])}
+    config = {**job.content(), "ckpt_path": str(checkpoints[-1])}
     return submit(
         workspace,
         config,
@@ -158,13 +168,19 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
 def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool) -> JobFolder:
     """The folder is filled under another name, so that it appears whole."""
     beside = JobFolder(workspace.jobs / f".{request.id}")
-    beside.path.mkdir()
-    beside.config.write_text(config, encoding="utf-8")
-    beside.write(request)
-    if inline:
-        cores = sorted(os.sched_getaffinity(0))[: request.workers * request.threads]
-        beside.write(Started(ProcessId.of(), time.time(), cores, inline=True))
-    return JobFolder(beside.path.rename(workspace.jobs / request.id))
+    try:
+        beside.path.mkdir()
+        records.put(beside.config, config.encode(), durable=True)
+        beside.write(request)
+        if inline:
+            cores = sorted(os.sched_getaffinity(0))[: request.workers * request.threads]
+            beside.write(Started(ProcessId.of(), time.time(), cores, inline=True))
+        made = JobFolder(beside.path.rename(workspace.jobs / request.id))
+    except BaseException:
+        shutil.rmtree(beside.path, ignore_errors=True)
+        raise
+    records.settle(workspace.jobs)
+    return made
 
 
 def _accelerator(load: Workload) -> Literal["cpu", "gpu"]:

@@ -14,15 +14,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from training.jobs.devices import inventory
 from training.jobs.folder import JobFolder
 from training.jobs.lock import SupervisorLock, held, status
+from training.jobs.output import forgive
 from training.jobs.process import ProcessId, adopt_orphans
 from training.jobs.turns import Turns
 from training.jobs.warming import PRELOAD, RUNNER
 from training.jobs.watch import Limits
+from training.records import Broken
 from training.safe_path import HOME, environment, python
 from training.search.keeping import any_open
 from training.workspace import OWNER_ONLY, Workspace
@@ -48,7 +50,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     if held(workspace) and (found := running(workspace)):
         return found
     log = workspace.hidden / "supervisor.log"
-    with log.open("ab") as output:
+    with _appending(log) as output:
         process = subprocess.Popen(
             python("-m", "training.jobs.supervisor", str(workspace.root.resolve()), *options),
             cwd=HOME,
@@ -67,7 +69,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
         if process.returncode not in (None, 0):
             break
         time.sleep(0.01)
-    last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
+    last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]) if log.exists() else ""
     raise RuntimeError(f"the supervisor of {workspace.root} did not start; the end of {log}:\n{last}")
 
 
@@ -94,6 +96,14 @@ class Keeper:
         return self.process != before
 
 
+def _appending(log: Path) -> IO[bytes]:
+    """The end of the log, or nowhere, where a full disk takes no new file."""
+    try:
+        return log.open("ab")
+    except OSError:
+        return open(os.devnull, "ab")
+
+
 def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:
     """Be the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. 1 when another one is."""
     lock = SupervisorLock(workspace)
@@ -118,7 +128,15 @@ def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preloa
 
 
 def _any_waiting(workspace: Workspace) -> bool:
-    return any(JobFolder(path).state() == "waiting" for path in workspace.jobs.glob("[!.]*"))
+    return any(_waits(JobFolder(path)) for path in workspace.jobs.glob("[!.]*"))
+
+
+def _waits(job: JobFolder) -> bool:
+    try:
+        job.request()
+    except (OSError, Broken):
+        return False
+    return job.state() == "waiting"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -130,6 +148,7 @@ def main(argv: Sequence[str]) -> int:
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
     told: Any = parser.parse_args(argv)
     os.umask(OWNER_ONLY)  # its jobs inherit it
+    forgive()
     limits = Limits(**{limit.name: getattr(told, limit.name) for limit in fields(Limits)})
     workspace = Workspace(told.workspace.resolve())
     supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))))

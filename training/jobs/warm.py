@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from training.jobs.folder import JobFolder, Started
+from training.jobs.output import forgive
 from training.jobs.process import ProcessId, die_with_parent
+from training.room import EXIT_NO_ROOM, is_full
 
 Runner = Callable[[Path], int]
 CLAIMED_ELSEWHERE = 75
@@ -108,6 +110,9 @@ class Warm:
             code = _run(order, self.runner)
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except OSError as error:
+            traceback.print_exc()
+            code = EXIT_NO_ROOM if is_full(error) else code
         except BaseException:  # noqa: BLE001 - this is the top of the process: everything goes to the log and the exit code
             traceback.print_exc()
         finally:
@@ -122,6 +127,7 @@ def _run(order: Order, runner: Runner) -> int:
     job = JobFolder(Path(order.folder))
     os.setsid()
     _redirect(job.log)
+    forgive()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -148,8 +154,6 @@ def _redirect(log: Path) -> None:
         if int(name) > 2:
             with suppress(OSError):  # the descriptor that listed the folder
                 os.close(int(name))
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # both are TextIOWrapper in a process of ours
     faulthandler.enable()
 
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 from training.jobs.folder import JobFolder, Started
@@ -16,7 +17,7 @@ class Limits:
     grace_s: float = 10.0
     """From the stop file to SIGTERM, and from SIGTERM to SIGKILL."""
     stall_s: float = 600.0
-    """Without a sign of life (`progress.json` or the log) a job counts as stuck."""
+    """Without a sign of life (a change of `progress.json` or of the log) a job counts as stuck."""
     start_s: float = 30.0
     """From the order until the job's process has claimed its folder."""
     linger_s: float = 30.0
@@ -26,7 +27,10 @@ class Limits:
 
 
 class Watch:
-    """A started job. Call `look` at every turn; when `over` is true nothing of the job is left on this machine."""
+    """A started job. Call `look` at every turn; when `over` is true nothing of the job is left on this machine.
+
+    Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.
+    """
 
     def __init__(self, job: JobFolder, started: Started, limits: Limits) -> None:
         self.job = job
@@ -37,20 +41,25 @@ class Watch:
         self.signals: list[str] = []
         """What it was sent, in order."""
         self.died: float | None = None
-        """When its main process was first seen dead, unix s."""
+        """When its main process was first seen dead."""
+        self.ended = 0.0
+        """The same in unix time, s, for the record."""
         self.over = False
         self._signalled = 0.0
-        self._checked = time.time()
+        self._checked = self._moved = time.monotonic()
+        self._signs: object = None
+        self._asked: dict[str, float] = {}
         self._known: list[ProcessId] = []
 
     def look(self, now: float) -> None:
-        """`now` is unix time, s: the stop file and the signs of life carry file times."""
+        """`now` is time.monotonic(), s."""
         if not alive(self.started.process):
-            self.died = self.died or now
+            if self.died is None:
+                self.died, self.ended = now, time.time()
             self._sweep(now)
         elif self.timed_out or self._stuck(now):
             self._press(now, since=now - self.limits.grace_s)
-        elif (told := _time_of(self.job, "result.json") or _time_of(self.job, "stop")) is not None:
+        elif (told := self._since("result.json", now) or self._since("stop", now)) is not None:
             self._press(now, since=told)  # it was asked to end, or has said that it has ended and does not
 
     def _press(self, now: float, since: float) -> None:
@@ -74,13 +83,22 @@ class Watch:
         if now - self._checked < min(1.0, self.limits.stall_s / 4):
             return False
         self._checked = now
-        times = [_time_of(self.job, name) or 0.0 for name in ("progress.json", "log.txt", "process.json")]
-        if now - max(times) < self.limits.stall_s:
+        signs = [_stamp(self.job.path / name) for name in ("progress.json", "log.txt")]
+        if signs != self._signs:
+            self._signs, self._moved = signs, now
+        if now - self._moved < self.limits.stall_s:
             return False
         self.timed_out = f"no sign of life for {self.limits.stall_s:g} s"
         if (progress := self.job.progress()) is not None:
             self.timed_out += f"; it was {progress.phase}, after {progress.updates} updates"
         return True
+
+    def _since(self, name: str, now: float) -> float | None:
+        """When the file was first seen; None where it is not there."""
+        if not (self.job.path / name).exists():
+            self._asked.pop(name, None)
+            return None
+        return self._asked.setdefault(name, now)
 
     def _left(self) -> list[ProcessId]:
         """What the job consists of besides its main process. An inline job shares its session with a person's shell."""
@@ -99,8 +117,10 @@ class Watch:
             send(process, SIGKILL)
 
 
-def _time_of(job: JobFolder, name: str) -> float | None:
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Another one whenever the file was written."""
     try:
-        return (job.path / name).stat().st_mtime
-    except FileNotFoundError:
+        facts = path.stat()
+    except OSError:
         return None
+    return facts.st_mtime_ns, facts.st_size

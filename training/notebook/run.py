@@ -17,6 +17,7 @@ from training.notebook.cells import ExperimentCell, Notebook
 from training.notebook.comparison import compare
 from training.notebook.figures import duration
 from training.notebook.table import table
+from training.search.folder import broken_searches
 from training.spec.classes import named
 from training.spec.description import Description
 from training.tracking import names
@@ -55,6 +56,8 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     Raises ConfigError before anything starts. Returns only when every run has ended, or nothing moves any more.
     """
     workspace = wanted.workspace.create()
+    for error in [*queue.broken_jobs(workspace), *broken_searches(workspace)]:
+        out.write(f"scalebook: warning: {error}\n")
     begun = time.monotonic()
     with hold(workspace):
         jobs = _submit(wanted, workspace, description)

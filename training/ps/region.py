@@ -5,6 +5,7 @@ parameters, optimizer state and gradients; it gets its size afterwards, from the
 LightningModule may make its parameters in `configure_model`, inside the worker.
 """
 
+import errno
 import mmap
 import os
 import tempfile
@@ -191,7 +192,10 @@ class Memory:
         """Reserve `size` bytes of zeros, at once: too little memory is an OSError here, not a SIGBUS later."""
         os.ftruncate(self._descriptor, max(size, 1))
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._descriptor, 0, max(size, 1))
+            try:
+                os.posix_fallocate(self._descriptor, 0, max(size, 1))
+            except OSError as error:  # ENOSPC, which would read as if a disk were full
+                raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
 
     def map(self) -> Tensor:
         """All of it as uint8 [size]; freed when the last process that holds it ends."""

@@ -13,7 +13,7 @@ from training.notebook import store
 from training.notebook.table import WIDTH
 from training.search import launch
 from training.search.board import follow, results
-from training.search.folder import SearchFolder, all_searches
+from training.search.folder import SearchFolder, all_searches, broken_searches
 from training.spec.arguments import read
 from training.spec.catalogue import describe
 from training.spec.classes import suggestion
@@ -135,8 +135,8 @@ def _cell(told: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
 
 def _list(told: Any) -> int:
     workspace = Workspace.find()
-    found = all_searches(workspace)
-    if not found:
+    found, broken = all_searches(workspace), broken_searches(workspace)
+    if not found and not broken:
         print(f"No searches in {workspace.root}. `scalebook search run` or the page Search makes one.")
         return 0
     rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
@@ -151,6 +151,8 @@ def _list(told: Any) -> int:
     for row in rows:
         line = "  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]])
         print(line.rstrip()[:WIDTH])
+    for error in broken:
+        print(f"broken: {error}")
     return 0
 
 

@@ -14,11 +14,13 @@ import traceback
 from pathlib import Path
 from typing import Final, Literal
 
-from training.failures import FailureClass
+from training.failures import FailureClass, classify
 from training.jobs.devices import inventory
 from training.jobs.folder import ENDED, JobFolder
+from training.jobs.output import forgive
 from training.jobs.process import ProcessId
 from training.jobs.supervisor import Keeper
+from training.room import EXIT_NO_ROOM
 from training.search.asking import Asking
 from training.search.driver_lock import locked
 from training.search.folder import Driving, SearchFolder, SearchResult
@@ -86,7 +88,7 @@ class Driver:
         self.study.close()
 
     def _read_spec(self) -> None:
-        self._stamp = (self.folder.path / "search.yaml").stat().st_mtime_ns
+        self._stamp = self.folder.stamp()
         self.spec = self.folder.spec(self.description)
         self.seeds = seeds_of(self.spec)
         asked = self.folder.request()
@@ -108,7 +110,7 @@ class Driver:
             print(f"scalebook: goes on with {len(self.going)} trials, {mended} records mended", flush=True)
 
     def _take_stock(self) -> None:
-        if self._stamp != (self.folder.path / "search.yaml").stat().st_mtime_ns:
+        if self._stamp != self.folder.stamp():
             self.study.close()
             self._read_spec()
             self._news = True
@@ -265,9 +267,9 @@ def drive(folder: SearchFolder) -> int:
         if not mine:
             folder.undriven()  # the supervisor has named this process
             return 0
-        folder.write(Driving(ProcessId.of(), time.time()))
         result: SearchResult | None = None
         try:
+            folder.write(Driving(ProcessId.of(), time.time()))
             driver = Driver(folder, leaving)
             result = driver.drive()
             if result is not None:
@@ -277,6 +279,8 @@ def drive(folder: SearchFolder) -> int:
             return 1
         except Exception as error:  # noqa: BLE001 - the end of the search, whatever it is, is recorded
             traceback.print_exc()
+            if classify(error).failure_class is FailureClass.DISK_FULL:  # as soon as there is room another one goes on
+                return EXIT_NO_ROOM
             result = _failed(folder, error)
         folder.undriven()
     return 1 if result is not None and result.status == "failed" else 0
@@ -297,4 +301,5 @@ def _failed(folder: SearchFolder, error: Exception) -> SearchResult:
 
 
 if __name__ == "__main__":
+    forgive()
     sys.exit(drive(SearchFolder(Path(sys.argv[1]))))

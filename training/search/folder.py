@@ -5,15 +5,15 @@ and files in `given/`, one for each point added by hand; the driver `driver.json
 JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the process table.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from training.jobs.folder import read_json, write_json
+from training import records
 from training.jobs.process import ProcessId, alive
+from training.records import Broken
 from training.spec import yaml
 from training.workspace import Workspace
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from training.spec.description import Description
     from training.spec.search import SearchSpec
 
+BODY: Final = "search.yaml"
 State = Literal["waiting", "running", "stopping", "finished", "stopped", "failed", "interrupted"]
 ENDED: tuple[State, ...] = ("finished", "stopped", "failed")
 
@@ -86,9 +87,6 @@ class SearchResult:
     advice: str = ""
 
 
-Record = TypeVar("Record", SearchProgress, SearchResult)
-
-
 @dataclass(frozen=True)
 class SearchFolder:
     """Access to one search's files. Reading is safe at any time: a file is there whole or not at all."""
@@ -122,12 +120,21 @@ class SearchFolder:
         return self.path / "given"
 
     def request(self) -> SearchRequest:
-        """What was asked; it never changes. FileNotFoundError when the folder is gone."""
+        """What was asked; it never changes. FileNotFoundError when the folder is gone, or Broken."""
         return _request(str(self.path))
 
+    def name(self) -> str:
+        """What people call it; "" where it is gone or cannot be read."""
+        try:
+            return self.request().name
+        except (OSError, Broken):
+            return ""
+
     def body(self) -> dict[str, Any]:
-        """What is searched and how long, as a search file says it."""
-        found: dict[str, Any] = yaml.load((self.path / "search.yaml").read_text(encoding="utf-8"), ours=True)
+        """What is searched and how long, as a search file says it. Broken where it cannot be read."""
+        found = records.mapping(self.path / BODY)
+        if found is None:
+            raise Broken(self.path / BODY, "missing")
         return found
 
     def spec(self, description: "Description") -> "SearchSpec":
@@ -136,23 +143,48 @@ class SearchFolder:
         return read_search(self.body(), None, description)
 
     def driving(self) -> Driving | None:
-        raw = read_json(self.path / "driver.json")
-        return None if raw is None else Driving(ProcessId(**raw["process"]), raw["started"])
+        return records.peek(self.path / "driver.json", Driving)
 
     def progress(self) -> SearchProgress | None:
-        return self._read("progress.json", SearchProgress)
+        return records.peek(self.path / "progress.json", SearchProgress)
 
     def result(self) -> SearchResult | None:
-        return self._read("result.json", SearchResult)
+        """How it ended. None where that cannot be read: a driver will find out and say it again."""
+        try:
+            return records.load(self.path / "result.json", SearchResult)
+        except Broken as error:
+            if not error.newer:
+                return None
+            return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.remedy)
+
+    def broken(self) -> list[Broken]:
+        """The records that cannot be read."""
+        found = []
+        for kind, name in FILES.items():
+            try:
+                records.load(self.path / name, kind)
+            except Broken as error:
+                found.append(error)
+        try:
+            self.body()
+        except Broken as error:
+            found.append(error)
+        return found
 
     def write(self, record: SearchRequest | Driving | SearchProgress | SearchResult) -> None:
-        """Write the file that belongs to the record's type."""
-        write_json(self.path / FILES[type(record)], asdict(record))
+        """Write the file that belongs to the record's type; what must outlast a power cut is on the disk then."""
+        durable = isinstance(record, SearchRequest | SearchResult)
+        records.save(self.path / FILES[type(record)], record, durable=durable)
 
     def write_body(self, body: Mapping[str, Any]) -> None:
-        beside = self.path / ".search.yaml"
-        beside.write_text(yaml.dump(body), encoding="utf-8")
-        beside.replace(self.path / "search.yaml")
+        records.put(self.path / BODY, yaml.dump(body).encode(), durable=True)
+
+    def stamp(self) -> int:
+        """Another one when somebody has written another body."""
+        try:
+            return (self.path / BODY).stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def driven(self) -> bool:
         """Whether its driver lives."""
@@ -173,12 +205,8 @@ class SearchFolder:
             return result.status
         return "waiting" if self.driving() is None else "interrupted"
 
-    def _read(self, name: str, kind: type[Record]) -> Record | None:
-        raw = read_json(self.path / name)
-        return None if raw is None else kind(**raw)
 
-
-FILES: dict[type, str] = {
+FILES: Final[dict[type, str]] = {
     SearchRequest: "search.json",
     Driving: "driver.json",
     SearchProgress: "progress.json",
@@ -188,12 +216,29 @@ FILES: dict[type, str] = {
 
 @lru_cache(maxsize=1024)
 def _request(path: str) -> SearchRequest:
-    return SearchRequest(**json.loads((Path(path) / "search.json").read_text(encoding="utf-8")))
+    found = records.load(Path(path) / "search.json", SearchRequest)
+    if found is None:
+        raise FileNotFoundError(f"{path} has no search.json")
+    return found
 
 
 def all_searches(workspace: Workspace) -> list[SearchFolder]:
-    """Every search of the workspace, the newest first."""
+    """Every search of the workspace whose request can be read, the newest first."""
+    found = []
+    for folder in _folders(workspace):
+        try:
+            found.append((folder.request().created, folder.id, folder))
+        except (FileNotFoundError, Broken):
+            continue  # deleted meanwhile; or `broken_searches` has it
+    return [folder for _, _, folder in sorted(found, key=lambda one: one[:2], reverse=True)]
+
+
+def broken_searches(workspace: Workspace) -> list[Broken]:
+    """Every record of a search that cannot be read."""
+    return [error for folder in _folders(workspace) for error in folder.broken()]
+
+
+def _folders(workspace: Workspace) -> list[SearchFolder]:
     if not workspace.studies.is_dir():
         return []
-    found = [SearchFolder(path) for path in workspace.studies.iterdir() if not path.name.startswith(".")]
-    return sorted(found, key=lambda one: (one.request().created, one.id), reverse=True)
+    return [SearchFolder(path) for path in sorted(workspace.studies.iterdir()) if not path.name.startswith(".")]

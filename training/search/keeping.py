@@ -4,7 +4,7 @@ import os
 import time
 from typing import Final
 
-from training.jobs.process import ProcessId
+from training.jobs.process import ProcessId, alive
 from training.safe_path import environment, python
 from training.search.folder import Driving, SearchFolder, SearchResult, all_searches
 from training.workspace import Workspace
@@ -15,7 +15,10 @@ ATTEMPTS: Final = 3
 
 
 class Drivers:
-    """Starts a driver for every search that wants one. Call `turn` often; it looks once a second, or when told."""
+    """Starts a driver for every search that wants one. Call `turn` often; it looks once a second, or when told.
+
+    Nothing is started, and no death counted, while a disk is full.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -23,18 +26,30 @@ class Drivers:
         """Searches that have not ended."""
         self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
         self._looked, self._stamp = 0.0, 0.0
+        self._started: dict[str, ProcessId] = {}
+        """Drivers of ours, also where there was no room to write down who they are."""
+        self._full = False
 
-    def turn(self) -> None:
+    def turn(self, full: str = "") -> None:
+        """`full` says that the disk is."""
         now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
             return
         self._looked, self._stamp = now, stamp
         searches = [one for one in all_searches(self.workspace) if one.result() is None]
         self.open = {one.id for one in searches}
+        self._started = {name: one for name, one in self._started.items() if alive(one)}
+        self._full = self._full or bool(full)
         self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
+        if full:
+            return
         for folder in searches:
-            if not folder.driven() and folder.result() is None:
-                self._drive(folder)
+            if folder.id not in self._started and not folder.driven() and folder.result() is None:
+                try:
+                    self._drive(folder)
+                except OSError as error:
+                    print(f"scalebook: search {folder.id} cannot be driven yet: {error}", flush=True)
+        self._full = False
 
     def _drive(self, folder: SearchFolder) -> None:
         if folder.driving() is not None and not self._may_try_again(folder):
@@ -52,14 +67,15 @@ class Drivers:
             words = python("-m", "training.search.driver", str(folder.path))
             told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
             pid = os.posix_spawn(words[0], words, told, file_actions=actions, setsid=True)
-        folder.write(Driving(ProcessId.of(pid), time.time()))  # at once: nobody starts another one while it loads
         print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
+        self._started[folder.id] = ProcessId.of(pid)
+        folder.write(Driving(ProcessId.of(pid), time.time()))  # at once: nobody starts another one while it loads
 
     def _may_try_again(self, folder: SearchFolder) -> bool:
         progress = folder.progress()
         done = progress.done if progress else 0
         deaths, before = self._deaths.get(folder.id, (0, done))
-        deaths = deaths + 1 if done == before else 1
+        deaths = 0 if self._full else deaths + 1 if done == before else 1
         self._deaths[folder.id] = (deaths, done)
         return deaths < ATTEMPTS
 

@@ -1,6 +1,5 @@
 """Starting, resuming, stopping and finding searches: what buttons and the command line call."""
 
-import json
 import shutil
 import time
 import uuid
@@ -8,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.jobs.folder import write_json
+from training import records
 from training.jobs.queue import COMMAND_LINE
 from training.jobs.submitting import submission
 from training.jobs.supervisor import ensure
+from training.records import Broken
 from training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
 from training.spec.description import Description
 from training.spec.errors import ConfigError
@@ -66,15 +66,24 @@ def give(folder: SearchFolder, points: Sequence[Mapping[str, Any]]) -> None:
     """Points to be tried next; a search that has ended gets them when it is resumed."""
     folder.given.mkdir(exist_ok=True)
     for place, point in enumerate(points):
-        write_json(folder.given / f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json", dict(point))
+        name = f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json"
+        records.save(folder.given / name, dict(point), durable=True)
 
 
 def taken(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
     """The points that wait in `given/`, the oldest first; the driver removes the file when the study has the point."""
     if not folder.given.is_dir():
         return []
-    files = sorted(path for path in folder.given.iterdir() if not path.name.startswith("."))
-    return [(path, json.loads(path.read_text(encoding="utf-8"))) for path in files]
+    found = []
+    for path in sorted(path for path in folder.given.iterdir() if not path.name.startswith(".")):
+        try:
+            point = records.load(path, dict[str, Any])
+        except Broken as error:
+            print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+            shutil.move(path, path.with_name(f".{path.name}"))  # for whoever wants to look at it
+        else:
+            found += [(path, point)] if point is not None else []
+    return found
 
 
 def find(workspace: Workspace, word: str) -> SearchFolder:
@@ -143,7 +152,9 @@ def _make(
         beside.write(request)
         beside.write_body(body)
         client.log_artifact(run_id, str(beside.path / "search.yaml"))
-        return SearchFolder(beside.path.rename(final))
+        made = SearchFolder(beside.path.rename(final))
+    records.settle(workspace.studies)
+    return made
 
 
 def _wake(folder: SearchFolder) -> None:

@@ -52,6 +52,8 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
         return "pruned" if result.cause.startswith(PRUNED) else "failed" if job.told_to_stop() == STOPPED else "again"
     if result.failure in IMPOSSIBLE:
         return "infeasible"
+    if result.failure == FailureClass.DISK_FULL.value:
+        return "again"
     return "again" if result.cause.endswith(UNWATCHED) else "failed"
 
 

@@ -59,17 +59,9 @@ def settle(storage: str) -> None:
 
 
 def _journal(path: Path) -> "BaseStorage":
-    from optuna.storages import JournalStorage
+    from training.search.journal import Journal, Kept
 
-    from training.search.journal import Journal
-
-    try:
-        return JournalStorage(Journal(str(path)))
-    except (ValueError, KeyError, TypeError) as error:  # what Optuna raises on lines that it did not write
-        raise ConfigError(
-            "storage", f"the journal {path} cannot be read ({type(error).__name__}: {error})",
-            "Restore it from a copy, or move it away to begin anew.",
-        ) from error  # fmt: skip
+    return Kept(Journal(str(path)))
 
 
 def _engine(url: str) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """The runs of a search's trials: which jobs there are, and making new ones."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from training import records
 from training.jobs.folder import JobFolder, TrialOf
 from training.jobs.queue import all_jobs, submit
+from training.records import Broken
 from training.search.folder import SearchFolder
 from training.spec.description import Description
 from training.spec.point import resolve, summary
@@ -87,8 +89,26 @@ class CurveTail:
             with self.job.curve.open("rb") as file:
                 file.seek(self._at)
                 read = file.read()
-        except FileNotFoundError:
+        except OSError:
             return []
         whole = read[: read.rfind(b"\n") + 1]
         self._at += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return [dict(vars(point)) for line in whole.splitlines() if (point := _point(self.job.curve, line)) is not None]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A line of `curve.jsonl` (training.callbacks.curve)."""
+
+    updates: int
+    samples: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+def _point(path: Path, line: bytes) -> _Point | None:
+    """None for a line that is none: torn by a full disk, or something else."""
+    try:
+        return records.parse(path, line, _Point)
+    except Broken:
+        return None

@@ -1,14 +1,14 @@
 """The description of a workspace, made by a process that may import torch, and kept until something changes."""
 
 import hashlib
-import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import training
-from training.jobs.folder import write_json
+from training import records
 from training.modules import source_files
 from training.safe_path import HOME, environment, python
 from training.spec.description import Description
@@ -32,8 +32,8 @@ def describe(workspace: Workspace) -> Description:
     """
     content = content_hash(workspace)
     kept = workspace.cache / f"describe-{content}.json"
-    if kept.is_file():
-        return Description.from_json(kept.read_text(encoding="utf-8"))
+    if (found := records.peek(kept, Description)) is not None:
+        return found
     command = python("-m", "training", "describe", "--workspace", str(workspace.root.resolve()))
     try:
         done = subprocess.run(
@@ -48,11 +48,12 @@ def describe(workspace: Workspace) -> Description:
         raise ConfigError(
             "describe", f"failed: {last}", "Run `scalebook describe` to see the whole message."
         ) from error
-    found = Description.from_json(done.stdout)
+    found = records.parse(kept, done.stdout.encode(), Description)
     workspace.create()
     for old in workspace.cache.glob("describe-*.json"):
         old.unlink(missing_ok=True)
-    write_json(kept, json.loads(done.stdout))
+    with suppress(OSError):  # no room to keep it: the next one takes 6 s again
+        records.save(kept, found)
     return found
 
 

@@ -6,7 +6,10 @@ and the validation, reads it through these classes. `Description.from_json` and 
 
 import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
+
+from training import records
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
 Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
@@ -83,11 +86,7 @@ class Description:
 
     @classmethod
     def from_json(cls, text: str) -> "Description":
-        raw: dict[str, Any] = json.loads(text)
-        for group in GROUPS:
-            raw[group] = [_class_info(item) for item in raw[group]]
-        raw["trainer"] = [_field(item) for item in raw["trainer"]]
-        return cls(**raw)
+        return records.parse(Path("description"), text.encode(), cls)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -96,11 +95,3 @@ class Description:
         """The class called `name` (full path, short name or config value) in `group`."""
         entries: list[ClassInfo] = getattr(self, group)
         return next((one for one in entries if name in (one.class_path, one.name, one.config_value)), None)
-
-
-def _class_info(raw: dict[str, Any]) -> ClassInfo:
-    return ClassInfo(**{**raw, "fields": [_field(item) for item in raw["fields"]]})
-
-
-def _field(raw: dict[str, Any]) -> Field:
-    return Field(**{**raw, "options": [_class_info(item) for item in raw["options"]]})

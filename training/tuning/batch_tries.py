@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from training import records
 from training.jobs import queue
 from training.jobs.closing import MLFLOW_STATUS
 from training.jobs.folder import JobFolder, Result, TrialOf
@@ -108,11 +109,23 @@ class BatchTries:
         return config
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a try wrote down of itself (training.tuning.batch_try), as far as it came."""
+
+    workers: int | None = None
+    training_samples: int | None = None
+    step_s: float | None = None
+    memory_mb: float | None = None
+    free_mb: float | None = None
+
+
 def _tried(job: JobFolder, size: int, result: Result) -> Tried:
-    path = job.path / names.BATCH_JSON
-    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    told = records.peek(job.path / names.BATCH_JSON, _Told) or _Told()
     failure = result.failure if result.status == "failed" else None
     if result.status == "stopped":
         failure = "stopped"
-    known = {key: told.get(key) for key in ("training_samples", "step_s", "memory_mb", "free_mb")}
-    return Tried(job.id, size, told.get("workers") or job.request().workers, failure, result.cause, **known)
+    workers = told.workers or job.request().workers
+    return Tried(
+        job.id, size, workers, failure, result.cause, told.training_samples, told.step_s, told.memory_mb, told.free_mb
+    )

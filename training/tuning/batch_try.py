@@ -10,11 +10,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
+from training import records
 from training.callbacks.divergence import DivergenceGuard
 from training.callbacks.measure import batch_size
 from training.callbacks.noise_scale import training_samples
 from training.callbacks.pictures import Pictures
-from training.jobs.folder import write_json
 from training.memory_limit import MB, data_bytes, free_bytes
 from training.spec.errors import ConfigError
 from training.tracking import names
@@ -108,7 +108,7 @@ class BatchTry(Callback):
 
     def _write(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:
-            write_json(self._path(trainer), self._told)
+            records.save(self._path(trainer), self._told)
 
     def _path(self, trainer: Trainer) -> Path:
         return Path(trainer.default_root_dir) / names.BATCH_JSON

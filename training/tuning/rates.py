@@ -1,11 +1,11 @@
 """`scalebook search rates`: a learning-rate range test of a config, run as a job, shown as a curve and a suggestion."""
 
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
+from training import records
 from training.jobs import queue
 from training.jobs.folder import JobFolder, Result
 from training.jobs.interrupting import sigterm_interrupts
@@ -20,7 +20,7 @@ from training.tracking.starting import open_store
 from training.tuning.configs import asked, cut, number, whole
 from training.tuning.following import INTERRUPTED, follow
 from training.tuning.plot import plot
-from training.tuning.rate_curve import RateCurve, read_curve
+from training.tuning.rate_curve import RateCurve
 from training.workspace import Workspace
 
 OPTIONS: Final = ("--from", "--to", "--updates")
@@ -81,8 +81,7 @@ def run(workspace: Workspace, config: Mapping[str, Any], description: Descriptio
 
 def curve_of(job: JobFolder) -> RateCurve | None:
     """What the test of an ended job found; None where it did not get that far."""
-    path = job.path / names.RATES_JSON
-    return read_curve(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return records.peek(job.path / names.RATES_JSON, RateCurve)
 
 
 def _report(job: JobFolder, result: Result, out: TextIO) -> int:

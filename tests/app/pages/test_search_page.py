@@ -262,7 +262,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     found = made(workspace)
     (found.path / "result.json").unlink()
     gone = ProcessId.of()
-    found.write(Driving(ProcessId(gone.pid, gone.create_time - 1000), 2e9))
+    found.write(Driving(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
     assert any("Nobody drives it any more: press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)

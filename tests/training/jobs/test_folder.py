@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
@@ -56,7 +57,7 @@ def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) 
     assert job.state() == "stopping"
     job.stop_file.unlink()
     assert job.state() == "running"
-    job.write(Started(ProcessId(ProcessId.of().pid, 1.0), time.time()))
+    job.write(Started(replace(ProcessId.of(), start=1), time.time()))
     assert job.state() == "failed"
     job.write(Result("finished", time.time()))
     assert job.state() == "finished"

@@ -87,7 +87,7 @@ def test_an_orphan_of_a_dead_warm_process_has_its_signal_known(bench: Bench) -> 
 def test_a_process_with_the_same_pid_is_not_the_job(bench: Bench) -> None:
     job = bench.job(seconds=60)
     me = ProcessId.of()
-    job.write(Started(replace(me, create_time=me.create_time - 3600), time.time() - 3600, [0]))
+    job.write(Started(replace(me, start=me.start - 360_000), time.time() - 3600, [0]))
     assert job.state() == "failed"
     bench.supervise()
     assert wait_for(job.result, "a result").failure == "killed"

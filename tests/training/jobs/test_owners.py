@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 from tests.training.jobs.conftest import Bench
 from training.jobs import owners
@@ -21,6 +22,6 @@ def test_a_killed_owner_is_forgotten(bench: Bench) -> None:
     dead = ProcessId.of(process.pid)
     process.wait()
     path = owners.folder(bench.workspace) / f"{dead.pid}.json"
-    path.write_text(json.dumps({"pid": dead.pid, "create_time": dead.create_time}), encoding="utf-8")
+    path.write_text(json.dumps(asdict(dead)), encoding="utf-8")
     assert not owners.present(bench.workspace)
     assert not path.exists()

@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import replace
 from typing import Any
+from zipfile import ZipFile
 
 import psutil
 import pytest
@@ -125,7 +126,10 @@ def test_a_job_is_resumed_from_its_newest_checkpoint(bench: Bench) -> None:
         queue.resume(bench.workspace, job, DESCRIPTION)
     (job.path / "checkpoints").mkdir()
     checkpoint = job.path / "checkpoints" / "last.ckpt"
-    checkpoint.write_bytes(b"")
+    with ZipFile(checkpoint, "w") as file:
+        file.writestr("state", "whole")
+    time.sleep(0.02)
+    (job.path / "checkpoints" / "torn.ckpt").write_bytes(checkpoint.read_bytes()[:40])  # by a full disk
     bench.supervise()
     again = queue.resume(bench.workspace, job, DESCRIPTION)
     assert yaml.load(again.config.read_text(encoding="utf-8"))["ckpt_path"] == str(checkpoint)

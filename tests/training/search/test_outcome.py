@@ -15,7 +15,7 @@ from training.search.trial_jobs import CurveTail, Trial, seeds_of
 from training.spec.description import Description
 from training.spec.search import SearchSpec, read_search
 
-LONG_DEAD = ProcessId(2**22 - 1, 1.0)
+LONG_DEAD = ProcessId(2**22 - 1, 1, "")
 
 
 def spec(description: Description, **body: Any) -> SearchSpec:
@@ -147,13 +147,14 @@ def test_a_target_that_is_missed(jobs: Jobs, description: Description) -> None:
 def test_a_curve_is_read_by_whole_lines(jobs: Jobs) -> None:
     job = jobs.job(None)
     tail = CurveTail(job)
+    point = {"updates": 1, "samples": 32, "seconds": 0.5, "metrics": {"val/loss": 1.0}}
     assert tail.news() == []
     with job.curve.open("a", encoding="utf-8") as file:
-        file.write('{"samples": 1}\n{"sam')
+        file.write(f"{json.dumps(point)}\n{json.dumps(point)[:5]}")
         file.flush()
-        assert tail.news() == [{"samples": 1}]
-        file.write('ples": 2}\n')
-    assert tail.news() == [{"samples": 2}]
+        assert tail.news() == [point]
+        file.write(f"{json.dumps(point)[5:]}\n")
+    assert tail.news() == [point]
     assert tail.news() == []
 
 
