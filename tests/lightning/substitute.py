@@ -1,5 +1,6 @@
 """In the place of the strategy that a Trainer gets when nothing is said: AsyncPS, or what it is compared with."""
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal
@@ -40,6 +41,9 @@ class OneWorker(AsyncPS):
         if self._entered:
             self._entered = False
             self.after_workers()
+            self._membership = None
+            for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK"):
+                os.environ.pop(name, None)
 
 
 def strategy(way: Way) -> dict[str, Any]:

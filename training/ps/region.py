@@ -182,11 +182,7 @@ class Memory:
     """Bytes for parameters, state and gradients. `allocate` once by one process, then `map` in every process."""
 
     def __init__(self) -> None:
-        if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("parameters")
-        else:  # an unlinked file: as anonymous, possibly on a disk
-            with tempfile.TemporaryFile() as file:
-                self._descriptor = os.dup(file.fileno())
+        self._descriptor = anonymous_file("parameters")
 
     def allocate(self, size: int) -> None:
         """Reserve `size` bytes of zeros, at once: too little memory is an OSError here, not a SIGBUS later."""
@@ -207,6 +203,14 @@ class Memory:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def anonymous_file(name: str) -> int:
+    """A descriptor of a file that is gone with the last process that has it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk
+        return os.dup(file.fileno())
 
 
 def pin(memory: Tensor) -> None:

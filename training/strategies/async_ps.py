@@ -20,6 +20,10 @@ from training.ps.rules import Rule, RuleName, View, make_rule
 from training.strategies.arguments import Arguments
 from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
 from training.strategies.forking import Forking
+from training.strategies.launcher import take_rank
+from training.strategies.meetings import Phase
+from training.strategies.metrics import share_metrics
+from training.strategies.places import Stage
 from training.strategies.pushing import Pushing
 from training.strategies.refused import refuse_optimizers
 from training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
@@ -152,7 +156,14 @@ class AsyncPS(SharedMeasures, Forking):
             resumed = self._resumed or [0] * len(self.optimizers)
             self._schedules.start({id(one): version for one, version in zip(self.optimizers, resumed, strict=True)})
             self.lr_scheduler_configs = self._schedules.mine()
+        meetings = self._shared.meetings
+        if self._collectives is not None:
+            share_metrics(trainer.lightning_module, lambda: self._meeting)
+            self._collectives.places.stage = Stage.TRAINING
+            if self._worker > 0 and self.arguments.warmup_updates > 0:
+                meetings.enter(Phase.HELD_BACK)
         self._joined.begin()
+        meetings.enter(Phase.TRAINING)
         self._follow_schedules()
 
     @override
@@ -160,6 +171,9 @@ class AsyncPS(SharedMeasures, Forking):
         assert self._shared is not None
         assert self._joined is not None
         self._shared.data.end()
+        self._shared.meetings.enter(Phase.GONE)
+        if self._collectives is not None:
+            self._collectives.places.stage = Stage.AFTER
         self._joined.finish()
         if self._worker == 0:
             self._wait_for_others()
@@ -180,6 +194,8 @@ class AsyncPS(SharedMeasures, Forking):
             self._joined.detach()
             self._joined = self._snapshot = self._schedules = self._statistics = None
         super().teardown()
+        if self._membership is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
+            take_rank(self._worker, self.num_processes)
 
     # --- training ------------------------------------------------------------------------------------------------
 

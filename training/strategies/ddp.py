@@ -59,7 +59,7 @@ class DDP(AroundFork, DDPStrategy):
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
         """Take the rank; gloo stays on the loopback interface."""
-        take_rank(worker)
+        take_rank(worker, self.num_processes)
         if any(name == "lo" for _, name in socket.if_nameindex()):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self.set_world_ranks()

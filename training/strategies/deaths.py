@@ -26,7 +26,7 @@ class Deaths:
     """
 
     def __init__(self, shared: Shared, restarts: int) -> None:
-        self._run, self._cursor = shared.run, shared.data.cursor
+        self._run, self._cursor, self._meetings = shared.run, shared.data.cursor, shared.meetings
         self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
 
     def react(self, lost: Lost) -> Reaction:
@@ -43,6 +43,7 @@ class Deaths:
             return Reaction.GO_ON
         self._restarts -= 1
         log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
+        self._meetings.forget(lost.number)
         self._run.revive(lost.number)
         self._cursor.revive(lost.number)
         return Reaction.RESTART

@@ -14,14 +14,17 @@ from training.ps.membership import Membership
 from training.ps.region import ARRIVALS
 from training.ps.rules import Sync
 from training.strategies.arguments import Arguments
+from training.strategies.collectives import LISTENER, Collectives
 from training.strategies.deaths import Deaths, resume_hint
 from training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
+from training.strategies.meetings import Meetings, Phase
+from training.strategies.places import Places, Stage
 from training.strategies.processes import Lost, Reaction
 from training.strategies.refused import refuse_optimizers, refuse_settings
 from training.strategies.shared import Shared
 from training.strategies.sharing import SharedData
 from training.strategies.snapshots import Snapshots
-from training.strategies.worker_role import serve_only
+from training.strategies.worker_role import end_now, ends_here, serve_only
 
 LAST_MEETING: Final = "run-stage"
 MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", LAST_MEETING}
@@ -39,6 +42,7 @@ class Forking(Snapshots, AroundFork):
         self._forked = 0  # workers of this run; 0 before it starts
         self._server: int | None = None  # of a server process, its number
         self._meetings = 0  # that a server has come to
+        self._has_finished = False  # has said, in a meeting, that it will not push any more
         self._deaths: Deaths | None = None
         self._membership: Membership | None = None
 
@@ -69,7 +73,9 @@ class Forking(Snapshots, AroundFork):
         workers = self.num_processes
         refuse_settings(trainer, workers)
         self._run = SharedRun(workers, self.arguments.settings(trainer))
-        self._shared = Shared(self._run, SharedData(workers, turns=isinstance(self.arguments.rule, Sync)))
+        meetings = Meetings(self._run.control)
+        data = SharedData(workers, turns=isinstance(self.arguments.rule, Sync), meetings=meetings)
+        self._shared = Shared(self._run, data, meetings)
         self._deaths = Deaths(self._shared, self.arguments.restarts)
         self._forked = workers
         return Processes(workers, self._run.servers, self.arguments.threads)
@@ -78,8 +84,10 @@ class Forking(Snapshots, AroundFork):
     def after_fork(self, worker: int, trainer: Trainer) -> None:
         """Become worker `worker`."""
         self._worker = worker
-        take_rank(worker)
+        take_rank(worker, self.num_processes)
         if self._shared is not None:
+            self._shared.meetings.join(worker, self.arguments.deadline_s)
+            self._begin_collectives(trainer, worker)
             self._membership = self._shared.run.member(worker, self.arguments.deadline_s)
             if self._shared.run.settings.clip is not None:
                 trainer.gradient_clip_val = None  # the engine does it
@@ -89,8 +97,9 @@ class Forking(Snapshots, AroundFork):
     def become_server(self, server: int, trainer: Trainer) -> None:
         """Become server `server`, whose rank comes after the workers'."""
         self._server, self._worker = server, self.num_processes + server
-        take_rank(self._worker)
+        take_rank(self._worker, self.num_processes)
         serve_only(trainer)
+        self._begin_collectives(trainer, LISTENER)
 
     @override
     def lost(self, lost: Lost) -> Reaction:
@@ -106,7 +115,7 @@ class Forking(Snapshots, AroundFork):
         """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
         if self._shared is not None:
             self._shared.close()
-        self._shared, self._forked = None, 0
+        self._shared, self._collectives, self._forked, self._has_finished = None, None, 0, False
 
     def _serve(self, trainer: Trainer) -> None:
         """A server process: the optimizers are set up as in a worker, on the CPU, and then it serves to the end."""
@@ -122,10 +131,13 @@ class Forking(Snapshots, AroundFork):
     def _idle(self, idle: bool) -> None:
         """Leave the rule's clocks while there is nothing to compute, and come back."""
         assert self._joined is not None
+        assert self._shared is not None
         if idle:
+            self._shared.meetings.enter(Phase.RESTING)
             self._joined.rest()
         else:
             self._joined.begin()
+            self._shared.meetings.enter(Phase.TRAINING)
             self._snapshot = None
 
     # --- meetings ------------------------------------------------------------------------------------------------
@@ -138,12 +150,35 @@ class Forking(Snapshots, AroundFork):
 
     @override
     def barrier(self, name: str | None = None) -> None:
-        if name not in MEETINGS or self._shared is None:
+        if name not in MEETINGS:
+            super().barrier(name)
+        elif self._shared is not None:
+            if self._membership is not None:
+                self._membership.rendezvous(name)
+                if name == LAST_MEETING:
+                    self._shared.board.begin()
+            elif self._server is not None:
+                self._meetings += 1
+                self._shared.await_workers(self._meetings, self.arguments.deadline_s)
+            if self._collectives is not None and name == "pre_setup":
+                self._collectives.places.stage = Stage.BEFORE
+
+    def _begin_collectives(self, trainer: Trainer, worker: int) -> None:
+        assert self._shared is not None
+        if self.num_processes > 1:
+            self._collectives = Collectives(self._shared.meetings, Places(trainer), worker, self._while_waiting)
+
+    def _while_waiting(self) -> None:
+        """In a meeting between batches. Who has made its last push says so now: worker 0 may be waiting for that before
+        it validates, and only then comes to the meeting.
+        """
+        assert self._collectives is not None
+        assert self._joined is not None
+        assert self._shared is not None
+        if self._has_finished or not self._collectives.places.at_boundary:
             return
-        if self._membership is not None:
-            self._membership.rendezvous(name)
-            if name == LAST_MEETING:
-                self._shared.board.begin()
-        elif self._server is not None:
-            self._meetings += 1
-            self._shared.await_workers(self._meetings, self.arguments.deadline_s)
+        if over := self._shared.is_over():
+            end_now(self._trainer)
+        if over or ends_here(self._trainer):
+            self._has_finished = True
+            self._joined.finish()

@@ -8,22 +8,25 @@ from lightning.pytorch.strategies import ParallelStrategy
 from torch import Tensor
 from typing_extensions import override
 
+from training.strategies.collectives import Collectives, operation_name
+
 T = TypeVar("T")
 
 
 class IndependentWorkers(ParallelStrategy):
-    """Ranks, devices, and collectives that answer from the worker alone.
+    """Ranks, devices, and collectives.
 
-    `reduce`, `broadcast`, `all_gather` and `reduce_boolean_decision` return what they are given. That is right because
-    only worker 0 validates (on all of the validation data), logs, decides to stop and writes checkpoints, and what
-    Lightning broadcasts (a checkpoint's folder, whether a file exists) matters to worker 0 alone. torch's default
-    process group is never initialised: Lightning would keep all workers in step with worker 0. Nor is the strategy
-    `is_distributed`, for which Lightning would put samplers of its own into the loaders.
+    A model's own collectives in training wait for the other workers. Elsewhere a worker is the whole world, and they
+    answer with what they are given, `all_gather` with a first dimension of 1: only worker 0 validates (on all of the
+    validation data), decides to stop and writes checkpoints, and what Lightning itself broadcasts (a checkpoint's
+    folder, whether a file exists) matters to worker 0 alone. torch's default process group is never initialised:
+    Lightning would keep all workers in step with worker 0.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._worker = 0
+        self._collectives: Collectives | None = None
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
@@ -81,22 +84,48 @@ class IndependentWorkers(ParallelStrategy):
         assert self.model is not None
         self.model.to(self.root_device)
 
+    # --- collectives ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_distributed(self) -> bool:
+        """What Lightning asks in `log`, within a hook: whether `sync_dist` has somebody to sync with. It also asks
+        outside of hooks, whether to put a sampler of its own into a loader: it is not to.
+        """
+        return self._collectives is not None and self._collectives.places.logs
+
+    @property
+    def _meeting(self) -> Collectives | None:
+        """The collectives of here and now; None where this worker's own answer is the whole one."""
+        collectives = self._collectives
+        return None if collectives is None or collectives.places.alone else collectives
+
     @override
     def barrier(self, name: str | None = None) -> None:
-        """Nobody waits."""
+        if (meeting := self._meeting) is not None:
+            meeting.barrier(name)
 
     @override
     def broadcast(self, obj: T, src: int = 0) -> T:
-        return obj
+        meeting = self._meeting
+        received: T = obj if meeting is None else meeting.broadcast(obj, src)
+        return received
 
     @override
     def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any | None = "mean") -> Any:
-        return tensor
+        meeting = self._meeting
+        if meeting is None or not isinstance(tensor, Tensor):
+            return tensor
+        return meeting.reduce(tensor, operation_name(reduce_op))
 
     @override
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        return tensor
+        """[workers, *tensor.shape]; as in Lightning, without the first dimension when the run has one worker."""
+        if self.world_size == 1:
+            return tensor
+        meeting = self._meeting
+        return tensor.unsqueeze(0) if meeting is None else meeting.all_gather(tensor, sync_grads)
 
     @override
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        return decision
+        meeting = self._meeting
+        return decision if meeting is None else meeting.decide(decision, all)

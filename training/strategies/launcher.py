@@ -151,10 +151,10 @@ def _bring_back(trainer: Trainer, results: _Results) -> Any:
     return results.returned
 
 
-def take_rank(worker: int) -> None:
-    """Tell everything in this process that asks Lightning or the environment which worker it is."""
+def take_rank(worker: int, workers: int) -> None:
+    """Tell everything in this process that asks Lightning or the environment which worker it is, of how many."""
     from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
 
-    os.environ["LOCAL_RANK"] = str(worker)
+    os.environ |= {"LOCAL_RANK": str(worker), "RANK": str(worker), "WORLD_SIZE": str(workers), "NODE_RANK": "0"}
     fabric_rank_zero.rank = utilities_rank_zero.rank = worker  # type: ignore[attr-defined]  # Lightning's own way

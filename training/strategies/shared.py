@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from training.ps import SharedRun
 from training.ps.region import ARRIVALS, STARTED, Memory
 from training.strategies.board import Board
+from training.strategies.meetings import Meetings
 from training.strategies.sharing import SharedData
 
 
@@ -14,6 +15,7 @@ class Shared:
 
     run: SharedRun
     data: SharedData
+    meetings: Meetings
     board: Board = field(default_factory=Board)
     statistics: Memory = field(default_factory=Memory)
 
@@ -38,3 +40,4 @@ class Shared:
         """Give up this process's handles; in the monitor, when the run has ended."""
         self.run.close()
         self.statistics.close()
+        self.meetings.close()

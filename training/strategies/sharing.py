@@ -9,8 +9,7 @@ How a strategy uses `SharedData` (one for each fit):
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import Any, Final
 
 from lightning.fabric.utilities.data import has_iterable_dataset, sized_len
@@ -21,7 +20,9 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from training.ps.cursor import Cursor
+from training.strategies.meetings import Meetings
 from training.strategies.shared_loader import SharedLoader
+from training.strategies.streams import Stream
 
 POLL_S: Final = 0.002
 
@@ -29,18 +30,19 @@ POLL_S: Final = 0.002
 class SharedData:
     """One worker's access to the data of the run.
 
-    Sized loaders are shared batch by batch (`SharedLoader`), streams by turns (`EveryKth`). What the user has divided
-    (`use_distributed_sampler: false`, a DistributedSampler) stays as it is.
+    Sized loaders are shared batch by batch (`SharedLoader`), streams by turns (`Stream`). What the user has divided
+    (`use_distributed_sampler: false`, a DistributedSampler, streams that differ between workers) stays as it is.
 
     Args:
         workers: Workers of the run.
         turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
     """
 
-    def __init__(self, workers: int, turns: bool) -> None:
+    def __init__(self, workers: int, turns: bool, meetings: Meetings | None = None) -> None:
         self.workers, self.turns = workers, turns
+        self._meetings = meetings
         self.cursor = Cursor(workers)
-        self.worker = 0
+        self.worker, self._joined = 0, False  # not, in a server process
         self.deadline_s = 600.0
         self._idle: Callable[[bool], None] = lambda idle: None
         self._stopped: Callable[[], bool] = lambda: False
@@ -58,6 +60,7 @@ class SharedData:
         waited for.
         """
         self.worker, self.deadline_s, self._idle, self._stopped = worker, deadline_s, idle, stopped
+        self._joined = True
 
     def process(self, trainer: Trainer, dataloader: Any) -> Any:
         """The loader that takes the place of a training loader of the user's."""
@@ -66,7 +69,10 @@ class SharedData:
             return dataloader
         stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
         if stream or sized_len(dataloader) is None:
-            return dataloader if self.workers == 1 else EveryKth(dataloader, self.worker, self.workers)
+            if self.workers == 1:
+                return dataloader
+            compare = self._joined and self._meetings is not None
+            return Stream(dataloader, self.worker, self.workers, self._meetings if compare else None)
         before, self._loader = self._loader, SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns)
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
@@ -153,31 +159,3 @@ class _AfterEachBatch(Callback):
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._data.finish_batch(trainer)
-
-
-class EveryKth:
-    """A stream divided by turns: worker i takes batches i, i + k, ... and draws the others in vain.
-
-    So the stream must be the same in every worker: shuffle by a seed, not by the process's random numbers. To save the
-    drawing, divide the data set yourself and set `trainer.use_distributed_sampler: false`. Nobody else can take the
-    share of a worker that dies: it is lost for the run.
-    """
-
-    def __init__(self, loader: Iterable[Any], worker: int, workers: int) -> None:
-        self.loader, self._worker, self._workers = loader, worker, workers
-
-    def __iter__(self) -> Iterator[Any]:
-        return islice(self.loader, self._worker, None, self._workers)
-
-    def __len__(self) -> int:
-        """This worker's batches; TypeError when unknown, or when there is none, which Lightning takes for an end."""
-        length = sized_len(self.loader)
-        mine = 0 if length is None else -(-(length - self._worker) // self._workers)
-        if mine <= 0:
-            raise TypeError("a stream without a length")
-        return mine
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while being copied
-            raise AttributeError(name)
-        return getattr(self.loader, name)

@@ -33,6 +33,11 @@ def end_after_this_step(trainer: Trainer) -> None:
     trainer.fit_loop.epoch_loop.max_steps = trainer.fit_loop.epoch_loop.global_step + 1
 
 
+def end_now(trainer: Trainer) -> None:
+    """Called between batches: make this worker train no more, as if its own `max_steps` had been reached."""
+    trainer.fit_loop.epoch_loop.max_steps = trainer.fit_loop.epoch_loop.global_step
+
+
 def ends_here(trainer: Trainer) -> bool:
     """Whether this worker will not train again: the budget of epochs or updates is used up, or it was asked to stop."""
     fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop

@@ -1,0 +1,252 @@
+"""Collectives of two real workers: what each of them is answered, by value."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torchmetrics import CatMetric, MeanMetric, SumMetric
+
+from tests.training.strategies.small import AtBatch, Batch, Small, kill_me, loader, trainer
+from training.strategies.async_ps import AsyncPS
+
+RULES = ["async", "sync"]
+
+
+class Told(Small):
+    """Writes what it hears into `folder/<worker>.json` at the end of training."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.heard: dict[str, Any] = {}
+
+    @property
+    def strategy(self) -> Any:
+        return self.trainer.strategy
+
+    def gather(self, value: Any, **options: Any) -> Tensor:
+        gathered: Any = self.all_gather(value, **options)
+        assert isinstance(gathered, Tensor)
+        return gathered
+
+    def hear(self, name: str, value: Any) -> None:
+        self.heard.setdefault(name, []).append(value.tolist() if isinstance(value, Tensor) else value)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+    def on_fit_end(self) -> None:
+        (self.folder / f"{self.global_rank}.json").write_text(json.dumps(self.heard))
+
+
+def run(model: Told, rule: Any = "async", callbacks: list[Callback] | None = None, **settings: Any) -> list[Any]:
+    """Fit with two workers; what each of them heard."""
+    strategy = AsyncPS(rule=rule, workers=2, deadline_s=settings.pop("deadline_s", 20), **settings.pop("ps", {}))
+    made = trainer(model.folder, strategy, callbacks=callbacks, **{"max_epochs": 1, **settings})
+    made.fit(model, loader(), loader())
+    return [json.loads(path.read_text()) for path in sorted(model.folder.glob("?.json"))]
+
+
+class InSteps(Told):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        rank, strategy = self.global_rank, self.strategy
+        mine = torch.tensor([rank + 1.0, batch_idx])
+        self.hear("gathered", self.gather(mine))
+        both: Any = self.all_gather({"a": rank})
+        self.hear("dict", both["a"])
+        self.hear("sum", strategy.reduce(torch.tensor(rank + 1), reduce_op="sum"))
+        self.hear("mean", strategy.reduce(torch.tensor(rank + 1.0)))
+        self.hear("max", strategy.reduce(torch.tensor(rank + 1.0), reduce_op="max"))
+        self.hear("from 1", strategy.broadcast({"rank": rank, "path": self.folder}, src=1)["rank"])
+        self.hear("all", strategy.reduce_boolean_decision(rank == 0, all=True))
+        self.hear("any", strategy.reduce_boolean_decision(rank == 0, all=False))
+        strategy.barrier("a user's")
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_in_a_training_step_each_worker_hears_all(rule: str, tmp_path: Path) -> None:
+    heard = run(InSteps(tmp_path), rule)
+    assert len(heard) == 2
+    for one in heard:
+        both = [index for index, value in enumerate(one["gathered"]) if len(value) == 2]
+        assert len(both) >= 4  # of 6; at the end of the data one of them may have a batch more
+        first = both[0]
+        assert [row[0] for row in one["gathered"][first]] == [1.0, 2.0]
+        names = ("dict", "sum", "mean", "max", "from 1", "all", "any")
+        assert [one[name][first] for name in names] == [[0, 1], 3, 1.5, 2.0, 1, False, True]
+    assert heard[0]["gathered"][0] == heard[1]["gathered"][0]
+
+
+class Contrasts(Told):
+    """A loss over the outputs of all workers, as SimCLR has it: (sum of all outputs) ** 2 / 2."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        mine = self.weight * (self.global_rank + 1.0)
+        every = self.gather(mine, sync_grads=True)
+        loss: Tensor = every.sum() ** 2 / 2 + 0 * sum(p.sum() for p in self.net.parameters())
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        assert self.weight.grad is not None
+        self.hear("gradient", self.weight.grad)
+
+
+def test_gradients_cross_all_gather(tmp_path: Path) -> None:
+    """With w = 1 both losses are 3 ** 2 / 2, and the gradient of their sum is 2 * 3 * 1 in worker 0, 2 * 3 * 2 in 1."""
+    heard = run(Contrasts(tmp_path), "sync", max_steps=1)
+    assert [one["gradient"][0] for one in heard] == [6.0, 12.0]
+
+
+class Logs(Told):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.mean_rank, self.steps, self.ranks = MeanMetric(), SumMetric(), CatMetric()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        rank = float(self.global_rank)
+        self.log("sum", rank + 1, sync_dist=True, reduce_fx="sum", on_epoch=True)
+        self.log("mean", rank + 1, sync_dist=True, on_epoch=True, batch_size=1)
+        self.mean_rank.update(rank)
+        self.log("mean_rank", self.mean_rank, on_epoch=True, on_step=False)
+        self.steps.update(1.0)
+        self.ranks.update(rank)
+        return super().training_step(batch, batch_idx)
+
+    def on_train_epoch_end(self) -> None:
+        self.hear("steps", self.steps.compute())
+        self.hear("ranks", self.ranks.compute().sort().values)
+        self.steps.reset()
+        self.ranks.reset()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val/one", 1.0, sync_dist=True, reduce_fx="sum")
+        self.hear("val", list(self.gather(torch.ones(3)).shape))
+
+    def on_train_end(self) -> None:
+        for name in ("sum_step", "sum_epoch", "mean_step", "mean_epoch", "mean_rank"):
+            self.hear(name, self.trainer.callback_metrics[name])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_is_logged_and_measured_in_training_is_of_all_workers(rule: str, tmp_path: Path) -> None:
+    heard = run(Logs(tmp_path), rule, max_epochs=2, num_sanity_val_steps=1)
+    for one in heard:
+        assert one["steps"] == [12, 12]  # batches of the epoch, whoever computed them
+        assert [len(ranks) for ranks in one["ranks"]] == [12, 12]
+        shares = [sum(ranks) for ranks in one["ranks"]]
+        assert one["mean_rank"] == [pytest.approx(shares[-1] / 12)]
+        assert one["sum_epoch"] == [pytest.approx(12 + shares[-1])]
+        assert one["mean_epoch"] == [pytest.approx(1 + shares[-1] / 12)]
+    assert heard[0]["ranks"] == heard[1]["ranks"]
+    assert heard[0]["sum_step"] in ([3.0], [1.0])
+    assert heard[0]["val"][0] == [1, 3]  # one worker has all of the validation data
+
+
+class Prepares(Told):
+    """As in Lightning's guides: worker 0 makes a file, the others wait, all read it."""
+
+    def setup(self, stage: str) -> None:
+        if self.global_rank == 0:
+            time.sleep(0.5)
+            (self.folder / "made").write_text("by worker 0")
+        self.strategy.barrier()
+        self.hear("read", (self.folder / "made").read_text())
+        self.hear("chosen", self.strategy.broadcast(self.global_rank + 7))
+
+    def on_fit_start(self) -> None:
+        self.hear("world", self.gather(torch.tensor(self.global_rank)))
+
+    def on_train_end(self) -> None:
+        self.hear("end", self.gather(torch.tensor(self.global_rank)))
+
+
+@pytest.mark.parametrize("ps", [{}, {"host": "process"}, {"warmup_updates": 3}], ids=str)
+def test_before_and_after_training_all_come(ps: dict[str, Any], tmp_path: Path) -> None:
+    heard = run(Prepares(tmp_path), ps=ps)
+    expected = {"read": ["by worker 0"], "chosen": [7], "world": [[0, 1]], "end": [[0, 1]]}
+    assert heard == [expected, expected]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_worker_that_dies_is_not_waited_for(restarts: int, tmp_path: Path) -> None:
+    """Also a restarted one hears what was said before training, and comes to the meetings again."""
+
+    class Both(InSteps, Prepares):
+        pass
+
+    model = Both(tmp_path)
+    once = AtBatch(1, 2, lambda trainer: _die_once(tmp_path))
+    heard = run(model, max_epochs=3, callbacks=[once], ps={"restarts": restarts})
+    assert len(heard) == 1 + restarts
+    together = [len(value) == 2 for value in heard[0]["gathered"]]
+    assert together[0]
+    assert together[-3] == (restarts == 1)
+    assert all(one["chosen"] == [7] and one["read"] == ["by worker 0"] for one in heard)
+
+
+def _die_once(folder: Path) -> None:
+    flag = folder / "died"
+    if not flag.exists():
+        flag.write_text("")
+        kill_me(None)  # type: ignore[arg-type]
+
+
+class Disagrees(Told):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.global_rank == 0:
+            self.gather(torch.ones(2))
+        else:
+            self.strategy.reduce(torch.ones(2))
+        return super().training_step(batch, batch_idx)
+
+
+def test_different_collectives_at_the_same_place_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="same collectives in the same order in every worker"):
+        run(Disagrees(tmp_path))
+
+
+class Odd(Told):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.gather(torch.ones(2 + self.global_rank))
+        return super().training_step(batch, batch_idx)
+
+
+def test_different_shapes_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"all_gather: workers came with shapes \{0: \[2\], 1: \[3\]\}"):
+        run(Odd(tmp_path))
+
+
+class Alone(Told):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.global_rank == 0:
+            self.strategy.barrier("mine alone")
+        else:
+            time.sleep(30)
+        return super().training_step(batch, batch_idx)
+
+
+def test_a_meeting_has_a_deadline_that_names_who_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"worker 0 waited in vain at barrier 'mine alone' for workers \[1\]"):
+        run(Alone(tmp_path), deadline_s=1.5)
+
+
+def test_one_worker_is_answered_as_lightning_does(tmp_path: Path) -> None:
+    class Single(Told):
+        def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+            self.hear("shape", list(self.gather(torch.ones(3)).shape))
+            return super().training_step(batch, batch_idx)
+
+    model: LightningModule = Single(tmp_path)
+    made: Trainer = trainer(tmp_path, AsyncPS(workers=1), max_epochs=1)
+    made.fit(model, loader(), loader())
+    assert json.loads((tmp_path / "0.json").read_text())["shape"][0] == [3]

@@ -1,0 +1,229 @@
+"""Where workers meet to exchange values: a shared roll that decides once who takes part, and a letter box for each.
+
+Workers of an asynchronous run make different numbers of steps; one may rest at the end of the data, finish, or die. So
+a meeting is not counted by each worker for itself: whoever has come waits until all that can still come are there, and
+then one of them writes down, under a lock, who is on the roll. Those furthest into their batch are served first, then
+boundaries (the start and end of an epoch, of training) in the order of the program.
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+from training.ps.lock import LOCK_BYTES, make_lock
+from training.ps.region import LINE, Control, anonymous_file
+
+IN_BATCH: Final = 1 << 40
+"""Places from here on are inside a batch; those below are boundaries, the earlier the higher."""
+AFTER: Final = 0  # the place of hooks that follow training
+_KINDS: Final = 4
+_POSITIONS: Final = 1024
+
+# int64 words of the head
+_HELD: Final = 0  # number of the last meeting whose roll is complete
+# int64 words of one worker; written by that worker, those of the roll under the lock
+_PHASE: Final = 0
+_WAITS: Final = 1  # 1: has come, and has not been served
+_PLACE: Final = 2
+_BOX: Final = 3  # which of its two boxes has its newest letter
+_LENGTH: Final = 4
+_ROLL: Final = 5  # the last meeting on whose roll it is
+_READ: Final = 6  # the last meeting whose letters it has read
+_ROLL_BOX: Final = 7
+_ROLL_LENGTH: Final = 8
+_KEPT: Final = 9  # letters of before training
+_STREAM: Final = 10  # digest of the first batch of its stream, 0 for none
+_ROW: Final = 16
+
+
+class Phase(IntEnum):
+    """How far a worker is; who is waited for depends on it."""
+
+    EXPECTED = 0
+    HELD_BACK = 1  # until worker 0 has warmed up
+    TRAINING = 2
+    RESTING = 3  # has no data at present
+    GONE = 4  # past the last hook of training
+
+
+class Meetings:
+    """Anonymous memory and files, made before the fork. `join` makes it a worker's; without, it is an observer's, which
+    reads what the workers said before training (a server process).
+    """
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        workers = control.workers
+        memory = memoryview(mmap.mmap(-1, LOCK_BYTES + LINE + 8 * _ROW * workers))
+        self._lock = make_lock(memory[:LOCK_BYTES])
+        self._head = memory[LOCK_BYTES : LOCK_BYTES + LINE].cast("q")
+        self._words = memory[LOCK_BYTES + LINE :].cast("q")
+        self._boxes = [[anonymous_file(f"box {worker} {box}") for box in range(2)] for worker in range(workers)]
+        self._kept = [anonymous_file(f"letters {worker}") for worker in range(workers)]
+        self._worker: int | None = None
+        self._deadline_s = 600.0
+        self._calls = 0  # of before training, in this process
+
+    def join(self, worker: int, deadline_s: float) -> None:
+        """Become worker `worker`'s."""
+        self._worker, self._deadline_s = worker, deadline_s
+        self.forget(worker)
+
+    def forget(self, worker: int) -> None:
+        """A worker that has died is about to be started again: it waits for nothing and is on no roll."""
+        for word in (_PHASE, _WAITS, _ROLL, _READ):
+            self._set(worker, word, 0)
+
+    def enter(self, phase: Phase) -> None:
+        """Say how far this worker is."""
+        assert self._worker is not None
+        self._set(self._worker, _PHASE, phase)
+        self._control.event.wake()
+
+    def close(self) -> None:
+        """Give up this process's handles."""
+        for descriptor in [*(box for pair in self._boxes for box in pair), *self._kept]:
+            os.close(descriptor)
+        self._boxes, self._kept = [], []
+
+    # --- before training: everybody comes, in the order of the program; what was said is kept for who is late ------
+
+    def before(self, letter: bytes, what: str) -> dict[int, bytes]:
+        """Every worker's letter at this call."""
+        number, mine = self._calls, self._worker
+        self._calls += 1
+        if mine is not None and self._word(mine, _KEPT) <= number:
+            descriptor = self._kept[mine]
+            os.pwrite(descriptor, struct.pack("q", len(letter)) + letter, os.fstat(descriptor).st_size)
+            self._set(mine, _KEPT, number + 1)
+            self._control.event.wake()
+        self._wait(lambda: [w for w in self._control.living() if self._word(w, _KEPT) <= number], what)
+        came = [w for w in range(self._control.workers) if self._word(w, _KEPT) > number]
+        return {worker: self._kept_letter(worker, number) for worker in came}
+
+    def _kept_letter(self, worker: int, number: int) -> bytes:
+        at = 0
+        for _ in range(number):
+            at += 8 + self._length_at(worker, at)
+        return os.pread(self._kept[worker], self._length_at(worker, at), at + 8)
+
+    def _length_at(self, worker: int, at: int) -> int:
+        length: int = struct.unpack("q", os.pread(self._kept[worker], 8, at))[0]
+        return length
+
+    # --- from then on ----------------------------------------------------------------------------------------------
+
+    def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+        """The letters of those on this meeting's roll, by worker. `meanwhile` is called whenever something happens.
+
+        `TimeoutError`, naming who is missing, when nothing happens for the deadline.
+        """
+        mine = self._worker
+        assert mine is not None
+        box = 1 - self._word(mine, _BOX)
+        os.pwrite(self._boxes[mine][box], letter, 0)
+        for word, value in ((_BOX, box), (_LENGTH, len(letter)), (_PLACE, place), (_WAITS, 1)):
+            self._set(mine, word, value)
+        self._control.event.wake()
+
+        def missing() -> list[int]:
+            meanwhile()
+            if not self._served(mine):
+                self._close_roll()
+            return [] if self._served(mine) else self._missing() or [mine]
+
+        self._wait(missing, what)
+        held = self._head[_HELD]
+        roll = [worker for worker in range(self._control.workers) if self._word(worker, _ROLL) == held]
+        letters = {
+            worker: os.pread(self._boxes[worker][self._word(worker, _ROLL_BOX)], self._word(worker, _ROLL_LENGTH), 0)
+            for worker in roll
+        }
+        self._set(mine, _WAITS, 0)
+        self._set(mine, _READ, held)
+        self._control.event.wake()
+        return letters
+
+    def _served(self, worker: int) -> bool:
+        """Whether the last complete roll has this worker, and it has not read the letters yet."""
+        held = self._head[_HELD]
+        return held > 0 and self._word(worker, _ROLL) == held and self._word(worker, _READ) < held
+
+    def _missing(self) -> list[int]:
+        """Who must come, or read, before there can be a roll; needs somebody who waits."""
+        living = self._control.living()
+        reading = [w for w in living if self._served(w)]
+        waiting = self._waiting(living)
+        if reading or not waiting:
+            return reading
+        return [worker for worker in self._needed(self._top(waiting), living) if worker not in waiting]
+
+    def _needed(self, place: int, living: list[int]) -> list[int]:
+        if place == AFTER:
+            return living
+        if place >= IN_BATCH:
+            active, in_it = self._control.active(), (Phase.EXPECTED, Phase.TRAINING)
+            return [worker for worker in active if self._word(worker, _PHASE) in in_it]
+        not_yet_or_no_more = (Phase.HELD_BACK, Phase.GONE)
+        return [worker for worker in living if self._word(worker, _PHASE) not in not_yet_or_no_more]
+
+    def _waiting(self, living: list[int]) -> list[int]:
+        return [worker for worker in living if self._word(worker, _WAITS) and not self._served(worker)]
+
+    def _top(self, waiting: list[int]) -> int:
+        return max(self._word(worker, _PLACE) for worker in waiting)
+
+    def _close_roll(self) -> None:
+        """Write the roll if all are there. A closer that dies before the last line has written nothing that counts."""
+        if self._missing():
+            return
+        self._lock.acquire(self._deadline_s)
+        try:
+            living = self._control.living()
+            waiting = self._waiting(living)
+            if not waiting or self._missing():
+                return
+            number, top = self._head[_HELD] + 1, self._top(waiting)
+            for worker in range(self._control.workers):
+                is_on = worker in waiting and self._word(worker, _PLACE) == top
+                self._set(worker, _ROLL, number if is_on else 0)
+                if is_on:
+                    self._set(worker, _ROLL_BOX, self._word(worker, _BOX))
+                    self._set(worker, _ROLL_LENGTH, self._word(worker, _LENGTH))
+            self._head[_HELD] = number
+        finally:
+            self._lock.release()
+        self._control.event.wake()
+
+    # --- streams -----------------------------------------------------------------------------------------------------
+
+    def streams_differ(self, digest: int) -> bool:
+        """Whether the workers' streams begin with different batches; `digest` (not 0) is of this worker's."""
+        if self._worker is not None and not self._word(self._worker, _STREAM):
+            self._set(self._worker, _STREAM, digest)
+            self._control.event.wake()
+        self._wait(lambda: [w for w in self._control.living() if not self._word(w, _STREAM)], "the first batch")
+        return len({self._word(w, _STREAM) for w in range(self._control.workers)} - {0}) > 1
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def _wait(self, missing: Callable[[], list[int]], what: str) -> None:
+        def why() -> str:
+            who = "a server" if self._worker is None else f"worker {self._worker}"
+            return f"{who} waited in vain at {what} for workers {missing()}, which did not come"
+
+        self._control.event.wait(lambda: not missing(), self._deadline_s, why)
+
+    def _word(self, worker: int, word: int) -> int:
+        return self._words[worker * _ROW + word]
+
+    def _set(self, worker: int, word: int, value: int) -> None:
+        self._words[worker * _ROW + word] = value
+
+
+def boundary(epoch: int, kind: int, position: int) -> int:
+    """The place of the `position`-th call at the start (0) or end (1) of an epoch, or the end of training (2)."""
+    return IN_BATCH - 1 - ((epoch * _KINDS + kind) * _POSITIONS + min(position, _POSITIONS - 1))
