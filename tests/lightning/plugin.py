@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.lightning.results import Result, read
+from tests.lightning.results import MORE, Result, read
 from tests.lightning.substitute import Substitute, Way
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ class Recorder:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         if time.monotonic() > self._until:
-            pytest.exit("the budget is used up", returncode=0)
+            pytest.exit("the budget is used up", returncode=MORE)
 
     def pytest_unconfigure(self) -> None:
         self._substitute.end()
@@ -72,7 +72,7 @@ def _judge(report: pytest.TestReport, error: "pytest.ExceptionInfo[BaseException
     words = " ".join(f"{error.typename}: {error.value}".split())
     place = next((one for one in reversed(error.traceback) if str(one.path).startswith(str(ROOT / "training"))), None)
     where = "" if place is None else f" [{Path(place.path).name}:{place.lineno + 1}]"
-    kind = "timed out" if "Timeout >" in words else "refused" if any(mark in words for mark in REFUSED) else "failed"
+    kind = "timed out" if "Timeout (>" in words else "refused" if any(mark in words for mark in REFUSED) else "failed"
     return kind, words[:500] + where
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.lightning.results import RESULTS, path_of, read
+from tests.lightning.results import MORE, RESULTS, path_of, read
 from tests.lightning.table import table
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -20,7 +20,8 @@ FOLDERS: Final = (
     "overrides", "deprecated_api", "plugins", "strategies/test_common.py", "strategies/test_single_device.py",
     "strategies/test_custom_strategy.py",
 )  # fmt: skip
-MORE: Final = 3  # exit status: the time is up and tests are left
+
+ENDED: Final = (0, 1, 5)  # of pytest: all passed, some failed, there were none
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,9 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if time.monotonic() > until:
             return MORE
         before = len(read(results))
-        part = left[:25]
-        _run(tests, part, given, results, until - time.monotonic())
-        if len(read(results)) == before:  # nothing left in them
+        status = _run(tests, left[:25], given, results, until - time.monotonic())
+        if status in ENDED or len(read(results)) == before:
             left = left[25:]
     print(table(given.results))
     return 0
@@ -56,8 +56,8 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("test_*.py"))
 
 
-def _run(tests: Path, files: list[Path], given: argparse.Namespace, results: Path, budget_s: float) -> None:
-    """One pytest over some files; it goes on after the tests that have a result."""
+def _run(tests: Path, files: list[Path], given: argparse.Namespace, results: Path, budget_s: float) -> int | None:
+    """One pytest over some files, its exit status; it goes on after the tests that have a result."""
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "tests.lightning.plugin", "-p", "no:cacheprovider",
         "-c", str(tests.parents[1] / "pyproject.toml"), f"--rootdir={tests}", f"--timeout={given.timeout}",
@@ -82,6 +82,7 @@ def _run(tests: Path, files: list[Path], given: argparse.Namespace, results: Pat
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    return process.returncode
 
 
 def _watch(process: subprocess.Popen[bytes], results: Path, silence_s: float) -> None:
