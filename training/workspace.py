@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote
 
 from training.spec.errors import ConfigError
 from training.spec.files import read_text
@@ -27,6 +28,18 @@ class Settings:
 
     modules: tuple[str, ...] = ()
     """Importable modules with the user's own LightningModules and LightningDataModules."""
+
+
+def sqlite_address(path: Path) -> str:
+    """The address under which SQLAlchemy opens the file `path`, whatever characters it has.
+
+    It begins with the driver's name where characters are escaped: MLflow would make a folder of the escaped name.
+    """
+    try:
+        database = quote(str(path), safe=" +/")  # as SQLAlchemy 2.1 writes and reads it
+    except UnicodeEncodeError as error:
+        raise ConfigError("workspace", f"lies in {path}, a path that is not UTF-8", "Rename the folder.") from error
+    return f"sqlite:///{database}" if database == str(path) else f"sqlite+pysqlite:///{database}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class Workspace:
 
     def tracking_uri(self) -> str:
         """Where runs are recorded: `MLFLOW_TRACKING_URI` when set, else the workspace's own SQLite file."""
-        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.database}"
+        return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(self.database)
 
     def notebooks(self) -> list[Path]:
         """The notebooks, by name; files that begin with a dot or lie in folders are none."""

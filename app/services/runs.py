@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from app.services.words import strategy
 from training.jobs.folder import ENDED, JobFolder, Progress, Result
 from training.tracking import names
-from training.tracking.reading import RunReader, RunRecord
+from training.tracking.reading import RunReader, RunRecord, pattern, tag_is
 from training.workspace import Workspace
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
+LONGEST_TEXT = 200  # of what is looked for
+MOST_PAGES = 1000  # of the list of runs: a page is read with all before it
 SIBLINGS = 12  # more seeds than that are looked up in the notebook
 NOT_LIVING = "Its process is gone, and no reason was recorded."
 
@@ -114,6 +116,12 @@ def views(workspace: Workspace, records: Iterable[RunRecord], reasons: Reasons =
     return [view(workspace, record, reasons) for record in records]
 
 
+def page_number(told: str) -> int:
+    """The page that an address asks for, from 1; the first one where it asks for none."""
+    number = int(told) if told.isascii() and told.isdecimal() and len(told) < 10 else 1
+    return min(max(1, number), MOST_PAGES)
+
+
 def page(
     reader: RunReader, *, text: str = "", state: str = "", notebook: str = "", number: int = 1, size: int = 50
 ) -> tuple[list[RunRecord], bool]:
@@ -124,7 +132,7 @@ def page(
     """
     clauses = [NO_SEARCH]
     if text:
-        clauses.append(f"attributes.run_name ILIKE '%{text.replace(chr(39), '')}%'")
+        clauses.append(f"attributes.run_name ILIKE '%{pattern(text[:LONGEST_TEXT])}%'")
     if state:
         clauses.append(_STATE_FILTERS[state])
     found = reader.runs(notebook=notebook or None, where=" and ".join(clauses), limit=number * size + 1)
@@ -186,7 +194,7 @@ def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:
     """The runs of the same cell with the same config, by seed: the newest of each, SIBLINGS at most."""
     if not (record.notebook and record.cell):
         return []
-    same = f"tags.`{names.TAG_CONFIG_HASH}` = '{record.tags.get(names.TAG_CONFIG_HASH, '')}'"
+    same = tag_is(names.TAG_CONFIG_HASH, record.tags.get(names.TAG_CONFIG_HASH, ""))
     newest: dict[str, RunRecord] = {}
     for one in reader.runs(notebook=record.notebook, cell=record.cell, where=same, limit=SIBLINGS):
         newest.setdefault(one.tags.get(names.TAG_SEED, ""), one)

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = workspace.tracking_uri()
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = ARTIFACTS
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
-    os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = str(workspace.artifacts)
+    os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = workspace.artifacts.resolve().as_uri()
     from mlflow.server.fastapi_app import app
 
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)

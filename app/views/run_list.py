@@ -68,8 +68,11 @@ def _show_living(known: list[str]) -> None:
 
 
 def _table(text: str, word: str) -> None:
-    number = int(st.query_params.get("page", "1")) if st.query_params.get("page", "1").isdigit() else 1
-    records, more = runs.page(resources.reader(), text=text, state=word, number=max(1, number), size=PER_PAGE)
+    number = runs.page_number(st.query_params.get("page", "1"))
+    records, more = runs.page(resources.reader(), text=text, state=word, number=number, size=PER_PAGE)
+    if not records and number > 1:
+        st.query_params["page"] = "1"  # beyond the last one
+        st.rerun()
     if not records:
         _nothing(bool(text or word))
         return

@@ -1,15 +1,17 @@
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from training.notebook import store
 from training.spec.errors import ConfigError
-from training.workspace import Workspace
+from training.workspace import SETTINGS, Workspace
 
 
 def test_the_nearest_folder_upwards_that_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,3 +120,40 @@ def test_commands_write_for_the_owner_alone_but_notebooks_for_whom_their_folder_
     assert mode(store.create(workspace, "Shared").path) == 0o644
     tmp_path.chmod(0o700)
     assert mode(store.create(workspace, "Mine").path) == 0o600
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "sp ace", "a?b", "per%20cent", "a#b", "100%", "a@b:c", "q'\"", "日本", "[x]{y}"]
+)
+def test_the_address_of_the_store_is_that_of_the_file_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
+    workspace = Workspace(tmp_path / name)
+    assert make_url(workspace.tracking_uri()).database == str(workspace.database)
+    assert make_url(workspace.tracking_uri()).query == {}
+    assert workspace.tracking_uri().startswith("sqlite")
+
+
+def test_a_folder_whose_name_is_no_utf_8_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="a path that is not UTF-8"):
+        Workspace(Path(os.fsdecode(b"/tmp/\xff"))).tracking_uri()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"modules = ['\xff']", "is not UTF-8 at byte 12"),
+        (b"modules = [" + b"9" * 5000 + b"]", "is not TOML"),
+        (b"modules = " + b"[" * 5000, "is not TOML"),
+        (b"modules = ['']", "names '', which is no name of a module"),
+        (b"modules = ['../x']", "which is no name of a module"),
+        (b"modules = ['a\\u0000b']".replace(b"'", b'"'), "which is no name of a module"),
+    ],
+)
+def test_settings_that_cannot_be_read_say_why(tmp_path: Path, text: bytes, why: str) -> None:
+    (tmp_path / SETTINGS).write_bytes(text)
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        _ = Workspace(tmp_path).settings
+
+
+def test_a_byte_order_mark_before_the_settings_is_read_over(tmp_path: Path) -> None:
+    (tmp_path / SETTINGS).write_bytes(b"\xef\xbb\xbfmodules = ['a.b']")
+    assert Workspace(tmp_path).settings.modules == ("a.b",)

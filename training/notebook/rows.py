@@ -100,7 +100,7 @@ def _metric(runs: Sequence[RunRecord], name: str) -> Estimate | None:
 
 
 def _int(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None
 
 
 def _float(text: str | None) -> float | None:

@@ -140,7 +140,9 @@ def answering(storage: str) -> Iterator[None]:
 
 
 def shown(storage: str) -> str:
-    """The address without its password."""
+    """The address without its password; a path has none."""
+    if storage.startswith(JOURNAL):
+        return storage
     hidden = re.sub(r"((?:^|://)[^:/@]*):(?!//).*@", r"\1:***@", storage)
     return re.sub(r"(password=)[^&]*", r"\1***", hidden)
 

@@ -4,6 +4,7 @@
 most `limit` runs. Safe to use from several threads. MLflow itself is imported on first use (1.8 s).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -99,12 +100,13 @@ class RunReader:
         """The newest `limit` runs, of one notebook or cell if named; `where` is a further MLflow filter."""
         clauses = [where] if where else []
         if notebook is not None:
-            clauses.append(f"tags.`{names.TAG_NOTEBOOK}` = {_quoted(notebook)}")
+            clauses.append(tag_is(names.TAG_NOTEBOOK, notebook))
         if cell is not None:
-            clauses.append(f"tags.`{names.TAG_CELL}` = {_quoted(cell)}")
+            clauses.append(tag_is(names.TAG_CELL, cell))
         experiments = [one.experiment_id for one in self.client.search_experiments(max_results=1000)]
         found = self.client.search_runs(experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by))
-        return [_record(run) for run in found]
+        records = [_record(run) for run in found]
+        return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
     def curve(self, run_id: str, metric: str) -> Curve:
         """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
@@ -142,10 +144,15 @@ def _curve(
     )
 
 
-def _quoted(text: str) -> str:
-    if "'" in text and '"' in text:
-        raise ValueError(f"{text!r} holds both kinds of quotes, which a search cannot express; rename it")
-    return f'"{text}"' if "'" in text else f"'{text}'"
+def tag_is(name: str, value: str) -> str:
+    """The filter for runs whose tag `name` is `value`; a few more where it holds what MLflow's filters cannot say."""
+    plain = pattern(value)
+    return f"tags.`{name}` = '{value}'" if plain == value else f"tags.`{name}` LIKE '{plain}'"
+
+
+def pattern(text: str) -> str:
+    """`text` for a LIKE in a filter: quotes, backslashes and whatever else may end it stand for any one character."""
+    return re.sub(r"[^\w .,+@:/=()\[\]{}-]", "_", text)
 
 
 def _record(run: Any) -> RunRecord:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.tracking import names
-from training.workspace import Workspace
+from training.workspace import Workspace, sqlite_address
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -50,16 +50,25 @@ def _client(uri: str, workspace: Workspace) -> "MlflowClient":
         for chatty in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if is_embedded(workspace) and not workspace.database.exists():
-            with closing(sqlite3.connect(workspace.database)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
+            _make(workspace)
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
     return client
 
 
+def _make(workspace: Workspace) -> None:
+    """The database with its tables, and MLflow's Default experiment, whose files would else go to `./mlruns`."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    with closing(sqlite3.connect(workspace.database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    make: Any = SqlAlchemyStore  # has no types
+    make(workspace.tracking_uri(), workspace.artifacts.resolve().as_uri()).engine.dispose()
+
+
 def is_embedded(workspace: Workspace) -> bool:
     """Whether runs are recorded in the workspace's own SQLite file."""
-    return workspace.tracking_uri() == f"sqlite:///{workspace.database}"
+    return workspace.tracking_uri() == sqlite_address(workspace.database)
 
 
 def experiment_id(client: "MlflowClient", workspace: Workspace, name: str) -> str:

@@ -94,3 +94,22 @@ def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:
     bare = RunRecord("0123456789", "by hand", "0", "FINISHED", 0.0, 1.0)
     assert runs.RunView(bare, "finished").title == "by hand"
     assert runs.RunView(bare, "failed").cause == runs.NOT_LIVING
+
+
+@pytest.mark.parametrize(
+    ("told", "number"),
+    [
+        ("1", 1),
+        ("7", 7),
+        ("²", 1),
+        ("१२", 1),
+        ("1e9", 1),
+        ("-1", 1),
+        ("0", 1),
+        ("", 1),
+        ("9" * 5000, 1),
+        ("999999", 1000),
+    ],
+)
+def test_a_page_is_a_number_whatever_the_address_says(told: str, number: int) -> None:
+    assert runs.page_number(told) == number

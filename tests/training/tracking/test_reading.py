@@ -55,3 +55,16 @@ def test_a_curve_has_three_axes(client: "MlflowClient", reader: RunReader) -> No
     assert curve.axis("samples") == [320.0, 640.0, 960.0]
     assert curve.axis("seconds") == [1.0, 2.0, 3.0]
     assert reader.curve(run_id, "val/accuracy").values == []
+
+
+ODD = [
+    "plain", "it's", 'a "b"', "both ' and \"", "back\\slash\\", "tick`s`", "semi; colon -- x", "per%cent_", "new\nline",
+    "\x07bell", "日本", "", "' OR '1'='1", "# /* */",
+]  # fmt: skip
+
+
+def test_runs_are_found_by_any_name(client: "MlflowClient", reader: RunReader) -> None:
+    made = {name: record(client, notebook=f"odd {name}.md", cell=name) for name in ODD}
+    for name, run_id in made.items():
+        assert [run.id for run in reader.runs(notebook=f"odd {name}.md")] == [run_id], name
+        assert [run.id for run in reader.runs(notebook=f"odd {name}.md", cell=name)] == [run_id], name
