@@ -95,7 +95,9 @@ class Collectives:
         values = self._exchange(call, tensor.detach())
         shapes = {worker: list(value.shape) for worker, value in values.items()}
         if any(shape != list(tensor.shape) for shape in shapes.values()):
-            raise ValueError(f"{call}: workers came with shapes {shapes}. Make them the same, or drop the last batch.")
+            raise ValueError(
+                f"collectives: at {call} workers came with shapes {shapes}. Make them the same, or drop the last batch."
+            )
         return {worker: value.to(tensor.device) for worker, value in values.items()}
 
     def _exchange(self, call: str, value: Any) -> dict[int, Any]:
@@ -112,7 +114,7 @@ class Collectives:
         calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
         if calls:
             raise RuntimeError(
-                f"worker {self.worker} came to {letter.call}, others at the same place to {calls}. "
+                f"collectives: worker {self.worker} came to {letter.call}, others at the same place to {calls}. "
                 "Call the same collectives in the same order in every worker."
             )
         return letters
