@@ -1,10 +1,10 @@
 """The processes of AsyncPS: what they share, who becomes what, where they meet, what follows when one dies."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
@@ -24,6 +24,7 @@ from training.strategies.refused import refuse_optimizers, refuse_settings
 from training.strategies.shared import Shared
 from training.strategies.sharing import SharedData
 from training.strategies.snapshots import Snapshots
+from training.strategies.tuners import is_finder, tune
 from training.strategies.worker_role import end_now, ends_here, serve_only
 
 LAST_MEETING: Final = "run-stage"
@@ -64,6 +65,11 @@ class Forking(Snapshots, AroundFork):
         self._launcher = ForkLauncher(self)
 
     @override
+    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+        modules = [one for one in given if isinstance(one, LightningDataModule)]
+        return tune(trainer, run, modules, self.arguments.threads)
+
+    @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Make what the processes share. Whatever is not training needs one worker only."""
         self._run = None
@@ -85,6 +91,7 @@ class Forking(Snapshots, AroundFork):
         """Become worker `worker`."""
         self._worker = worker
         take_rank(worker, self.num_processes)
+        _without_finders(trainer)
         if self._shared is not None:
             self._shared.meetings.join(worker, self.arguments.deadline_s)
             self._begin_collectives(trainer, worker)
@@ -98,6 +105,7 @@ class Forking(Snapshots, AroundFork):
         """Become server `server`, whose rank comes after the workers'."""
         self._server, self._worker = server, self.num_processes + server
         take_rank(self._worker, self.num_processes)
+        _without_finders(trainer)
         serve_only(trainer)
         self._begin_collectives(trainer, LISTENER)
 
@@ -182,3 +190,8 @@ class Forking(Snapshots, AroundFork):
         if over or ends_here(self._trainer):
             self._has_finished = True
             self._joined.finish()
+
+
+def _without_finders(trainer: Trainer) -> None:
+    """What they searched for was found before the fork."""
+    trainer.callbacks = [one for one in trainer.callbacks if not is_finder(one)]  # type: ignore[attr-defined]

@@ -2,8 +2,9 @@
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cud
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.call import _interrupt
-from lightning.pytorch.trainer.states import TrainerFn, TrainerState
+from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerStatus
 from typing_extensions import override
 
 from training.failures import ProcessLost
@@ -33,6 +34,10 @@ class ServerEnded(Exception):  # an end, not an error
 
 class AroundFork:
     """What a strategy does around the fork; mixed into it."""
+
+    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+        """In the monitor, before all else: let callbacks search by `run` (`tuners`). True: nothing else was asked."""
+        return False
 
     def before_fork(self, trainer: Trainer) -> Processes:
         """In the monitor: make what the processes will share."""
@@ -90,6 +95,10 @@ class ForkLauncher(_Launcher):
         check_fork(trainer.strategy.root_device)
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
+
+        if self._around.tune(trainer, partial(function, *args, **kwargs), (*args, *kwargs.values())):
+            trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
+            return None
 
         def work(worker: int) -> "_Results | None":
             self._around.after_fork(worker, trainer)

@@ -17,14 +17,17 @@ from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
 from torch.optim import Optimizer
 
+from training.strategies.tuners import is_finder
+
 _WRITES: Final = "writes into parameters that all workers share"
+_SEARCHES: Final = "is not Lightning's own, and may search while workers train"
 CALLBACKS: Final[dict[type[Callback], str]] = {
     StochasticWeightAveraging: _WRITES,
     WeightAveraging: _WRITES,
     ModelPruning: _WRITES,
     BaseFinetuning: "adds param groups to an optimizer that the workers have divided already",
-    LearningRateFinder: "trains before the training, and puts the parameters back",
-    BatchSizeFinder: "trains before the training, and puts the parameters back",
+    LearningRateFinder: _SEARCHES,
+    BatchSizeFinder: _SEARCHES,
 }
 
 
@@ -32,7 +35,7 @@ def refuse_settings(trainer: Trainer, workers: int) -> None:
     """ValueError for settings of the Trainer; in the monitor, before anything is started."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         for kind, reason in CALLBACKS.items():
-            if isinstance(callback, kind):
+            if isinstance(callback, kind) and not is_finder(callback):
                 raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}. Leave it out")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see batch_norm)")

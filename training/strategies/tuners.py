@@ -1,0 +1,83 @@
+"""Lightning's tuner callbacks where workers share a model: one process searches before the workers begin."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
+from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.trainer.call import _interrupt
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.tuner.lr_finder import _determine_lr_attr_name
+from lightning.pytorch.utilities.exceptions import _TunerExitException
+
+from training.strategies.processes import run_workers
+
+Finder = BatchSizeFinder | LearningRateFinder
+
+
+def is_finder(callback: Callback) -> bool:
+    """Whether it searches once, before all else. (A subclass may search in between.)"""
+    return type(callback) in (BatchSizeFinder, LearningRateFinder)
+
+
+def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads: int | None) -> bool:
+    """In the monitor, before workers are forked: let each finder among the callbacks search, in a process of its own.
+
+    There `run`, which is what the Trainer was asked for, trains on one device as a plain Trainer would: what is found
+    holds for one worker that computes alone. It is set here on the model, and on data modules among `given`, as the
+    finder would. True: that was all that was asked, by Lightning's Tuner.
+    """
+    finders = [one for one in trainer.callbacks if is_finder(one)]  # type: ignore[attr-defined]  # a connector's
+    for finder in finders:
+        if isinstance(finder, LearningRateFinder) and trainer.state.fn != TrainerFn.FITTING:
+            continue
+        found = run_workers(1, lambda _worker, finder=finder: _search(trainer, run, finder), threads=threads)[0]
+        name, value = _settle(trainer, finder, found)
+        if name and value is not None:
+            for holder in (trainer.lightning_module, *given):
+                _set(holder, name, value)
+        if finder._early_exit:
+            return True
+    return False
+
+
+def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder) -> Any:
+    """In the process of the search; what the finder has found."""
+    shared = trainer.strategy
+    alone = SingleDeviceStrategy(
+        shared.root_device, shared.accelerator, shared.checkpoint_io, shared.precision_plugin
+    )  # as Lightning makes it
+    alone._lightning_module = shared.lightning_module
+    trainer._accelerator_connector.strategy = alone
+    trainer.callbacks = [finder]  # type: ignore[attr-defined]  # a connector's
+    trainer.loggers = [DummyLogger()] if trainer.loggers else []
+    finder._early_exit = True
+    try:
+        with suppress(_TunerExitException):
+            run()
+    except BaseException as error:
+        _interrupt(trainer, error)
+        trainer._teardown()
+        raise
+    return finder.optimal_lr if isinstance(finder, LearningRateFinder) else finder.optimal_batch_size
+
+
+def _settle(trainer: Trainer, finder: Finder, found: Any) -> tuple[str, Any]:
+    """Note in the finder here what was found there; the attribute that is to have it, if one is, and its value."""
+    if isinstance(finder, BatchSizeFinder):
+        finder.optimal_batch_size = found
+        return finder._batch_arg_name, found
+    finder.optimal_lr = found
+    if found is None or not finder._update_attr:
+        return "", None
+    return _determine_lr_attr_name(trainer.lightning_module, finder._attr_name), found.suggestion()
+
+
+def _set(holder: Any, name: str, value: Any) -> None:
+    if hasattr(holder, name):
+        setattr(holder, name, value)
+    if name in getattr(holder, "hparams", {}):
+        holder.hparams[name] = value
