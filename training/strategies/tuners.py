@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
@@ -34,7 +35,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
     for finder in finders:
         if isinstance(finder, LearningRateFinder) and trainer.state.fn != TrainerFn.FITTING:
             continue
-        found = run_workers(1, lambda _worker, finder=finder: _search(trainer, run, finder), threads=threads)[0]
+        found = run_workers(1, partial(_search, trainer, run, finder), threads=threads)[0]
         name, value = _settle(trainer, finder, found)
         if name and value is not None:
             for holder in (trainer.lightning_module, *given):
@@ -44,7 +45,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
     return False
 
 
-def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder) -> Any:
+def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder, _worker: int) -> Any:
     """In the process of the search; what the finder has found."""
     shared = trainer.strategy
     alone = SingleDeviceStrategy(

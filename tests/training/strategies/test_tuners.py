@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.strategies import Strategy
-from lightning.pytorch.tuner import Tuner
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.tuner.tuning import Tuner
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
