@@ -9,6 +9,7 @@ The rooms, from the outside in:
     hosts/                                who applies: the worker itself (inline), or a server (process)
     door, rounds, slots                   who may begin and whose gradient is let in; gradients that are averaged
     section, plan, shard, state           one optimizer, where it lies in memory, the making of the next version
+    lending                   versions as a worker's parameters, and what somebody writes into them
     optimizers, hyper, layout             the user's optimizer on other tensors; what a push carries; views into memory
     region, lock, event, membership       shared memory, and waiting in it
     cursor, journal                       who takes which batch
@@ -16,7 +17,7 @@ The rooms, from the outside in:
     measures, readout                     what is measured
 """
 
-from training.ps.client import Client, Pushed
+from training.ps.client import Client, Pushed, WrittenError
 from training.ps.join import Joined, Snapshot, join
 from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from training.ps.run import SharedRun
@@ -36,6 +37,7 @@ __all__ = [
     "Snapshot",
     "StalenessHistogram",
     "WorkerTimes",
+    "WrittenError",
     "join",
     "serve",
 ]

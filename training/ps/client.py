@@ -1,8 +1,10 @@
 """The worker's end: pushes, pulls, and what happens between them."""
 
 import copy
+import math
 import time
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +19,10 @@ from training.ps.rounds import clip_
 from training.ps.shard import Newest
 from training.ps.trace import WorkerTrace
 
+COMPARED: Final = 4
+"""How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
+in place, leaves no other trace."""
+
 
 class Pushed(NamedTuple):
     """What became of a push: the version the replica has now, whether the gradient was let in, and whether it was the
@@ -26,6 +32,10 @@ class Pushed(NamedTuple):
     applied: bool
     staleness: int
     is_last: bool
+
+
+class WrittenError(ValueError):
+    """Somebody wrote into parameters where that would be lost; names them, the moment, and what to do."""
 
 
 class Client:
@@ -45,6 +55,10 @@ class Client:
         self._sum: list[Tensor | None] = []
         self._sum_valid = False
         self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        alone = control.workers == 1 and not settings.overlap and settings.trace is None
+        self._may_write = alone and self._push_every == self._pull_every == 1
+        self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
+        self._to_compare: float = COMPARED
         self._bases: list[Newest] = []
         self._pulled = 0.0
         self._trace: WorkerTrace | None = None
@@ -73,6 +87,7 @@ class Client:
                 "support. Add all groups in configure_optimizers and freeze them by requires_grad."
             )
         started, waited = time.perf_counter(), self._waited()
+        self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self.replica.gradients(), self.optimizer.param_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
@@ -85,21 +100,62 @@ class Client:
             verdict, staleness = self._push(gradients, groups, valid)
             self.host.await_turn(self._worker)
         if self._steps % self._pull_every == 0:
-            self.pull()
+            self._pull()
         elif usable:
             self._own_step(groups)
         is_last = verdict is Verdict.END or self.host.section.door.is_over()
         self._communicated(started, waited)
         return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
 
-    def pull(self) -> int:
-        """Make the replica the newest version; returns it (of the oldest shard, where they differ)."""
+    def settle(self, moment: str, thorough: bool = False) -> None:
+        """Before the replica is left for another version: what somebody has written into it since the last pull.
+
+        It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
+        else it is a `WrittenError`, which says at which `moment` it happened.
+        """
+        self._to_compare -= 1
+        written = self.replica.written(thorough or self._to_compare >= 0)
+        if written:
+            if not self._may_write:
+                raise self.refused(written, moment)
+            self.adopt(written)
+            self._to_compare = math.inf
+        self.replica.thaw()
+
+    def refused(self, places: Sequence[int], moment: str) -> WrittenError:
+        """The error that names these parameters."""
+        names = [self.names[place] for place in places]
+        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        alone = self._control.workers == 1
+        remedy = "without push_every, pull_every, overlap and trace" if alone else "with workers: 1"
+        return WrittenError(
+            f"model: worker {self._worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
+            "that would be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
+            "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
+            f"worker, or in on_train_end; or train {remedy}, which may write everywhere."
+        )
+
+    def adopt(self, places: Sequence[int]) -> None:
+        """Put what was written into these parameters into the version that the replica has, which is the newest and
+        nobody else's: before training, or where this worker is alone."""
+        if places:
+            self.replica.adopt(places)
+
+    def pull(self, moment: str = "between two pulls") -> int:
+        """Make the replica the newest version; returns it (of the oldest shard, where they differ).
+
+        What was written into it before: as in `settle`.
+        """
+        self.settle(moment, thorough=True)
+        return self._pull()
+
+    def _pull(self) -> int:
         self._bases = self.host.pull(self._worker)
         self._pulled = time.monotonic()
         self.replica.take(self._bases)
         return self.version
 
-    def snapshot(self) -> tuple[int, dict[str, Any]]:
+    def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
         """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own."""
         state, self._bases = {}, []
         for shard in self.host.section.shards:
@@ -110,8 +166,9 @@ class Client:
             finally:
                 shard.words.lock.release()
         self._pulled = time.monotonic()
-        self.replica.take(self._bases)
-        self.replica.privatise()
+        if renew:
+            self.replica.take(self._bases)
+            self.replica.privatise()
         groups = self.optimizer.state_dict()["param_groups"]
         return self.version, {"state": dict(sorted(state.items())), "param_groups": groups}
 
@@ -144,6 +201,7 @@ class Client:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     parameter.add_(parameter.grad, alpha=-float(group["lr"]))
+        self.replica.stepped()
 
     def _waited(self) -> float:
         return float(self._control.seconds[self._worker * ROW + WAIT])

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from training.ps.client import Client
 from training.ps.hosts import make_host
+from training.ps.lending import Lending
 from training.ps.membership import Membership
 from training.ps.optimizers import parameters_of
 from training.ps.plan import digest
@@ -37,10 +38,35 @@ class Joined:
     run: SharedRun
     membership: Membership
     clients: list[Client]
+    late: bool = False
+    lending: Lending | None = None
+
+    def start(self) -> None:
+        """Once, before `begin`: what has been written into the parameters since `join` is part of the first version.
+
+        Worker 0's counts, and others that have written must have written the same (`WrittenError`). All wait for each
+        other. A worker that comes late has the newest version instead.
+        """
+        if self.membership.worker == 0 and not self.late:
+            for client in self.clients:
+                client.adopt(client.replica.written(thorough=True))
+        self.membership.rendezvous("weights loaded before training")
+        for client in self.clients:
+            if self.membership.worker > 0 and not self.late:
+                different = client.replica.written(thorough=True)
+                if different:
+                    raise client.refused(different, "before training, and not what worker 0 has there")
+            client.replica.discard()
+
+    def settle(self, moment: str, thorough: bool = True) -> None:
+        """Before a snapshot or a pull: what somebody has written into the parameters (`Client.settle`)."""
+        for client in self.clients:
+            client.settle(moment, thorough)
 
     def begin(self) -> None:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
         control, worker = self.run.control, self.membership.worker
+        self.settle("before its first step, or while it waited for data")
         if control.word(worker, RESTING):
             for client in self.clients:
                 client.host.section.words.clocks[worker] = -1
@@ -48,10 +74,11 @@ class Joined:
         for client in self.clients:
             client.begin()
 
-    def pull(self) -> None:
-        """Make the replicas as new as can be."""
+    def pull(self, moment: str = "between two pulls") -> None:
+        """Make the replicas as new as can be; `moment` as in `settle`."""
+        self.settle(moment)
         for client in self.clients:
-            client.pull()
+            client.pull(moment)
 
     def rest(self) -> None:
         """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
@@ -75,9 +102,12 @@ class Joined:
         for client in self.clients:
             client.host.help()
 
-    def snapshot(self) -> Snapshot:
-        """The state of this moment; the replica has its parameters, in private memory until the next push or pull."""
-        taken = [client.snapshot() for client in self.clients]
+    def snapshot(self, renew: bool = True) -> Snapshot:
+        """The state of this moment; the replica has its parameters, in private memory until the next push or pull.
+
+        Not `renew`: the replica stays as it is, with what has been written into it, since nobody trains yet.
+        """
+        taken = [client.snapshot(renew) for client in self.clients]
         return Snapshot([version for version, _ in taken], [state for _, state in taken])
 
     def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
@@ -92,6 +122,8 @@ class Joined:
         """Give every parameter memory of its own again; the clients are of no use afterwards."""
         for client in self.clients:
             client.replica.detach()
+        if self.lending is not None:
+            self.lending.close()
 
 
 def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]) -> Joined:
@@ -113,19 +145,20 @@ def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]
         _compare(control, worker)
     sections = make_sections(run, plans, optimizers, worker, membership.deadline_s)
     own_steps = run.settings.rule.push_every > 1 or run.settings.rule.pull_every > 1
+    lending = Lending.of(run.memory)
     clients = []
     for section in sections:
         parameters = parameters_of(section.optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
-        replica = Replica(section, parameters, own_steps)
+        replica = Replica(section, parameters, own_steps, lending)
         clients.append(Client(control, worker, make_host(section), replica, section.optimizer))
     if worker == 0 and not late:
         control.head[STARTED] = 1
         if run.settings.trace is not None:
             run.write_trace_head()
     membership.rendezvous("first parameters")
-    joined = Joined(run, membership, clients)
+    joined = Joined(run, membership, clients, late, lending)
     for client in clients:
         client.host.settle(worker)  # a server may still need what the last push of its former life was computed from
     joined.pull()

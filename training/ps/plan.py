@@ -48,10 +48,13 @@ class ShardPlan:
     def end(self) -> int:
         return self.state_at + 2 * self.state_bytes
 
+    def version_at(self, slab: int) -> int:
+        """The byte where the version in `slab` begins."""
+        return self.at + slab * self.version.nbytes
+
     def version_memory(self, memory: Tensor, slab: int) -> Tensor:
         """The bytes of the version in `slab`, a view into `memory` (uint8)."""
-        size = self.version.nbytes
-        return memory[self.at + slab * size : self.at + (slab + 1) * size]
+        return memory[self.version_at(slab) : self.version_at(slab + 1)]
 
     def state_memory(self, memory: Tensor, which: int) -> Tensor:
         """The bytes of state 0 or 1, a view into `memory` (uint8)."""

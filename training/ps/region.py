@@ -198,6 +198,11 @@ class Memory:
         size = os.fstat(self._descriptor).st_size
         return torch.frombuffer(mmap.mmap(self._descriptor, size), dtype=torch.uint8)
 
+    def map_privately(self) -> mmap.mmap:
+        """All of it, so that what this process writes there it alone sees, a page at a time (Linux)."""
+        size = os.fstat(self._descriptor).st_size
+        return mmap.mmap(self._descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
     def close(self) -> None:
         """Give up this process's handle; tensors from `map` stay valid."""
         if self._descriptor >= 0:

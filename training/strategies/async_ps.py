@@ -14,18 +14,19 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from training.ps import HostName, Pushed, join
+from training.ps import HostName, Joined, Pushed, join
 from training.ps.damping import Damping, DampingName, make_damping
 from training.ps.rules import Rule, RuleName, View, make_rule
 from training.strategies.arguments import Arguments
 from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
+from training.strategies.first import First
 from training.strategies.forking import Forking
 from training.strategies.launcher import take_rank
 from training.strategies.meetings import Phase
 from training.strategies.metrics import share_metrics
 from training.strategies.places import Stage
 from training.strategies.pushing import Pushing
-from training.strategies.refused import refuse_optimizers
+from training.strategies.refused import refuse_model, refuse_optimizers
 from training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
 from training.strategies.shared import Shared
 from training.strategies.shared_measures import SharedMeasures
@@ -111,13 +112,23 @@ class AsyncPS(SharedMeasures, Forking):
             self._serve(trainer)
         super().setup(trainer)
         if self._shared is not None and self._membership is not None:
+            refuse_model(trainer.lightning_module, self.num_processes)  # what configure_model has made, too
             refuse_optimizers(self.optimizers)
             self._share_statistics(self._shared)
             self._joined = join(self._shared.run, self._membership, self.optimizers)
             if self._statistics is not None:
                 self._statistics.share(self._shared.statistics)
             every = self.arguments.rule.push_every
+            self._name_parameters(self._joined)
+            trainer.callbacks.insert(0, First(self))  # type: ignore[attr-defined]  # made by Lightning's connector
             self._steps = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
+
+    def _name_parameters(self, joined: Joined) -> None:
+        assert self.lightning_module is not None
+        names = {id(parameter): name for name, parameter in self.lightning_module.named_parameters()}
+        for client in joined.clients:
+            unnamed = zip(client.names, client.replica.parameters, strict=True)
+            client.names = [names.get(id(parameter), name) for name, parameter in unnamed]
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
@@ -156,6 +167,7 @@ class AsyncPS(SharedMeasures, Forking):
             resumed = self._resumed or [0] * len(self.optimizers)
             self._schedules.start({id(one): version for one, version in zip(self.optimizers, resumed, strict=True)})
             self.lr_scheduler_configs = self._schedules.mine()
+        self._joined.start()
         meetings = self._shared.meetings
         if self._collectives is not None:
             share_metrics(trainer.lightning_module, lambda: self._meeting)
@@ -164,21 +176,29 @@ class AsyncPS(SharedMeasures, Forking):
                 meetings.enter(Phase.HELD_BACK)
         self._joined.begin()
         meetings.enter(Phase.TRAINING)
+        self._snapshot, self._has_begun = None, True
         self._follow_schedules()
+
+    def end_training(self) -> None:
+        """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""
+        assert self._shared is not None
+        assert self._joined is not None
+        self._shared.data.end()
+        self._joined.finish()
+        if self._worker == 0:
+            if not self._has_all:
+                self._joined.settle("after its last step")
+                self._wait_for_others()
+                self._snapshot = None
+            self._take_snapshot()
+            self._show_mean()
 
     @override
     def on_train_end(self) -> None:
         assert self._shared is not None
-        assert self._joined is not None
-        self._shared.data.end()
         self._shared.meetings.enter(Phase.GONE)
         if self._collectives is not None:
             self._collectives.places.stage = Stage.AFTER
-        self._joined.finish()
-        if self._worker == 0:
-            self._wait_for_others()
-            self._take_snapshot()
-            self._show_mean()
 
     @override
     def teardown(self) -> None:

@@ -20,7 +20,7 @@ from training.strategies.launcher import AroundFork, ForkLauncher, Processes, Se
 from training.strategies.meetings import Meetings, Phase
 from training.strategies.places import Places, Stage
 from training.strategies.processes import Lost, Reaction
-from training.strategies.refused import refuse_optimizers, refuse_settings
+from training.strategies.refused import refuse_model, refuse_optimizers, refuse_settings
 from training.strategies.shared import Shared
 from training.strategies.sharing import SharedData
 from training.strategies.snapshots import Snapshots
@@ -78,6 +78,7 @@ class Forking(Snapshots, AroundFork):
             return Processes(1, threads=self.arguments.threads)
         workers = self.num_processes
         refuse_settings(trainer, workers)
+        refuse_model(trainer.lightning_module, workers)
         self._run = SharedRun(workers, self.arguments.settings(trainer))
         meetings = Meetings(self._run.control)
         data = SharedData(workers, turns=isinstance(self.arguments.rule, Sync), meetings=meetings)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import (
     BaseFinetuning,
     BatchSizeFinder,
@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
+from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
 from training.strategies.tuners import is_finder
@@ -42,6 +43,16 @@ def refuse_settings(trainer: Trainer, workers: int) -> None:
     plugin = trainer.precision_plugin
     if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
         raise _refused(f"trainer.precision: {type(plugin).__name__} has parameters of its own kind. Use bf16-mixed")
+
+
+def refuse_model(module: LightningModule, workers: int) -> None:
+    """ValueError for layers that write into their weights in every forward pass: each worker into its own copy."""
+    if workers > 1:
+        for name, layer in module.named_modules():
+            if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
+                kind = type(layer).__name__
+                reason = f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share"
+                raise _refused(f"{reason}. Set max_norm to None (and normalise what it returns), or workers to 1")
 
 
 def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:

@@ -31,11 +31,13 @@ class Snapshots(IndependentWorkers):
     _statistics: RunningStatistics | None = None
     _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
     _resumed: list[int] | None = None  # versions of the checkpoint that the run goes on from
+    _has_begun = False  # this worker's training: until then it has the first version, and what was loaded into it
+    _has_all = False  # the snapshot is the run's last, of which nobody trains on
 
-    @override
-    def on_validation_start(self) -> None:
+    def before_validation(self) -> None:
+        """Take what is validated: first of all hooks, so that others may swap weights in theirs."""
         if self._joined is not None:
-            self._take_snapshot()
+            self._take_snapshot("after its last step and before the validation")
             self._show_mean()
 
     @override
@@ -49,18 +51,28 @@ class Snapshots(IndependentWorkers):
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """After a validation go on from the newest version. Not earlier: what was validated may be saved after it."""
-        if self._snapshot is not None and self._joined is not None and self._statistics is not None:
+        if self._joined is None or self._statistics is None:
+            return
+        if self._snapshot is None:
+            moment = "between two steps, in a hook like on_train_batch_end or on_train_batch_start"
+            self._joined.settle(moment, thorough=False)
+        else:
             self._statistics.show_own()
+            self._joined.pull("since its last validation or checkpoint, and did not put back what was there")
             self._snapshot = None
-            self._joined.pull()
 
-    def _take_snapshot(self) -> Snapshot:
+    def _take_snapshot(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
+        """`moment`: when, for the error that names who wrote into parameters before."""
         assert self._joined is not None
         assert self._shared is not None
+        if self._has_all and self._snapshot is not None:
+            return self._snapshot
         if not self._trainer.sanity_checking and ends_here(self._trainer):
             self._wait_for_others()
         self._shared.data.mark()
-        self._snapshot = self._joined.snapshot()
+        if self._has_begun:
+            self._joined.settle(moment)
+        self._snapshot = self._joined.snapshot(renew=self._has_begun)
         self._follow_schedules()
         return self._snapshot
 
@@ -74,6 +86,7 @@ class Snapshots(IndependentWorkers):
             self._shared.board.ask_to_stop()
         self._joined.finish()
         self._joined.wait_for_others()
+        self._has_all = True
 
     def _follow_schedules(self) -> None:
         """Bring the learning rates to the version of this worker's replica."""

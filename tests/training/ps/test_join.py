@@ -38,14 +38,18 @@ def test_a_replica_keeps_the_values_and_ties_of_the_model() -> None:
     assert encoder.weight.untyped_storage().nbytes() == 4 * 12
 
 
-def test_a_snapshot_may_be_written_to() -> None:
+def test_what_one_worker_alone_writes_is_the_newest_version() -> None:
     weight = Parameter(torch.zeros(3))
     one = joined(SharedRun(1), 0, SGD([weight], lr=1.0))
     one.begin()
     one.snapshot()
     weight.data.fill_(5.0)
     one.pull()
-    assert weight.tolist() == [0.0] * 3
+    assert weight.tolist() == [5.0] * 3
+    weight.data = torch.full((3,), 7.0)
+    weight.grad = torch.ones(3)
+    one.clients[0].push()
+    assert weight.tolist() == [6.0] * 3
 
 
 def test_several_optimizers_have_shards_of_their_own() -> None:

@@ -1,0 +1,31 @@
+"""What the strategy does before every other hook. Lightning calls a strategy's own hooks last."""
+
+from typing import Protocol
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+
+class Ordered(Protocol):
+    """What is called before the hooks of callbacks and models that may look at parameters there, or swap them."""
+
+    def before_validation(self) -> None:
+        """Worker 0's parameters become those that are validated."""
+
+    def end_training(self) -> None:
+        """Worker 0's parameters become the final ones."""
+
+
+class First(Callback):
+    """The first callback of a worker's Trainer; keeps nothing in checkpoints."""
+
+    def __init__(self, strategy: Ordered) -> None:
+        self._strategy = strategy
+
+    @override
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._strategy.before_validation()
+
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._strategy.end_training()
