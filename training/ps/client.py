@@ -3,7 +3,9 @@
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -13,10 +15,12 @@ from torch.optim import Optimizer
 from training.ps.door import Verdict
 from training.ps.hosts import Host, Push
 from training.ps.hyper import Groups
+from training.ps.optimizers import packed
 from training.ps.region import COMMUNICATE, ROW, WAIT, Control
 from training.ps.replica import Replica
 from training.ps.rounds import clip_
-from training.ps.shard import Newest
+from training.ps.shard import Newest, Shard
+from training.ps.shown import ShownState
 from training.ps.trace import WorkerTrace
 
 COMPARED: Final = 4
@@ -59,6 +63,8 @@ class Client:
         self._may_write = alone and self._push_every == self._pull_every == 1
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
+        self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
+        self._shown = ShownState(self._read_state, self._state_version)
         self._bases: list[Newest] = []
         self._pulled = 0.0
         self._trace: WorkerTrace | None = None
@@ -150,27 +156,60 @@ class Client:
         return self._pull()
 
     def _pull(self) -> int:
+        self._snapshot = None
+        self._shown.forget()
         self._bases = self.host.pull(self._worker)
         self._pulled = time.monotonic()
         self.replica.take(self._bases)
         return self.version
 
+    def state(self) -> dict[int, Any]:
+        """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
+        if self._snapshot is not None:
+            return self._snapshot
+        state: dict[int, Any] = {}
+        for shard in self.host.section.shards:
+            with self._locked(shard):
+                state.update(copy.deepcopy(shard.optimizer_state()))
+        return dict(sorted(state.items()))
+
+    def show_state(self) -> None:
+        """Let the worker's optimizer show the run's state, to be read; while training."""
+        self.optimizer.state = self._shown
+
+    def hide_state(self) -> None:
+        """Leave it the state of the last snapshot, or none."""
+        if self.optimizer.state is self._shown:
+            self.optimizer.state = self._shown.plain() if self._snapshot is not None else defaultdict(dict)
+        self._shown.forget()
+
+    def _read_state(self) -> dict[Tensor, Any]:
+        return {self.replica.parameters[place]: kept for place, kept in self.state().items()}
+
+    def _state_version(self) -> object:
+        return id(self._snapshot) if self._snapshot else tuple(shard.version for shard in self.host.section.shards)
+
+    @contextmanager
+    def _locked(self, shard: Shard) -> Iterator[None]:
+        shard.words.lock.acquire(self.host.section.deadline_s)
+        try:
+            yield
+        finally:
+            shard.words.lock.release()
+
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
         """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own."""
         state, self._bases = {}, []
         for shard in self.host.section.shards:
-            shard.words.lock.acquire(self.host.section.deadline_s)
-            try:
+            with self._locked(shard):
                 self._bases.append(shard.hold(self._worker))
                 state.update(copy.deepcopy(shard.optimizer_state()))
-            finally:
-                shard.words.lock.release()
         self._pulled = time.monotonic()
         if renew:
             self.replica.take(self._bases)
             self.replica.privatise()
-        groups = self.optimizer.state_dict()["param_groups"]
-        return self.version, {"state": dict(sorted(state.items())), "param_groups": groups}
+        self._snapshot = dict(sorted(state.items()))
+        return self.version, {"state": self._snapshot, "param_groups": packed(self.optimizer.param_groups)}
 
     def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> tuple[Verdict, int]:
         self._seq += 1

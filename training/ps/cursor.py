@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from training.ps.journal import Journal, Write
+from training.ps.uncopied import Uncopied
 
 CLAIMS: Final = 4096
 """Claims of one worker that may be waiting for their push: batches prefetched or accumulated."""
@@ -44,7 +45,7 @@ class Claim(NamedTuple):
     batch: int
 
 
-class Cursor:
+class Cursor(Uncopied):
     """The position in the data that all workers share. Made before the fork; anonymous memory, nothing is left behind.
 
     An epoch has `batches` batches. With `turns`, batch i belongs to worker i % workers. Without, each worker owns one

@@ -50,6 +50,10 @@ class Joined:
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
+                if client.optimizer.state:  # loaded by whoever loaded weights, or the constructor's own
+                    state = client.optimizer.state_dict()["state"]
+                    for shard in client.host.section.shards:
+                        shard.restore(shard.version, state)
         self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
             if self.membership.worker > 0 and not self.late:
@@ -57,6 +61,7 @@ class Joined:
                 if different:
                     raise client.refused(different, "before training, and not what worker 0 has there")
             client.replica.discard()
+            client.show_state()
 
     def settle(self, moment: str, thorough: bool = True) -> None:
         """Before a snapshot or a pull: what somebody has written into the parameters (`Client.settle`)."""
@@ -121,6 +126,7 @@ class Joined:
     def detach(self) -> None:
         """Give every parameter memory of its own again; the clients are of no use afterwards."""
         for client in self.clients:
+            client.hide_state()
             client.replica.detach()
         if self.lending is not None:
             self.lending.close()

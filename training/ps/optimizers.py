@@ -31,6 +31,16 @@ def parameters_of(optimizer: Optimizer) -> list[Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def packed(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Param groups as in a state dict: the places of their parameters instead of these."""
+    found, place = [], 0
+    for group in groups:
+        count = len(group["params"])
+        found.append({**group, "params": list(range(place, place + count))})
+        place += count
+    return found
+
+
 def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Sequence[int] | None = None) -> Optimizer:
     """The same optimizer, its arguments and state included, on other parameters in the order of `parameters_of`.
 
@@ -57,6 +67,43 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
     return made
 
 
+def step(optimizer: Optimizer) -> None:
+    """One step with the gradients that the parameters have.
+
+    A `step` that demands a closure is given one that has been evaluated already. ValueError when it evaluates that
+    twice, or looks at the loss, which is not known where the step is made.
+    """
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is None or closure.default is not inspect.Parameter.empty:
+        optimizer.step()
+        return
+    times = 0
+
+    def evaluated() -> Tensor:
+        nonlocal times
+        times += 1
+        if times > 1:
+            raise _refused(optimizer, "it evaluates the loss several times a step")
+        return torch.zeros(()).as_subclass(_Unknown)
+
+    try:
+        optimizer.step(evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
+    except _LookedAt as error:
+        raise _refused(optimizer, "it looks at the loss, or evaluates it several times a step") from error
+
+
+class _LookedAt(Exception):  # a sign for `step`
+    """Somebody computes with a loss that is not known."""
+
+
+class _Unknown(Tensor):
+    """A loss that may be passed on, but not looked at."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _LookedAt
+
+
 def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
     """The groups that hold any of the parameters at `chosen`, in order."""
     found, place, wanted = [], 0, set(chosen)
@@ -73,7 +120,6 @@ def discover(optimizer: Optimizer) -> list[Kept]:
     ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
     to evaluate the loss again, keeps state that belongs to no parameter, or state that changes its shape.
     """
-    _refuse_closures(optimizer)
     copies = [Parameter(parameter.detach().to("cpu", copy=True)) for parameter in parameters_of(optimizer)]
     trial = rebuild(optimizer, copies)
     settings = _settings(trial)
@@ -81,10 +127,10 @@ def discover(optimizer: Optimizer) -> list[Kept]:
         for parameter in copies:
             parameter.grad = torch.ones_like(parameter)
         try:
-            trial.step()
+            step(trial)
             first = _kept(trial, copies)
             for _ in range(DRY_STEPS - 1):
-                trial.step()
+                step(trial)
         except (RuntimeError, TypeError, AssertionError) as error:
             raise _refused(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
     if _settings(trial) != settings:
@@ -118,7 +164,7 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
                     parameter.grad = gradient.clone()
                 for one in made:
                     torch.manual_seed(0)
-                    one.step()
+                    step(one)
         ways.append(copies)
     if not all(torch.equal(a, b) for a, b in zip(*ways, strict=True)):
         raise ValueError(
@@ -146,12 +192,6 @@ def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[Kept]:
             elif value is not None:
                 raise _refused(optimizer, f"its state {name!r} is a {type(value).__name__}")
     return found
-
-
-def _refuse_closures(optimizer: Optimizer) -> None:
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise _refused(optimizer, "it evaluates the loss several times a step")
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch.optim import SGD, Optimizer
 
 from training.ps.damping import DelayCompensation
 from training.ps.hyper import Groups
-from training.ps.optimizers import rebuild
+from training.ps.optimizers import rebuild, step
 from training.ps.plan import ShardPlan
 from training.ps.region import (
     AGE,
@@ -155,7 +155,7 @@ class Shard:
         for parameter, view, gradient in zip(self._parameters, self.views[target], gradients, strict=True):
             parameter.data = view
             parameter.grad = gradient
-        self.optimizer.step()
+        step(self.optimizer)
         self._state.write(state)
         for parameter in self._parameters:
             parameter.grad = None

@@ -217,6 +217,13 @@ class AsyncPS(SharedMeasures, Forking):
         if self._membership is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
             take_rank(self._worker, self.num_processes)
 
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy or a pickle: without what belongs to this process of this run."""
+        shared = {"_shared", "_joined", "_schedules", "_statistics", "_snapshot", "_run"}  # None in every new one
+        kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
+        return {**kept, "_membership": None, "_deaths": None, "_steps": {}}
+
     # --- training ------------------------------------------------------------------------------------------------
 
     def version(self, optimizer: Optimizer) -> int:

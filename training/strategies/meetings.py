@@ -15,6 +15,7 @@ from typing import Final
 
 from training.ps.lock import LOCK_BYTES, make_lock
 from training.ps.region import LINE, Control, anonymous_file
+from training.ps.uncopied import Uncopied
 
 IN_BATCH: Final = 1 << 40
 """Places from here on are inside a batch; those below are boundaries, the earlier the higher."""
@@ -49,7 +50,7 @@ class Phase(IntEnum):
     GONE = 4  # past the last hook of training
 
 
-class Meetings:
+class Meetings(Uncopied):
     """Anonymous memory and files, made before the fork. `join` makes it a worker's; without, it is an observer's, which
     reads what the workers said before training (a server process).
     """

@@ -14,6 +14,7 @@ With a single worker everything is as Lightning does it.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -41,7 +42,7 @@ class Schedules:
         """`versions`: by the id of each optimizer, where the schedulers stand now: 0, or the resumed checkpoint's."""
         for index, config in enumerate(self._configs):
             self._taken[index] = versions[id(config.scheduler.optimizer)] // config.frequency
-        self._module.lr_scheduler_step = self._step  # type: ignore[method-assign]  # in this process only
+        self._module.lr_scheduler_step = _Stepping(self._module, self._step)  # type: ignore[method-assign]  # here only
 
     def end(self) -> None:
         """Give the model its method back."""
@@ -75,6 +76,23 @@ class Schedules:
         elif config.interval == "step":
             return  # `follow` does it
         self._original(scheduler, metric)
+
+
+class _Stepping:
+    """In the place of a model's `lr_scheduler_step`; a copy of the model has its own method."""
+
+    def __init__(self, module: LightningModule, step: Callable[[Any, Any], None]) -> None:
+        self._module, self._step = module, step
+
+    def __call__(self, scheduler: Any, metric: Any) -> None:
+        self._step(scheduler, metric)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _own_step, (self._module,)
+
+
+def _own_step(module: LightningModule) -> Any:
+    return MethodType(type(module).lr_scheduler_step, module)
 
 
 @contextmanager

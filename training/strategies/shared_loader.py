@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 
 from training.ps.cursor import Claim, Cursor
+from training.ps.uncopied import Drawn
 from training.strategies.epoch_order import EpochOrder, Indices, index_sampler
 
 
@@ -128,7 +129,13 @@ class SharedLoader:
         self._epoch = epoch
         self._order.set_epoch(epoch)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy.copy, (self.loader,)  # a copy of the Trainer has the user's own
+
     def __iter__(self) -> Iterator[Any]:
+        return Drawn(self._batches_of_epoch())
+
+    def _batches_of_epoch(self) -> Iterator[Any]:
         """The worker's batches of the epoch. Claims nothing before the first one is asked for."""
         self._enter()
         empty = True

@@ -20,6 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from training.ps.cursor import Cursor
+from training.ps.uncopied import Uncopied
 from training.strategies.meetings import Meetings
 from training.strategies.shared_loader import SharedLoader
 from training.strategies.streams import Stream
@@ -27,7 +28,7 @@ from training.strategies.streams import Stream
 POLL_S: Final = 0.002
 
 
-class SharedData:
+class SharedData(Uncopied):
     """One worker's access to the data of the run.
 
     Sized loaders are shared batch by batch (`SharedLoader`), streams by turns (`Stream`). What the user has divided

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from training.ps import Joined, Snapshot
+from training.ps.optimizers import packed
 from training.strategies.batch_norm import RunningStatistics
 from training.strategies.independent import IndependentWorkers
 from training.strategies.schedules import Schedules
@@ -123,12 +124,12 @@ class Snapshots(IndependentWorkers):
 
     @override
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        own: dict[str, Any] = super().optimizer_state(optimizer)
         if self._joined is None or self._worker != 0:
+            own: dict[str, Any] = super().optimizer_state(optimizer)
             return own
         snapshot = self._snapshot or self._take_snapshot()
         number = next(i for i, one in enumerate(self.optimizers) if one is optimizer)
-        return {**snapshot.optimizers[number], "param_groups": own["param_groups"]}
+        return {**snapshot.optimizers[number], "param_groups": packed(optimizer.param_groups)}
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:

@@ -70,7 +70,10 @@ def test_sgd_without_momentum_keeps_nothing() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (torch.optim.LBFGS, "LBFGS does not work with a parameter server: it evaluates the loss several times"),
+        (
+            torch.optim.LBFGS,
+            "LBFGS does not work with a parameter server: it looks at the loss, or evaluates it ",
+        ),
         (StateInGroups, "StateInGroups does not work .* it keeps state in its param groups"),
         (GrowingState, "GrowingState does not work .* the shape of its state 'history' changes"),
         (ListState, "ListState does not work .* its state 'past' is a list"),
