@@ -6,7 +6,9 @@ from typing import Any
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.metric import jit_distributed_available
 
+from training.ps.uncopied import Uncopied
 from training.strategies.collectives import Collectives
 
 
@@ -14,13 +16,36 @@ def share_metrics(module: LightningModule, meeting: Callable[[], Collectives | N
     """Let `compute` ask the other workers wherever `meeting()` says there are some. A metric that the user has given a
     `dist_sync_fn` of its own stays as it is.
     """
+    for metric in module.modules():
+        if isinstance(metric, Metric) and metric.dist_sync_fn is None:
+            metric.dist_sync_fn = _Gather(meeting)
+            metric.distributed_available_fn = _Anybody(meeting)
 
-    def gather(state: Tensor, group: Any = None) -> list[Tensor]:
-        collectives = meeting()
+
+class _Gather(Uncopied):
+    """A metric's `dist_sync_fn`; a copy of the metric has none of its own."""
+
+    def __init__(self, meeting: Callable[[], Collectives | None]) -> None:
+        self._meeting = meeting
+
+    def __call__(self, state: Tensor, group: Any = None) -> list[Tensor]:
+        collectives = self._meeting()
         assert collectives is not None  # torchmetrics asks first whether there is anybody
         return collectives.gather(state)
 
-    for metric in module.modules():
-        if isinstance(metric, Metric) and metric.dist_sync_fn is None:
-            metric.dist_sync_fn = gather
-            metric.distributed_available_fn = lambda: meeting() is not None
+
+class _Anybody:
+    """A metric's `distributed_available_fn`; a copy of the metric has torchmetrics' own."""
+
+    def __init__(self, meeting: Callable[[], Collectives | None]) -> None:
+        self._meeting = meeting
+
+    def __call__(self) -> bool:
+        return self._meeting() is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _usual, ()
+
+
+def _usual() -> Callable[[], bool]:
+    return jit_distributed_available
