@@ -23,7 +23,7 @@ STREAM = "/_stcore/stream"
 class Answer:
     status: int
     headers: dict[str, str] = field(repr=False)
-    """By their names in small letters."""
+    """By their names in small letters; those that come twice are joined with a comma."""
     body: str = field(repr=False)
 
 
@@ -39,7 +39,9 @@ def ask(port: int, path: str = "/", method: str = "GET", body: str | None = None
             connection.putheader(name.replace("_", "-"), value)
         connection.endheaders(body.encode() if body is not None else None)
         answer = connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
+        found: dict[str, str] = {}
+        for name, value in answer.getheaders():
+            found[name.lower()] = ", ".join(filter(None, [found.get(name.lower()), value]))
         return Answer(
             answer.status, found, "" if answer.status == ACCEPTED else answer.read().decode("utf-8", "replace")
         )
