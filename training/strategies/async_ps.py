@@ -30,7 +30,9 @@ from training.strategies.refused import refuse_model, refuse_optimizers
 from training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
 from training.strategies.shared import Shared
 from training.strategies.shared_measures import SharedMeasures
-from training.strategies.worker_role import count_updates_only, end_after_this_step, train_only
+from training.strategies.snapshot_first import SnapshotFirst
+from training.strategies.steps import Steps
+from training.strategies.worker_role import train_only
 
 
 class AsyncPS(SharedMeasures, Forking):
@@ -95,7 +97,7 @@ class AsyncPS(SharedMeasures, Forking):
                 threads=threads,
             )
         )
-        self._steps: dict[int, Pushing] = {}  # by the optimizer's id
+        self._pushing: dict[int, Pushing] = {}  # by the optimizer's id
 
     # --- set-up and end ------------------------------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class AsyncPS(SharedMeasures, Forking):
             every = self.arguments.rule.push_every
             self._name_parameters(self._joined)
             trainer.callbacks.insert(0, First(self))  # type: ignore[attr-defined]  # made by Lightning's connector
-            self._steps = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
+            self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
 
     def _name_parameters(self, joined: Joined) -> None:
         assert self.lightning_module is not None
@@ -159,12 +161,11 @@ class AsyncPS(SharedMeasures, Forking):
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._statistics.freeze()
         self._shared.data.start(trainer)
-        count_updates_only(trainer)
+        resumed = self._resumed or [0] * len(self.optimizers)
         if self.num_processes > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(
                 trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._shared.board
             )
-            resumed = self._resumed or [0] * len(self.optimizers)
             self._schedules.start({id(one): version for one, version in zip(self.optimizers, resumed, strict=True)})
             self.lr_scheduler_configs = self._schedules.mine()
         self._joined.start()
@@ -177,12 +178,23 @@ class AsyncPS(SharedMeasures, Forking):
         self._joined.begin()
         meetings.enter(Phase.TRAINING)
         self._snapshot, self._has_begun = None, True
+        self._steps = Steps(trainer, self._versions(), resumed, alone=self.num_processes == 1)
         self._follow_schedules()
+        if self._worker == 0:
+            trainer.callbacks.insert(0, SnapshotFirst(self.take_snapshot))  # type: ignore[attr-defined]  # a connector's
+
+    @override
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        super().on_train_batch_start(batch, batch_idx)
+        if self._steps is not None:
+            self._steps.batch_begins()
 
     def end_training(self) -> None:
         """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""
         assert self._shared is not None
         assert self._joined is not None
+        if self._trainer.should_stop:  # it may have been set after this worker's last push
+            self._shared.board.ask_to_stop()
         self._shared.data.end()
         self._joined.finish()
         if self._worker == 0:
@@ -190,7 +202,7 @@ class AsyncPS(SharedMeasures, Forking):
                 self._joined.settle("after its last step")
                 self._wait_for_others()
                 self._snapshot = None
-            self._take_snapshot()
+            self.take_snapshot()
             self._show_mean()
 
     @override
@@ -199,14 +211,16 @@ class AsyncPS(SharedMeasures, Forking):
         self._shared.meetings.enter(Phase.GONE)
         if self._collectives is not None:
             self._collectives.places.stage = Stage.AFTER
+        if self._worker == 0:
+            self.keep()
 
     @override
     def teardown(self) -> None:
         if self._joined is not None:
             if self._trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
                 self._joined.finish()
-            for step in self._steps.values():
-                step.end()
+            for pushing in self._pushing.values():
+                pushing.end()
             if self._schedules is not None:
                 self._schedules.end()
             if self._statistics is not None:
@@ -250,8 +264,8 @@ class AsyncPS(SharedMeasures, Forking):
     ) -> Any:
         """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
         output = super().optimizer_step(optimizer, closure, model, **kwargs)
-        step = self._steps[id(optimizer)]
-        self._after_push(step.result(), step.was_sent)
+        pushing = self._pushing[id(optimizer)]
+        self._after_push(pushing.result(), pushing.was_sent)
         return output
 
     def _after_push(self, pushed: Pushed, was_sent: bool) -> None:
@@ -261,8 +275,8 @@ class AsyncPS(SharedMeasures, Forking):
         self._snapshot = None
         self._statistics.publish()
         self._follow_schedules()
-        if pushed.is_last:
-            end_after_this_step(trainer)
+        assert self._steps is not None
+        self._steps.pushed(self._versions(), least=(self.max_updates or 0) if pushed.is_last else 0)
         if trainer.should_stop:
             board.ask_to_stop()
         elif board.stop:

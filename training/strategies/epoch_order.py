@@ -54,7 +54,12 @@ class EpochOrder:
     @property
     def is_known(self) -> bool:
         """Whether it is a function of seed and epoch, even if `alone`: a run can be resumed within an epoch."""
-        return not self._alone or (self._in_slices and type(self.loader.sampler) in (EpochShuffle, SequentialSampler))
+        return not self._alone or self.is_the_same_everywhere
+
+    @property
+    def is_the_same_everywhere(self) -> bool:
+        """Whether any Trainer would draw the same."""
+        return self._in_slices and type(self.loader.sampler) in (EpochShuffle, SequentialSampler)
 
     @property
     def _in_slices(self) -> bool:

@@ -16,6 +16,7 @@ from training.ps.rules import Sync
 from training.strategies.arguments import Arguments
 from training.strategies.collectives import LISTENER, Collectives
 from training.strategies.deaths import Deaths, resume_hint
+from training.strategies.kept import Kept
 from training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
 from training.strategies.meetings import Meetings, Phase
 from training.strategies.places import Places, Stage
@@ -79,6 +80,7 @@ class Forking(Snapshots, AroundFork):
         workers = self.num_processes
         refuse_settings(trainer, workers)
         refuse_model(trainer.lightning_module, workers)
+        self._kept = Kept()
         self._run = SharedRun(workers, self.arguments.settings(trainer))
         meetings = Meetings(self._run.control)
         data = SharedData(workers, turns=isinstance(self.arguments.rule, Sync), meetings=meetings)

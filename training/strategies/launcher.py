@@ -72,7 +72,7 @@ class ForkLauncher(_Launcher):
 
     An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
     finalised), and is raised here again; `WorkerLost` or `ServerLost` when one dies and the strategy cannot go on.
-    Afterwards the Trainer here has worker 0's weights, metrics, state and best checkpoint path.
+    Afterwards the Trainer here has worker 0's weights, metrics, state, progress and best checkpoint path.
     """
 
     def __init__(self, around: AroundFork) -> None:
@@ -137,8 +137,11 @@ class ForkLauncher(_Launcher):
 class _Results:
     """What worker 0 sends back; tensors as bytes, since the worker's memory ends with it."""
 
-    def __init__(self, best_model_path: str | None, state: TrainerState, returned: Any, tensors: bytes) -> None:
+    def __init__(
+        self, best_model_path: str | None, state: TrainerState, returned: Any, tensors: bytes, progress: dict[str, Any]
+    ) -> None:
         self.best_model_path, self.state, self.returned, self.tensors = best_model_path, state, returned, tensors
+        self.progress = progress
 
 
 def _collect(trainer: Trainer, returned: Any) -> _Results:
@@ -146,7 +149,8 @@ def _collect(trainer: Trainer, returned: Any) -> _Results:
     weights = trainer.lightning_module.state_dict() if trainer.state.fn == TrainerFn.FITTING else None
     buffer = io.BytesIO()
     torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, buffer)
-    return _Results(best, trainer.state, returned, buffer.getvalue())
+    progress = {} if weights is None else _progress(trainer)
+    return _Results(best, trainer.state, returned, buffer.getvalue(), progress)
 
 
 def _bring_back(trainer: Trainer, results: _Results) -> Any:
@@ -157,7 +161,18 @@ def _bring_back(trainer: Trainer, results: _Results) -> Any:
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
     trainer.state = results.state
+    if results.progress:
+        trainer.fit_loop.load_state_dict(results.progress)
+        for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):
+            loop.on_iteration_done()  # it was loaded to be known, not to be gone on from
     return results.returned
+
+
+def _progress(trainer: Trainer) -> dict[str, Any]:
+    """Of the fit: epochs, batches, steps. Not where its loaders are."""
+    progress = trainer.fit_loop.state_dict()
+    progress["state_dict"].pop("combined_loader", None)
+    return progress
 
 
 def take_rank(worker: int, workers: int) -> None:

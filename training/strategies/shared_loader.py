@@ -7,7 +7,6 @@ and the `length` of its fetcher, where Lightning keeps the copies that it counts
 """
 
 import copy
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,68 +17,8 @@ from torch.utils.data import DataLoader
 
 from training.ps.cursor import Claim, Cursor
 from training.ps.uncopied import Drawn
-from training.strategies.epoch_order import EpochOrder, Indices, index_sampler
-
-
-class _Claims:
-    """The index sampler of the loader inside: one epoch's claims, as they are made."""
-
-    def __init__(self, cursor: Cursor, worker: int, turns: bool, order: EpochOrder) -> None:
-        self._cursor, self._worker, self._turns, self._order = cursor, worker, turns, order
-        self.plans: dict[int, list[Claim]] = {}  # of epochs that a checkpoint has found begun: what was left
-        self._held: Claim | None = None
-        self._given: deque[Claim] = deque()  # to the loader inside, which has not delivered them
-        self._claimed = self._delivered = self._finished = 0  # batches so far, one after the other
-        self._epoch = -1
-
-    def enter(self, epoch: int, batches: int) -> None:
-        """Begin an epoch. What was claimed in the one before and never used counts as done."""
-        self.finish_all()
-        self._held, self._epoch = None, epoch
-        self._given.clear()
-        self._cursor.begin(self._worker, epoch, batches, self._turns)
-
-    def finish(self) -> None:
-        """Every batch delivered so far is done."""
-        if self._delivered > self._finished:
-            self._cursor.done(self._worker, self._delivered - self._finished)
-            self._finished = self._delivered
-
-    def finish_all(self) -> None:
-        """Every batch claimed so far is done, or its epoch was left."""
-        self._delivered = self._claimed
-        self.finish()
-
-    def peek(self) -> bool:
-        """Whether there is a next batch; if so it is claimed."""
-        if self._held is None:
-            self._held = self._cursor.claim(self._worker)
-            self._claimed += self._held is not None
-        return self._held is not None
-
-    def __iter__(self) -> Iterator[Indices]:
-        while self.peek():
-            assert self._held is not None
-            claim, self._held = self._held, None
-            self._given.append(claim)
-            origin = self.plans[claim.epoch][claim.batch] if claim.epoch in self.plans else claim
-            yield self._order(origin.epoch)[origin.batch]
-
-    def deliver(self) -> tuple[int, bool]:
-        """The loader inside has made a batch: its number (-1 if of an earlier epoch), and whether it is the last."""
-        claim = self._given.popleft()
-        self._delivered += 1
-        return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
-
-    def left(self) -> dict[int, list[list[int]]]:
-        """By epoch, what is not done in it now: [epoch, start, stop], in terms of the data's own epochs."""
-        state = self._cursor.state()
-        return {epoch: [part for r in ranges for part in self._origins(epoch, *r)] for epoch, ranges in state.items()}
-
-    def _origins(self, epoch: int, start: int, stop: int) -> list[list[int]]:
-        if epoch not in self.plans:
-            return [[epoch, start, stop]]
-        return [[origin.epoch, origin.batch, origin.batch + 1] for origin in self.plans[epoch][start:stop]]
+from training.strategies.claims import Claims
+from training.strategies.epoch_order import EpochOrder, index_sampler
 
 
 class SharedLoader:
@@ -96,7 +35,7 @@ class SharedLoader:
     def __init__(self, loader: DataLoader[Any], trainer: Trainer, cursor: Cursor, worker: int, turns: bool) -> None:
         self.loader, self._trainer, self._workers = loader, trainer, cursor.workers
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
-        self._claims = _Claims(cursor, worker, turns, self._order)
+        self._claims = Claims(cursor, worker, turns, self._order)
         self._inner = copy.copy(loader)
         which = "sampler" if loader.batch_sampler is None else "batch_sampler"
         for name, value in ((which, self._claims), ("_iterator", None)):
@@ -198,8 +137,8 @@ class SharedLoader:
         fit._data_fetcher.done = last
 
     def _interval(self) -> int:
-        """Batches of all workers between two validations."""
-        interval = self._trainer.val_check_interval
+        """Batches of all workers between two validations; where that is a time, of the whole epoch."""
+        interval = getattr(self._trainer, "val_check_interval", None)  # absent where it is a time
         share = self._per_worker(self._batches)
         mine = (
             interval if isinstance(interval, int) else int(share * interval) if isinstance(interval, float) else share
@@ -247,23 +186,28 @@ class SharedLoader:
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
+        left = self._claims.left()
         return {
-            "left": self._claims.left(),
+            "left": left,
+            "done": self._batches - sum(stop - start for _, start, stop in left.get(self._epoch, [])),
+            "whole": self._batches,
             "batches": len(index_sampler(self.loader)),
             "validation_due": self._due,
             "known": self._order.is_known,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Remember what `resume` is to do."""
-        self._loaded = state
+        """Remember what `resume` is to do. What a loader of another kind has left is of no use here."""
+        self._loaded = state if "left" in state else None
 
     def resume(self) -> None:
         """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one."""
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
         if self._loaded is None and fit._combined_loader_states_to_load:  # at the end of an epoch Lightning loads none
-            self._loaded = fit._combined_loader_states_to_load[0]
+            self.load_state_dict(fit._combined_loader_states_to_load[0])
             fit._combined_loader_states_to_load = []
+        if self._loaded is None and fit.restarting:
+            self._loaded = self._of_one_process()
         if self._loaded is None:
             return
         if self._loaded["batches"] != batches:
@@ -272,7 +216,7 @@ class SharedLoader:
                 f"{batches}. The epoch begins anew, so some of its samples are seen twice."
             )
             return
-        if not self._loaded["known"]:
+        if self._loaded["left"] and not self._loaded["known"]:
             rank_zero_warn(
                 "data: one worker draws this loader's samples from its own random numbers, so their order before the "
                 "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
@@ -287,6 +231,21 @@ class SharedLoader:
         if ready:
             fit.max_batches = ready if over else ready + self._per_worker(len(self._claims.plans[first]))
             self._say_validation(ready, self._loaded["validation_due"])
+
+    def _of_one_process(self) -> dict[str, Any]:
+        """What `state_dict` would have said in a Trainer with one process and the user's own loader."""
+        fit, trainer = self._trainer.fit_loop, self._trainer
+        progress, epoch = fit.epoch_loop.batch_progress, fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
+        whole = self._limit(len(self._order(epoch)))
+        done = min(whole, progress.current.processed)  # type: ignore[attr-defined]  # as above
+        interval = getattr(trainer, "val_check_interval", 1.0)  # absent where it is a time
+        every = interval if isinstance(interval, int) else max(1, int(whole * interval))
+        return {
+            "left": {} if progress.is_last_batch else {epoch: [[epoch, done, whole]]},
+            "batches": len(index_sampler(self.loader)),
+            "validation_due": done > 0 and done % every == 0,
+            "known": self._order.is_the_same_everywhere,
+        }
 
     def _plan(self, first: int) -> None:
         """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""

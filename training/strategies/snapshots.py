@@ -1,8 +1,8 @@
 """What worker 0 validates and saves: parameters, optimizer state, statistics and data position of one moment."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -12,11 +12,12 @@ from training.ps import Joined, Snapshot
 from training.ps.optimizers import packed
 from training.strategies.batch_norm import RunningStatistics
 from training.strategies.independent import IndependentWorkers
+from training.strategies.kept import Kept, all_but_weights
+from training.strategies.portable import KEY, for_any_trainer, for_workers
 from training.strategies.schedules import Schedules
 from training.strategies.shared import Shared
+from training.strategies.steps import Steps
 from training.strategies.worker_role import ends_here
-
-CHECKPOINT_KEY: Final = "async_ps"
 
 
 class Snapshots(IndependentWorkers):
@@ -30,6 +31,8 @@ class Snapshots(IndependentWorkers):
     _joined: Joined | None = None
     _schedules: Schedules | None = None
     _statistics: RunningStatistics | None = None
+    _steps: Steps | None = None
+    _kept: Kept | None = None  # of the last fit; also in the process that asked for it
     _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
     _resumed: list[int] | None = None  # versions of the checkpoint that the run goes on from
     _has_begun = False  # this worker's training: until then it has the first version, and what was loaded into it
@@ -38,7 +41,7 @@ class Snapshots(IndependentWorkers):
     def before_validation(self) -> None:
         """Take what is validated: first of all hooks, so that others may swap weights in theirs."""
         if self._joined is not None:
-            self._take_snapshot("after its last step and before the validation")
+            self.take_snapshot("after its last step and before the validation")
             self._show_mean()
 
     @override
@@ -61,9 +64,13 @@ class Snapshots(IndependentWorkers):
             self._statistics.show_own()
             self._joined.pull("since its last validation or checkpoint, and did not put back what was there")
             self._snapshot = None
+            self._at_step(self._versions())
 
-    def _take_snapshot(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
-        """`moment`: when, for the error that names who wrote into parameters before."""
+    def take_snapshot(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
+        """Parameters, optimizer states and data position of now, which are what is validated, named and saved.
+
+        `moment`: when, for the error that names who wrote into parameters before.
+        """
         assert self._joined is not None
         assert self._shared is not None
         if self._has_all and self._snapshot is not None:
@@ -74,6 +81,7 @@ class Snapshots(IndependentWorkers):
         if self._has_begun:
             self._joined.settle(moment)
         self._snapshot = self._joined.snapshot(renew=self._has_begun)
+        self._at_step(self._snapshot.versions)
         self._follow_schedules()
         return self._snapshot
 
@@ -94,6 +102,15 @@ class Snapshots(IndependentWorkers):
         if self._schedules is not None and self._joined is not None:
             versions = {id(one.optimizer): one.version for one in self._joined.clients}
             self._schedules.follow(versions)
+
+    def _versions(self) -> list[int]:
+        """Of each optimizer, in this worker's replica."""
+        assert self._joined is not None
+        return [one.version for one in self._joined.clients]
+
+    def _at_step(self, versions: Sequence[int]) -> None:
+        if self._steps is not None:
+            self._steps.moved(versions)
 
     def _show_mean(self) -> None:
         if self._statistics is not None and self._shared is not None:
@@ -118,7 +135,7 @@ class Snapshots(IndependentWorkers):
         if self._joined is None or self._worker != 0:
             return super().lightning_module_state_dict()
         if self._snapshot is None:
-            self._take_snapshot()
+            self.take_snapshot()
         with self._as_validated():
             return {name: _own_storage(value) for name, value in super().lightning_module_state_dict().items()}
 
@@ -127,17 +144,36 @@ class Snapshots(IndependentWorkers):
         if self._joined is None or self._worker != 0:
             own: dict[str, Any] = super().optimizer_state(optimizer)
             return own
-        snapshot = self._snapshot or self._take_snapshot()
+        snapshot = self._snapshot or self.take_snapshot()
         number = next(i for i, one in enumerate(self.optimizers) if one is optimizer)
-        return {**snapshot.optimizers[number], "param_groups": packed(optimizer.param_groups)}
+        states = snapshot.optimizers[number]["state"]
+        mine = {key: {name: _own_storage(value) for name, value in state.items()} for key, state in states.items()}
+        return {"state": mine, "param_groups": packed(optimizer.param_groups)}
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
         if self._snapshot is not None:
-            checkpoint[CHECKPOINT_KEY] = {"versions": self._snapshot.versions, "samples": self._samples()}
+            checkpoint = self._portable(checkpoint)
+        elif self._kept is not None and "optimizer_states" in checkpoint:  # after the fit
+            checkpoint = {**checkpoint, **self._kept.read()}
         super().save_checkpoint(checkpoint, filepath, storage_options)
         if self._shared is not None and self.is_global_zero:
             self._shared.board.note_checkpoint(filepath)
+
+    def keep(self) -> None:
+        """At the end of worker 0's training: what a checkpoint after the fit will need."""
+        if self._kept is not None:
+            self._kept.write(self._portable(all_but_weights(self._trainer)))
+
+    def _portable(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        assert self._snapshot is not None
+        ours = {"versions": self._snapshot.versions, "samples": self._samples()}
+        step = {"global_step": sum(self._snapshot.versions)}  # Lightning asked before there was a snapshot
+        return for_any_trainer({**checkpoint, **step}, self.num_processes, ours)
+
+    @override
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        return for_workers(super().load_checkpoint(checkpoint_path, weights_only))
 
     @override
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
@@ -148,9 +184,8 @@ class Snapshots(IndependentWorkers):
         states = checkpoint["optimizer_states"]
         for optimizer, state in zip(self.optimizers, states, strict=True):
             optimizer.load_state_dict({"state": {}, "param_groups": state["param_groups"]})
-        steps = checkpoint["global_step"] // max(1, len(states))
-        ours = checkpoint.get(CHECKPOINT_KEY, {})
-        self._resumed = ours.get("versions", [steps] * len(states))
+        ours = checkpoint.get(KEY, {})
+        self._resumed = ours.get("versions", _divided(checkpoint["global_step"], len(states)))
         if self._worker == 0 and self._joined is not None:
             self._joined.restore(self._resumed, states)
             self._restore_samples(ours.get("samples", 0))
@@ -162,6 +197,11 @@ class Snapshots(IndependentWorkers):
     def _restore_samples(self, samples: int) -> None:
         """Count those of before a checkpoint too."""
         raise NotImplementedError
+
+
+def _divided(steps: int, optimizers: int) -> list[int]:
+    """What a checkpoint of another strategy says of all optimizers together, as evenly as it goes."""
+    return [steps // optimizers + (number < steps % optimizers) for number in range(optimizers)]
 
 
 def _own_storage(value: Any) -> Any:

@@ -21,21 +21,9 @@ def serve_only(trainer: Trainer) -> None:
     trainer.loggers = []
 
 
-def count_updates_only(trainer: Trainer) -> None:
-    """Take the budget of updates out of the Trainer's hands: its steps are this worker's pushes, whereas `max_steps`
-    counts the updates that all workers together make, which the engine does.
-    """
-    trainer.fit_loop.epoch_loop.max_steps = -1
-
-
-def end_after_this_step(trainer: Trainer) -> None:
-    """Called inside an optimizer step: make it this worker's last, as if its own `max_steps` had been reached."""
-    trainer.fit_loop.epoch_loop.max_steps = trainer.fit_loop.epoch_loop.global_step + 1
-
-
 def end_now(trainer: Trainer) -> None:
     """Called between batches: make this worker train no more, as if its own `max_steps` had been reached."""
-    trainer.fit_loop.epoch_loop.max_steps = trainer.fit_loop.epoch_loop.global_step
+    trainer.fit_loop.epoch_loop.max_steps = int(trainer.global_step)
 
 
 def ends_here(trainer: Trainer) -> bool:

@@ -1,12 +1,13 @@
 """When training ends and when it is validated."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from tests.training.strategies.contract.cases import BATCH, BATCHES, SAMPLES, WORKERS, Case, every, few, fitted
@@ -72,3 +73,35 @@ def test_early_stopping_stops_all(case: Case, tmp_path: Path) -> None:
     assert time.monotonic() - started < 20
     assert seen[0]["validations"] == 2
     assert len(seen) == WORKERS
+
+
+@few
+def test_validation_comes_by_the_clock(case: Case, tmp_path: Path) -> None:
+    """Each 0.02 s of training and no more often, so many times within its epochs as there is time for."""
+    pause = AtEveryBatch(lambda trainer: time.sleep(0.01))
+    settings: dict[str, Any] = {"val_check_interval": {"seconds": 0.02}, "callbacks": [pause]}
+    _, seen = fitted(case, tmp_path, Plain(), max_epochs=3, **settings)
+    assert 2 <= seen[0]["validations"] <= len(seen[0]["train"]) // BATCH
+    assert seen[0]["updates"] == case.updates(3 * BATCHES)
+
+
+@few
+@pytest.mark.parametrize("worker", range(WORKERS))
+def test_a_stop_of_any_worker_stops_all(case: Case, worker: int, tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            wanted = trainer.global_rank == worker and trainer.fit_loop.total_batch_idx >= 3
+            if case.is_ddp:  # its workers stop together or not at all
+                wanted = trainer.strategy.reduce_boolean_decision(wanted, all=False)
+            trainer.should_stop |= wanted
+
+    made, _ = fitted(case, tmp_path, Plain(), max_epochs=10_000, callbacks=[Stop()])
+    assert made.current_epoch < 5_000
+
+
+class AtEveryBatch(Callback):
+    def __init__(self, what: Callable[[Trainer], None]) -> None:
+        self.what = what
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.what(trainer)

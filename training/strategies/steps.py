@@ -1,0 +1,138 @@
+"""What a step is in a worker's Trainer: an update of the shared parameters, whoever made it.
+
+`trainer.global_step` is the number of updates in this worker's replica, as `max_steps` and the schedules count them, so
+between two batches of one worker it grows by as many as all workers made meanwhile.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.loops.progress import _ReadyCompletedTracker
+from typing_extensions import override
+
+
+class Step(int):
+    """A number of updates that knows which of them are new: those in (since, until], which the last batch brought.
+
+    Much asks `global_step % n == 0` after each batch (ModelCheckpoint, callbacks and models of anybody), which a number
+    that grows by several would mostly miss. So `%` is 0 exactly when a multiple of n is among the new ones: whoever
+    asks once a batch hears of each multiple once. Sums and differences with plain integers keep that, for "the next
+    step" and "the last one"; in all else it is an int. Copies and pickles are ints.
+    """
+
+    since: int
+    until: int
+
+    def __new__(cls, value: int, since: int, until: int) -> "Step":
+        step = super().__new__(cls, value)
+        step.since, step.until = since, until
+        return step
+
+    @override
+    def __mod__(self, n: Any) -> Any:
+        if not isinstance(n, int) or n <= 0:
+            return int(self) % n
+        return 0 if self.until // n > self.since // n else self.until % n or n
+
+    @override
+    def __add__(self, other: int) -> int:
+        if type(other) is not int:
+            return int(self) + other
+        return Step(int(self) + other, self.since + other, self.until + other)
+
+    __radd__ = __add__
+
+    @override
+    def __sub__(self, other: int) -> int:
+        return self + -other if type(other) is int else int(self) - other
+
+    def at(self, value: int) -> "Step":
+        """Another number with the same news."""
+        return Step(value, self.since, self.until)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> int:
+        return int(self)
+
+    @override
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return int, (int(self),)
+
+
+class _Completed(_ReadyCompletedTracker):
+    """Lightning's count of its optimizers' steps, which is where `global_step` comes from."""
+
+    def __init__(self, steps: "Steps") -> None:
+        self._steps = steps
+        super().__init__()
+
+    @property
+    def completed(self) -> int:  # a field there
+        return self._steps.now
+
+    @completed.setter
+    def completed(self, _value: int) -> None:
+        """Lightning adds one for each of the worker's own pushes."""
+
+    ready = completed
+
+
+class Steps:
+    """Counts for one worker's Trainer, from the start of its training on.
+
+    `global_step` counts the updates of all optimizers together, as Lightning does. What loggers are told, and
+    `log_every_n_steps` counts, is Lightning's `_batches_that_stepped`: of the optimizer with the most updates, where
+    there are several, for a batch steps each of them.
+
+    Args:
+        versions: Of each optimizer, now; `before`: in the checkpoint that the run goes on from. What other workers have
+            made since is news.
+        alone: There is one worker, so that nothing comes in between and all is as Lightning counts it.
+    """
+
+    def __init__(self, trainer: Trainer, versions: Sequence[int], before: Sequence[int], alone: bool) -> None:
+        self._alone, self.now = alone, sum(versions)
+        self._until = self._since = sum(before), max(before)  # after the last push, before the present batch
+        self._most = max(versions)
+        self._loop, automatic = trainer.fit_loop.epoch_loop, trainer.lightning_module.automatic_optimization
+        progress = (
+            self._loop.automatic_optimization.optim_progress.optimizer.step
+            if automatic
+            else self._loop.manual_optimization.optim_step_progress
+        )
+        progress.total = _Completed(self)
+        self._tells_loggers = automatic or not alone
+
+    def batch_begins(self) -> None:
+        """What comes from here on is new to whoever asks after the batch."""
+        self._since = self._until
+
+    def pushed(self, versions: Sequence[int], least: int) -> None:
+        """The worker's replica has these versions now; `least`: updates that have been made for certain."""
+        updates, most = max(sum(versions), least, int(self.now)), max(versions)
+        self._until, self._most = (updates, most), most
+        self.now = updates if self._alone else Step(updates, self._since[0], updates)
+        if self._tells_loggers:  # less 1, which Lightning adds after the batch
+            self._loop._batches_that_stepped = (most if self._alone else Step(most, self._since[1], most)) - 1
+
+    def moved(self, versions: Sequence[int]) -> None:
+        """The replica was brought to these versions without a push: what is named and saved now is of them.
+
+        To whoever asks what is new it will be with the next push.
+        """
+        updates, told = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
+        self.now = self.now.at(updates) if isinstance(self.now, Step) else updates
+        if self._tells_loggers and isinstance(told, Step):
+            self._loop._batches_that_stepped = told.at(int(told) + max(versions) - self._most)
+        self._most = max(versions)
+
+
+def plain(value: Any) -> Any:
+    """The value with every `Step` in its dicts, lists and tuples made an int: torch loads no other with safety."""
+    if isinstance(value, Step):
+        return int(value)
+    if type(value) is dict:
+        return {key: plain(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain(one) for one in value)
+    return value
