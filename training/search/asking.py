@@ -16,13 +16,16 @@ from training.spec.search import SearchSpec
 
 
 class Asking:
-    """Asks the study, and tells it at once of points whose end is known. `begun` is when the driver began, unix s."""
+    """Asks the study, and tells it at once of points whose end is known.
+
+    `begun` is when the driver began, by time.monotonic(), s.
+    """
 
     def __init__(self, folder: SearchFolder, study: Study, spec: SearchSpec, description: Description) -> None:
         self.folder, self.study, self.spec = folder, study, spec
         self.wall, self.repeats = MemoryWall(spec, description), Repeats(spec)
         self.records: Sequence[TrialRecord] = ()
-        self.begun = time.time()
+        self.begun = time.monotonic()
         self.told = False
         """Whether the study was told of a trial since `learn`."""
 
@@ -37,7 +40,7 @@ class Asking:
         ran = sum(1 for one in self.records if one.runs or one.state == "running")
         if ran >= self.spec.trials or len(self.records) >= 2 * self.spec.trials or self.study.exhausted():
             return False
-        return self.spec.minutes is None or time.time() - self.begun < 60 * self.spec.minutes
+        return self.spec.minutes is None or time.monotonic() - self.begun < 60 * self.spec.minutes
 
     def point(self) -> Asked | None:
         """A point to be run, RUNNING in the study; None where the study was told of it already."""

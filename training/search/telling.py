@@ -21,21 +21,22 @@ class Telling:
         self.folder, self.record = folder, record
         self.overheads: list[float] = []
         """Of the trials that ended under this driver, s."""
-        self._begun = time.time()
+        self._ends: dict[int, float] | None = None
+        """When the end of each trial was first seen here, time.monotonic(); of those that had ended before, 0."""
         self._told = 0.0
         self._recorded = -1
         self._counted: tuple[SearchSpec, int] | None = None
 
     def due(self) -> bool:
-        return time.time() - self._told >= EVERY_S
+        return time.monotonic() - self._told >= EVERY_S
 
     def progress(self, records: Sequence[TrialRecord], running: int, spec: SearchSpec, note: str) -> None:
         """Write it now; the parent run's curve too, where a trial has ended since."""
-        self._told = time.time()
+        self._told = time.monotonic()
         ended = [one for one in records if one.state not in ("running", "waiting")]
         found = best(records, spec)
         progress = SearchProgress(
-            time=self._told,
+            time=time.time(),
             done=len(ended),
             running=running,
             trials=max(self._wanted(spec), len(ended)),
@@ -64,7 +65,12 @@ class Telling:
 
     def _left(self, ended: Sequence[TrialRecord], wanted: int) -> float | None:
         """From the pace of the trials that were run under this driver; None before two of them have ended."""
-        ends = sorted(one.ended for one in ended if one.runs and one.ended is not None and one.ended > self._begun)
+        ran = [one.number for one in ended if one.runs]
+        if self._ends is None:
+            self._ends = dict.fromkeys(ran, 0.0)
+        for number in ran:
+            self._ends.setdefault(number, time.monotonic())
+        ends = sorted(filter(None, self._ends.values()))
         if len(ends) < 2 or ends[-1] == ends[0]:
             return None
         return max(0, wanted - len(ended)) * (ends[-1] - ends[0]) / (len(ends) - 1)

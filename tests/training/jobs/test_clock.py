@@ -1,0 +1,158 @@
+"""A wall clock that is set, back or forth, while jobs live: nobody is taken for dead, stuck or late."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from training import records
+from training.jobs import waiting
+from training.jobs.devices import Inventory
+from training.jobs.folder import JobFolder, JobRequest, Progress, Started
+from training.jobs.lock import SupervisorLock
+from training.jobs.process import ProcessId, alive, descendants, session
+from training.jobs.turns import Turns
+from training.jobs.watch import Limits, Watch
+from training.records import Broken
+from training.workspace import Workspace
+
+STEPS = (-3600.0, -30.0, 30.0, 3600.0)
+
+
+@pytest.fixture
+def step(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the wall clock: of Python, and what psutil reckons by it (the kernel's `btime` moves with the clock)."""
+    real, boot = time.time, psutil.boot_time()
+
+    def by(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: real() + seconds)
+        monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: boot + seconds)
+        monkeypatch.setattr(psutil._pslinux, "BOOT_TIME", boot + seconds, raising=False)
+
+    return by
+
+
+def waits(workspace: Workspace, name: str) -> JobFolder:
+    job = JobFolder(workspace.jobs / name)
+    job.path.mkdir()
+    records.put(job.config, b"{}")
+    job.write(JobRequest(name, time.time(), "e", workspace.tracking_uri(), 1, 1, name=name))
+    return job
+
+
+@pytest.fixture
+def child() -> Iterator[ProcessId]:
+    """A process that only waits."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+    found = ProcessId.of(pid)
+    yield found
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("seconds", STEPS)
+def test_a_live_job_stays_alive_and_keeps_its_cores(
+    tmp_path: Path, child: ProcessId, step: Callable[[float], None], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path).create()
+    monkeypatch.setattr(waiting, "inventory", lambda: Inventory([0]))
+    running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
+    running.write(Started(child, time.time(), [0]))
+    running.write(Progress(time.time(), "training"))
+    turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Inventory([0]), "none", ())
+    monkeypatch.setattr(turns.starter, "prepare", lambda fresh: False)
+    turns.turn()
+    step(seconds)
+    assert psutil.Process(child.pid).create_time() != pytest.approx(started_at(child.pid), abs=20)
+    for _ in range(5):
+        turns.watches[running.id]._checked = 0.0  # look for signs of life now
+        turns.turn()
+    assert (running.state(), next_one.state()) == ("running", "waiting")
+    assert turns.watches[running.id].signals == []
+    assert (
+        waiting.waiting_reasons(workspace)[next_one.id] == "waits for 1 core; 0 of 1 free, run " + "a" * 32 + " has it"
+    )
+    assert [one.pid for one in session(child)] == [child.pid]
+    assert child in descendants(ProcessId.of())
+
+
+def started_at(pid: int) -> float:
+    """By a clock that nobody has set, unix s."""
+    ticks = ProcessId.of(pid).start / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks
+
+
+@pytest.mark.parametrize("seconds", STEPS)
+def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, seconds: float) -> None:
+    job = waits(Workspace(tmp_path).create(), "a" * 32)
+    started = Started(child, time.time(), [0])
+    job.write(started)
+    watch = Watch(job, started, Limits(grace_s=5.0))
+    job.ask_to_stop("why")
+    os.utime(job.stop_file, (time.time() + seconds,) * 2)  # as files look after a step
+    for now in (100.0, 104.9):
+        watch.look(now)
+        assert watch.signals == []
+    watch.look(105.1)
+    assert watch.signals == ["SIGTERM"]
+
+
+def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: ProcessId) -> None:
+    job = waits(Workspace(tmp_path).create(), "a" * 32)
+    started = Started(child, time.time(), [0])
+    job.write(started)
+    watch = Watch(job, started, Limits(stall_s=10.0))
+    watch._moved = watch._checked = 0.0
+    for now in range(2, 100, 2):
+        job.write(Progress(0.0, "training", now))
+        os.utime(job.path / "progress.json", (now, now))  # 1970: by the file's time it has long been dead
+        watch.look(float(now))
+        assert watch.timed_out == ""
+    for later in (103.0, 106.0, 108.5):
+        watch.look(later)
+    assert watch.timed_out == "no sign of life for 10 s; it was training, after 98 updates"
+
+
+def test_another_start_of_the_machine_has_other_processes() -> None:
+    me = ProcessId.of()
+    assert alive(me)
+    assert not alive(replace(me, boot="0b7d5c1e-0000-0000-0000-000000000000"))
+    assert not alive(replace(me, start=me.start + 1))
+    assert session(replace(me, boot="another")) == []
+
+
+def test_records_of_earlier_versions_name_who_lives_and_nobody_else(tmp_path: Path) -> None:
+    path, wall = tmp_path / "process.json", psutil.Process().create_time()
+    told = {"process": {"pid": os.getpid(), "create_time": wall + 0.5}, "started": wall, "cores": [0]}
+    records.save(path, told)
+    found = records.load(path, Started)
+    assert found is not None
+    assert found.process == ProcessId.of()
+    for older in ({"pid": os.getpid(), "create_time": wall - 100}, {"pid": 2**22 - 1, "create_time": wall}):
+        records.save(path, {**told, "process": older})
+        found = records.load(path, Started)
+        assert found is not None
+        assert not alive(found.process)
+    for wrong in (
+        {"pid": 1},
+        {"create_time": 1.0},
+        {"pid": "x", "create_time": 1.0},
+        {"pid": 1, "start": "x", "boot": ""},
+    ):
+        records.save(path, {**told, "process": wrong})
+        with pytest.raises(Broken, match=r"process\.(start|pid)"):
+            records.load(path, Started)
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**22 + 1, 10**30])
+def test_a_pid_that_cannot_be_is_nobody(pid: int) -> None:
+    assert not alive(ProcessId(pid, 1, "x"))
