@@ -8,7 +8,9 @@ import psutil
 import pytest
 
 from tests.training.jobs.conftest import Bench, cores, until_state, wait_for
+from training import records
 from training.jobs import owners, supervisor
+from training.jobs.lock import Status
 from training.jobs.process import alive, send, session
 from training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
 
@@ -179,3 +181,24 @@ def test_it_is_light_and_quiet_when_idle(bench: Bench) -> None:
     assert process.memory_info().rss < 60 * 2**20
     mapped = {map_.path for map_ in process.memory_maps()}
     assert not any("torch" in path or "mlflow" in path for path in mapped)
+
+
+def test_torn_records_of_others_stop_neither_the_supervisor_nor_a_job(bench: Bench) -> None:
+    torn = {name: bench.job() for name in ("process.json", "result.json", "job.json", "progress.json")}
+    for name, job in torn.items():
+        (job.path / name).write_bytes(b'{"version": 1, "pro')
+    owners.folder(bench.workspace).mkdir()
+    (owners.folder(bench.workspace) / "7.json").write_bytes(b"")
+    (bench.workspace.hidden / "supervisor.json").write_bytes(b"\0" * 50)
+    process = bench.supervise()
+    assert until_state(torn["progress.json"], "finished", "failed") == "finished"
+    result = wait_for(torn["process.json"].result, "its end")
+    assert result.failure == "broken record"
+    assert str(torn["process.json"].path / "process.json") in result.cause
+    assert torn["result.json"].state() == "failed"
+    assert alive(process)
+    note = bench.workspace.hidden / "supervisor.json"
+    note.write_bytes(b"torn")
+    assert bench.supervise() == process  # who holds the lock is known without the note
+    wait_for(lambda: (found := records.peek(note, Status)) and found.process == process, "the note to be mended")
+    assert "Traceback" not in bench.log()

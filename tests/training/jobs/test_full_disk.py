@@ -1,0 +1,244 @@
+"""A disk without room, as the processes meet it: writes that raise ENOSPC, and `/dev/full` under their output."""
+
+import errno
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training import records, room, runner
+from training.failures import FailureClass, classify
+from training.jobs import closing, turns, waiting
+from training.jobs.devices import Inventory
+from training.jobs.folder import JobFolder, JobRequest, Result, Started
+from training.jobs.lock import SupervisorLock, status
+from training.jobs.process import ProcessId
+from training.jobs.turns import Turns
+from training.jobs.watch import Limits
+from training.room import EXIT_NO_ROOM
+from training.search import keeping
+from training.search.folder import Driving, SearchFolder, SearchRequest
+from training.search.outcome import judge
+from training.workspace import Workspace
+
+FULL = "the disk of /data is full (0.0 MB left)"
+
+
+class Disk:
+    """Takes `puts` more records, then none until `room`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.puts: float = float("inf")
+        self._put = records.put
+        monkeypatch.setattr(records, "put", self.put)
+        for module in (turns, closing, waiting):
+            monkeypatch.setattr(module, "lacking", lambda folder: FULL if self.puts <= 0 else "")
+
+    def put(self, path: Path, content: bytes, *, durable: bool = False) -> None:
+        self.puts -= 1
+        if self.puts < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._put(path, content, durable=durable)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path).create()
+
+
+def job(workspace: Workspace, name: str = "a" * 32, process: ProcessId | None = None) -> JobFolder:
+    made = JobFolder(workspace.jobs / name)
+    made.path.mkdir()
+    records.put(made.config, b"{}")
+    made.write(JobRequest(name, 1.0, "e", workspace.tracking_uri(), 1, 1, name="run"))
+    if process is not None:
+        made.write(Started(process, 1.0, [0]))
+    return made
+
+
+@pytest.fixture
+def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Turns]:
+    def make() -> Turns:
+        limits = Limits(poll_s=0.0, retry_s=0.1)
+        made = Turns(SupervisorLock(workspace), limits, Inventory([0]), "none", ())
+        monkeypatch.setattr(made.starter, "prepare", lambda fresh: True)
+        monkeypatch.setattr(made.recorder, "turn", lambda ended: None)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize("puts", range(4))
+def test_the_end_of_a_job_is_written_when_there_is_room_and_names_the_disk(
+    workspace: Workspace, supervising: Callable[[], Turns], disk: Disk, puts: int
+) -> None:
+    dead = job(workspace, process=replace(ProcessId.of(), start=1))
+    disk.puts = puts
+    mine = supervising()
+    for _ in range(5):
+        mine.turn()
+    if puts < 2:  # the note and the result
+        assert dead.result() is None
+        assert dead.id in mine.open
+    disk.puts = float("inf")
+    mine.turn()
+    result = dead.result()
+    assert result is not None
+    assert result.failure == ("disk full" if puts == 0 else result.failure)
+    assert mine.open == {}
+    assert dead.unrecorded.exists()
+    found = records.load(workspace.hidden / "supervisor.json", type(mine._said))
+    assert found == mine._said
+    assert [path for path in workspace.hidden.rglob(".*") if path.is_file()] == []
+
+
+def test_nothing_is_started_without_room(
+    workspace: Workspace, supervising: Callable[[], Turns], disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, mine = job(workspace), supervising()
+    ordered: list[str] = []
+    monkeypatch.setattr(mine.starter, "order", lambda job, start: ordered.append(job.id))
+    disk.puts = 0
+    mine._looked_around -= 10
+    mine.turn()
+    mine.turn()
+    assert ordered == []
+    with SupervisorHeld(workspace):
+        assert waiting.waiting_reasons(workspace) == {waits.id: f"waits for room: {FULL}"}
+    disk.puts = float("inf")
+    mine.turn()
+    mine.turn()
+    assert ordered == [waits.id] * len(ordered)
+    assert ordered
+
+
+class SupervisorHeld:
+    """The lock, held by this process, which has written no note."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self.lock = workspace, SupervisorLock(workspace)
+
+    def __enter__(self) -> None:
+        assert self.lock.acquire()
+        (self.workspace.hidden / "supervisor.json").unlink(missing_ok=True)
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_the_supervisor_is_known_by_its_lock_where_it_cannot_write_a_note(workspace: Workspace) -> None:
+    assert status(workspace) is None
+    with SupervisorHeld(workspace):
+        found = status(workspace)
+        assert found is not None
+        assert found.process == ProcessId.of()
+    assert status(workspace) is None
+
+
+def test_a_fork_that_finds_no_room_leaves_its_job_waiting(
+    workspace: Workspace, supervising: Callable[[], Turns]
+) -> None:
+    waits, mine = job(workspace), supervising()
+    mine._discover()
+    mine.starter.ordered[waits.id] = object()  # type: ignore[assignment]  # only that it is there counts
+    mine._hear(waits.id, EXIT_NO_ROOM, "")
+    assert waits.state() == "waiting"
+    assert waits.id in mine.open
+    mine.starter.ordered[waits.id] = object()  # type: ignore[assignment]
+    mine._hear(waits.id, 1, "")
+    assert waits.state() == "failed"
+
+
+def test_a_full_disk_is_the_cause_whatever_came_of_it() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    try:
+        try:
+            raise full
+        except OSError:
+            raise RuntimeError("worker 1 died") from None
+    except RuntimeError as error:
+        found = classify(error)
+    assert found.failure_class is FailureClass.DISK_FULL
+    assert found.cause == "OSError: [Errno 28] No space left on device"
+    assert found.advice == "Make room on the disk, then run again or resume from the last checkpoint."
+    told = classify(RuntimeError("(sqlite3.OperationalError) database or disk is full"))
+    assert told.failure_class is FailureClass.DISK_FULL
+
+
+@pytest.mark.parametrize(("failures", "written"), [(3, True), (10**9, False)])
+def test_a_run_tries_to_say_its_result_again(
+    workspace: Workspace, failures: int, written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, calls = job(workspace), itertools.count()
+    monkeypatch.setattr(runner, "WRITE_S", 0.3)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    put = records.put
+
+    def sometimes(*told: Any, **more: Any) -> None:
+        if next(calls) < failures:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(*told, **more)
+
+    monkeypatch.setattr(records, "put", sometimes)
+    assert runner._write(ended, Result("finished", 1.0), told=False) == written
+    assert (ended.result() is not None) == written
+    assert ended.unrecorded.exists()
+
+
+def test_output_onto_a_full_disk_ends_nobody() -> None:
+    program = "from training.jobs.output import forgive; forgive()\nfor i in range(99): print('x' * 999, flush=True)"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-c", program], check=False, stdout=full, stderr=full, timeout=60)
+    assert done.returncode == 0
+
+
+def test_a_trial_whose_run_met_a_full_disk_is_run_again(workspace: Workspace) -> None:
+    met = job(workspace)
+    met.write(Result("failed", 1.0, FailureClass.DISK_FULL.value, "OSError: no room"))
+    assert judge(met) == "again"
+
+
+def test_drivers_are_neither_started_nor_given_up_without_room(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = SearchFolder(workspace.studies / "s")
+    search.path.mkdir()
+    search.write(SearchRequest("s", 1.0, "s", "e", "u", "i", "journal:x"))
+    search.write(Driving(replace(ProcessId.of(), start=1), 1.0))
+    drivers, started = keeping.Drivers(workspace), list[str]()
+    drivers._deaths["s"] = (keeping.ATTEMPTS - 1, 0)
+
+    def spawn(*told: Any, **more: Any) -> int:
+        started.append("s")
+        return os.getpid()
+
+    monkeypatch.setattr(os, "posix_spawn", spawn)
+    drivers.turn(FULL)
+    assert (started, drivers.open) == ([], {"s"})
+    drivers._looked = 0.0
+    drivers.turn()
+    assert started == ["s"]
+    assert search.result() is None
+
+
+def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert room.lacking(tmp_path) == ""
+    assert room.lacking(tmp_path / "gone") == ""
+    real = os.statvfs(tmp_path)
+    fields = {name: getattr(real, name) for name in dir(real) if name.startswith("f_")}
+    for change, words in (({"f_bfree": 0, "f_bavail": 0}, "is full (0.0 MB left)"), ({"f_favail": 0}, "no more files")):
+        facts = type("Facts", (), {**fields, "f_files": 1, **change})
+        monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
+        assert words in room.lacking(tmp_path)
