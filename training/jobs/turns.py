@@ -220,6 +220,8 @@ class Turns:
         elif code is None or code < 0:
             self._close(job, said)  # it may have died between saying so here and saying so to MLflow
         else:
+            if job.unrecorded.exists():  # it could not tell MLflow itself
+                self.recorder.pending.add(job.unrecorded)
             self._forget(job)
 
     def _start(self) -> None:

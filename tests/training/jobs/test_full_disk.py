@@ -104,6 +104,20 @@ def test_the_end_of_a_job_is_written_when_there_is_room_and_names_the_disk(
     assert [path for path in workspace.hidden.rglob(".*") if path.is_file()] == []
 
 
+def test_what_a_run_could_not_tell_mlflow_itself_is_told_for_it(
+    workspace: Workspace, supervising: Callable[[], Turns]
+) -> None:
+    ended, mine = job(workspace, process=replace(ProcessId.of(), start=1)), supervising()
+    mine._discover()
+    mine._codes[ended.id] = 1
+    ended.write(Result("failed", 1.0, FailureClass.DISK_FULL.value, "OSError: no room"))
+    ended.unrecorded.touch()
+    mine.turn()
+    mine.turn()
+    assert mine.open == {}
+    assert mine.recorder.pending == {ended.unrecorded}
+
+
 def test_nothing_is_started_without_room(
     workspace: Workspace, supervising: Callable[[], Turns], disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
