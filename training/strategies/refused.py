@@ -51,8 +51,10 @@ def refuse_model(module: LightningModule, workers: int) -> None:
         for name, layer in module.named_modules():
             if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
                 kind = type(layer).__name__
-                reason = f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share"
-                raise _refused(f"{reason}. Set max_norm to None (and normalise what it returns), or workers to 1")
+                raise _refused(
+                    f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share. "
+                    "Set max_norm to None (and normalise what it returns), or workers to 1"
+                )
 
 
 def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
