@@ -61,7 +61,8 @@ def _run(tests: Path, files: list[Path], given: argparse.Namespace, results: Pat
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "tests.lightning.plugin", "-p", "no:cacheprovider",
         "-c", str(tests.parents[1] / "pyproject.toml"), f"--rootdir={tests}", f"--timeout={given.timeout}",
-        "--timeout-method=signal", "--continue-on-collection-errors", "--no-header", "--tb=no", "-o", "addopts=--strict-markers",
+        "--timeout-method=signal", "--continue-on-collection-errors",
+        "--no-header", "--tb=no", "-o", "addopts=--strict-markers",
         *[str(path.relative_to(tests)) for path in files],
     ]  # fmt: skip
     environment = {
