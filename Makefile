@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
-.PHONY: run demo test check unit e2e bench clean
+.PHONY: run demo test check unit e2e fuzz bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -27,6 +27,9 @@ unit: $(VENV)/.dev
 e2e: $(VENV)/.dev ## the journeys in a real browser
 	$(SHELL) tests/debian.sh chromium
 	$(BIN)/pytest -q -m e2e tests/e2e
+
+fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
+	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all

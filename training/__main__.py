@@ -7,6 +7,7 @@ from typing import Final
 
 from training.safe_path import environment, leave_current_folder, python
 from training.spec.errors import ConfigError
+from training.spec.machine import refusals_told
 from training.workspace import OWNER_ONLY
 
 USAGE: Final = """usage: scalebook COMMAND ...
@@ -53,7 +54,8 @@ def main(argv: list[str] | None = None) -> int:
 
             raise ConfigError(command, "is no command", suggestion(command, [*COMMANDS, "ui"]))
         module = importlib.import_module(COMMANDS[command])
-        code: int = module.main(argv if command in WITH_SUBCOMMAND else rest)
+        with refusals_told():
+            code: int = module.main(argv if command in WITH_SUBCOMMAND else rest)
     except ConfigError as error:
         print(f"scalebook: error: {error}", file=sys.stderr)
         return 2

@@ -5,10 +5,11 @@ Torch is imported only when the config is right, so that a mistake is said withi
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from training.jobs.folder import JobFolder
-from training.jobs.queue import find, submit
+from training.jobs.queue import checkpoint_file, find, submit
 from training.modules import import_modules
 from training.spec import catalogue, yaml
 from training.spec.arguments import merge, parse, read
@@ -74,6 +75,7 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
     """In one process, whatever the run had: several would count some samples twice. Lightning prints the metrics."""
     if not config.get("ckpt_path"):
         raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
+    config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     from training.cli import TrainingCLI, quieten

@@ -22,12 +22,17 @@ from training.spec.classes import named
 from training.spec.complete import complete
 from training.spec.description import Description
 from training.spec.errors import ConfigError
+from training.spec.fields import shown
 from training.spec.identity import config_hash
+from training.spec.machine import refusals_told
 from training.spec.validate import require
 from training.spec.workload import Workload, workload
 from training.tracking import names
 from training.tracking.starting import create_run, experiment_id, open_store, surroundings
 from training.workspace import Workspace
+
+CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
+"""What Lightning finds by itself."""
 
 COMMAND_LINE: Final = "command line"
 """The MLflow experiment of runs that belong to no notebook."""
@@ -55,6 +60,8 @@ def submit(
     """
     require(config, description)
     load, done = workload(config, description), complete(config, description)
+    if done.get("ckpt_path") is not None:
+        done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
     request = JobRequest(
         id="",
         created=0.0,
@@ -73,10 +80,11 @@ def submit(
         name=_name(cell or _short_name(done, load), trial),
         trial=trial,
     )
-    client = open_store(workspace)
-    experiment = experiment_id(client, workspace, request.mlflow_experiment)
     made: list[JobFolder] = []
-    with submission(workspace) as tags:
+    with refusals_told():
+        client = open_store(workspace)
+        experiment = experiment_id(client, workspace, request.mlflow_experiment)
+    with refusals_told(), submission(workspace) as tags:
         tags |= {**surroundings(workspace.root), **_tags(request, load, done)}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
@@ -181,6 +189,20 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         raise
     records.settle(workspace.jobs)
     return made
+
+
+def checkpoint_file(told: str, folder: Path) -> str:
+    """The file that `ckpt_path` names, in `folder` where it says no other; ConfigError where there is none."""
+    if told in CHECKPOINT_WORDS:
+        return told
+    path = folder / told
+    try:
+        there = path.is_file()
+    except OSError:  # a name too long for a file
+        there = False
+    if not there:
+        raise ConfigError("ckpt_path", f"names {shown(told)}, and there is no such file", "Name a .ckpt file.")
+    return str(path)
 
 
 def _accelerator(load: Workload) -> Literal["cpu", "gpu"]:

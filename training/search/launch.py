@@ -15,6 +15,7 @@ from training.records import Broken
 from training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
 from training.spec.description import Description
 from training.spec.errors import ConfigError
+from training.spec.machine import refusals_told
 from training.spec.search import SearchSpec, body_of, identity, read_search
 from training.tracking import names
 from training.tracking.starting import create_run, experiment_id, open_store, surroundings
@@ -41,7 +42,8 @@ def start(
         asked = found.request()
         if (asked.notebook, asked.name, asked.identity) == (notebook, name, what):
             return _go_on(found, spec)
-    folder = _make(workspace, spec, what, name, notebook, cell)
+    with refusals_told():
+        folder = _make(workspace, spec, what, name, notebook, cell)
     _wake(folder)
     return folder
 

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from training.spec.description import Description
 from training.spec.errors import ConfigError
+from training.spec.fields import shown
 from training.spec.handles import batch_place, is_single, put_strategy, put_workers, rate_place
 from training.spec.paths import place, put
 from training.spec.rate_scaling import KEY as LR_SCALING
 from training.spec.search_types import SearchSpec
 from training.spec.space import HANDLES
+from training.spec.told import number
 from training.spec.workload import workload
 
 OTHER_BUDGETS: Final = ("max_epochs", "max_steps", "min_epochs", "min_steps")
@@ -32,6 +34,10 @@ def resolve(spec: SearchSpec, point: Mapping[str, Any], description: Description
         if not spec.has(name):
             known = ", ".join(one.name for one in spec.space)
             raise ConfigError(name, "is no dimension of this search", f"Known: {known}.")
+    for name in ("batch_size", "workers"):  # the only ones that are counted with
+        value = point.get(name, 1)
+        if not number(value) or value != int(value) or value < 1:
+            raise ConfigError(name, f"is {shown(value)}", f"Write one of the space: {spec.dimension(name).words()}.")
     base = workload(spec.config, description)
     config: dict[str, Any] = copy.deepcopy(spec.config)
     if "strategy" in point:

@@ -163,3 +163,19 @@ def test_a_deleted_experiment_is_brought_back(bench: Bench) -> None:
     (again,) = submit(bench)
     assert client.get_run(again.id).info.experiment_id == experiment
     assert wait_for(lambda: client.get_experiment(experiment).lifecycle_stage, "a stage") == "active"
+
+
+def test_a_checkpoint_that_is_not_there_is_said_before_anything_is_made(bench: Bench) -> None:
+    for told in ("nowhere.ckpt", "/no/such.ckpt", "x" * 5000):
+        with pytest.raises(ConfigError, match=r"ckpt_path: names .* no such file"):
+            queue.submit(
+                bench.workspace, {**CONFIG, "ckpt_path": told}, seeds=[1], description=DESCRIPTION, start=False
+            )
+    assert queue.all_jobs(bench.workspace) == []
+
+
+def test_a_checkpoint_is_found_beside_the_notebooks(bench: Bench) -> None:
+    (bench.workspace.root / "kept.ckpt").touch()
+    config = {**CONFIG, "ckpt_path": "kept.ckpt"}
+    (job,) = queue.submit(bench.workspace, config, seeds=[1], description=DESCRIPTION, start=False)
+    assert yaml.load(job.config.read_text(encoding="utf-8"))["ckpt_path"] == str(bench.workspace.root / "kept.ckpt")
