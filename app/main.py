@@ -5,6 +5,7 @@ import streamlit as st
 from app import state
 from app.components import style
 from app.navigation import NOTEBOOK, PLACES
+from app.views import trusting
 from training.spec.errors import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
@@ -23,6 +24,7 @@ pages = [
 page = st.navigation(pages, position="top")
 state.visit(page.url_path)
 try:
+    trusting.draw()
     page.run()
 except ConfigError as error:
     st.error(str(error), icon=":material/error:")

@@ -53,6 +53,12 @@ def _description(root: str) -> Description:
     return catalogue.describe(workspace())
 
 
+def look_anew() -> None:
+    """After the folder was trusted: what may be named and what waits is another now."""
+    _description.clear()
+    _waiting_reasons.clear()
+
+
 @st.cache_resource(ttl=1.0, show_spinner=False)
 def _waiting_reasons(root: str) -> dict[str, str]:
     return queue_reasons(Workspace(Path(root)))
@@ -141,6 +147,7 @@ def search_records(folder: SearchFolder) -> list[TrialRecord]:
 @st.cache_resource(ttl=1.0, max_entries=50, show_spinner=False)
 def _search_records(path: str, changed: int) -> list[TrialRecord]:
     folder = SearchFolder(Path(path))
+    folder.require_trust(reading=True)
     request = folder.request()
     records = study.read(request.storage, request.study, search_spec(folder))
     return at_rest(records) if folder.state() in ENDED else records

@@ -25,6 +25,7 @@ from training.jobs.process import alive
 from training.safe_path import HOME, environment, python
 from training.spec import catalogue
 from training.spec.errors import ConfigError
+from training.trust import HELP, OPTION, settle
 from training.workspace import OWNER_ONLY, Workspace
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _own(workspace: Workspace, options: argparse.Namespace) -> int:
     """Serve the workspace, unless somebody does."""
+    settle(workspace, options.trust)
     workspace.create()
     with only_one(workspace) as mine:
         if not mine:
@@ -98,6 +100,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8501, help="of the app; the next free one when it is taken")
     parser.add_argument("--mlflow-port", type=int, default=5000, help="of MLflow; the next free one when it is taken")
     parser.add_argument("--address", action="store_true", help="only print the address of the app that serves it now")
+    parser.add_argument(OPTION, action="store_true", help=HELP)
     add_options(parser)
     return parser.parse_args(argv)
 

@@ -23,6 +23,7 @@ from training.jobs.waiting import waiting_reasons
 from training.spec.catalogue import describe
 from training.tracking import names
 from training.tracking.starting import open_store
+from training.trust import JOB, sign
 from training.workspace import Workspace
 
 RUNS = 5
@@ -119,6 +120,8 @@ def _questions(workspace: Workspace) -> list[tuple[str, Any]]:
         folder = JobFolder(workspace.jobs / f"{number:032x}")
         folder.path.mkdir()
         folder.write(JobRequest(folder.id, float(number), "e", "", number, 1))
+        folder.config.touch()
+        sign(folder.path, folder.id, JOB)
         if number >= 10:
             folder.write(Started(ProcessId(1, 0, ""), float(number)))
             folder.write(Result("finished", float(number)))

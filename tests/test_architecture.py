@@ -14,6 +14,7 @@ BROWSER_MAY_USE = (
     "training.failures",
     "training.records",
     "training.safe_path",
+    "training.trust",
     "training.spec",
     "training.jobs",
     "training.notebook",

@@ -17,18 +17,19 @@ from training.spec.complete import complete
 from training.spec.description import GROUPS, Description
 from training.spec.errors import ConfigError
 from training.spec.validate import validate
+from training.trust import OPTION, settle
 from training.workspace import Workspace
 
 OPTIONS: Final = {
-    "fit": {"--help": False, "-h": False, "--print_config": False},
-    "validate": {"--help": False, "-h": False, "--run": True},
+    "fit": {"--help": False, "-h": False, "--print_config": False, OPTION: False},
+    "validate": {"--help": False, "-h": False, "--run": True, OPTION: False},
 }
 HELP: Final = """usage: scalebook {command} -c FILE [-c FILE ...] [--KEY VALUE ...]
 
 Keys are those of a LightningCLI config, such as --trainer.max_epochs 3, --model PixelCNN, --model.features 32,
 --data.batch_size 64, --optimizer.lr 0.01. Later ones win. {more}
 Models: {models}. Data: {data}. Strategies: {strategies}.
-`scalebook describe NAME` tells what a class takes."""
+`scalebook describe NAME` tells what a class takes. --trust has the folder's own modules imported, from now on."""
 MORE: Final = {
     "fit": "--print_config shows the whole config and runs nothing.",
     "validate": "--run ID takes config and checkpoint of a recorded run, --ckpt_path FILE names another checkpoint.",
@@ -40,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
     command = argv[0]
     kind = "fit" if command == "fit" else "validate"
     workspace = Workspace.find()
+    idle = len(argv) == 1 or {"--help", "-h", "--print_config"} & set(argv)
+    settle(workspace, OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
     found = parse(argv[1:], description, OPTIONS[kind])
     if found.options.keys() & {"--help", "-h"} or len(argv) == 1:
@@ -48,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         return 0 if len(argv) > 1 else 2
     if (run_id := found.options.get("--run")) is not None:
         found.config = _of_run(find(workspace, run_id), found.config, description)
-    for problem in validate(found.config, description):
+    for problem in validate(found.config, description, typed=True):
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)

@@ -24,6 +24,7 @@ from training.spec.description import GROUPS, ClassInfo, Description, Field
 from training.spec.errors import ConfigError
 from training.strategies import AsyncPS
 from training.tracking.names import VAL_LOSS
+from training.trust import HELP, OPTION, settle
 from training.workspace import Workspace
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
@@ -240,8 +241,10 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
     parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
     parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
+    parser.add_argument(OPTION, action="store_true", help=HELP)
     args = parser.parse_args(argv)
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
+    settle(workspace, args.trust)
     found = describe(workspace)
     if args.class_path is None:
         print(found.to_json())

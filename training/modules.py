@@ -6,20 +6,26 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
+from training.trust import OPTION, trusted
 from training.workspace import Workspace
+
+UNTRUSTED: Final = f"not imported, because the folder is not trusted ({OPTION} trusts it)"
 
 
 def import_modules(workspace: Workspace) -> tuple[list[ModuleType], list[str]]:
     """Import what `scalebook.toml` names; (those that could be, `NAME: cause` for each that could not).
 
-    The workspace's folder comes first on the path. What the modules print goes to standard error. Runs the user's code:
-    only for processes of their own, never for the browser's.
+    None of a folder that is not trusted. The folder comes last on the path, so that its modules hide nobody's. What
+    they print goes to standard error. Runs the user's code: only for processes of their own, never for the browser's.
     """
     found: list[ModuleType] = []
     problems: list[str] = []
+    if not trusted(workspace):
+        return [], [f"{name}: {UNTRUSTED}" for name in workspace.settings.modules]
     if str(workspace.root) not in sys.path:
-        sys.path.insert(0, str(workspace.root))
+        sys.path.append(str(workspace.root))
     for name in workspace.settings.modules:
         try:
             with contextlib.redirect_stdout(sys.stderr):

@@ -20,9 +20,11 @@ from training.jobs.folder import JobFolder, Result
 from training.memory_limit import memory_limit
 from training.modules import import_modules
 from training.room import EXIT_NO_ROOM, is_full
+from training.spec.confined import confine
 from training.tee import copied_to
 from training.tracking import names
 from training.tracking.writer import client_after_fork
+from training.trust import trusted
 from training.workspace import Workspace
 
 EXIT_FAILED: Final = 1
@@ -39,8 +41,7 @@ def run_job(folder: Path) -> int:
     Must be called in the main thread, in a process that has not used CUDA.
     """
     job = JobFolder(folder)
-    started = job.started()
-    inline = started is not None and started.inline
+    inline = _inline(job)
     with copied_to(job.log) if inline else _as_it_is():
         if inline:
             print(f"scalebook: run {job.id}", flush=True)
@@ -87,9 +88,17 @@ def _train(job: JobFolder) -> None:
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     config = job.content()
+    if not trusted(workspace):
+        confine(config, workspace.root, typed=_inline(job))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
     with memory_limit(_memory_mb(job)):
         TrainingCLI("fit", config, job)
+
+
+def _inline(job: JobFolder) -> bool:
+    """Whether `scalebook fit` runs it in the foreground."""
+    started = job.started()
+    return started is not None and started.inline
 
 
 def _memory_mb(job: JobFolder) -> int | None:

@@ -6,6 +6,7 @@ before the server sees anything: is it called by a name of ours, does no other o
 """
 
 import hmac
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 
@@ -27,11 +28,21 @@ MANNERS: Headers = [
 """On every response: no other site may frame it, guess its type, or learn its address from a link."""
 
 
-class Guard:
-    """`app` behind the door. `health` is the one path that needs no token; it tells only that the server is up."""
+OWN_PICTURES = b"; img-src 'self' data: blob:; media-src 'self' data: blob:"
+RESERVED: Headers = [(MANNERS[0][0], MANNERS[0][1] + OWN_PICTURES), *MANNERS[1:]]
+"""On pages of a folder that is not trusted: a note's pictures would tell their servers who reads it, and when."""
 
-    def __init__(self, app: "ASGIApp", access: Access, port: int, health: str) -> None:
-        self._app, self._access, self._health = app, access, health
+
+class Guard:
+    """`app` behind the door. `health` is the one path that needs no token; it tells only that the server is up.
+
+    `reserved` says, for each page anew, whether it may show no pictures but those of this server.
+    """
+
+    def __init__(
+        self, app: "ASGIApp", access: Access, port: int, health: str, reserved: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._app, self._access, self._health, self._reserved = app, access, health, reserved
         self._ours = access.authorities(port)
         self._address = f"http://127.0.0.1:{port}"
 
@@ -45,7 +56,8 @@ class Guard:
         elif asked.reading and asked.token is not None and (self._known(asked.token) or self._remembered(asked)):
             await _respond(send, 303, [(b"location", asked.without_token()), *self._cookie()], b"")
         elif self._may_enter(asked):
-            await self._app(scope, receive, _with_manners(send))
+            reserved = asked.wants_html and self._reserved()
+            await self._app(scope, receive, _with_manners(send, RESERVED if reserved else MANNERS))
         elif asked.wants_html:
             await _refuse(scope, send, page(self._address, wrong=asked.token is not None), "text/html")
         else:
@@ -127,12 +139,12 @@ class _Asked:
         return b"/" + self._raw.lstrip(b"/\\") + (b"?" + rest if rest else b"")
 
 
-def _with_manners(send: "Send") -> "Send":
+def _with_manners(send: "Send", manners: Headers) -> "Send":
     async def sending(message: "Message") -> None:
         if message["type"] == "http.response.start":
             ours = {name for name, _ in MANNERS[1:]}  # a content policy of the server's own holds beside ours
             theirs = [pair for pair in message.get("headers", []) if pair[0].lower() not in ours]
-            message = {**message, "headers": [*theirs, *MANNERS]}
+            message = {**message, "headers": [*theirs, *manners]}
         await send(message)
 
     return sending

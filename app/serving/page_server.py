@@ -13,6 +13,7 @@ from app.serving.guard import Guard
 from app.serving.page_settings import page_settings
 from app.serving.ports import LOOPBACK
 from training.safe_path import HOME, environment, python
+from training.trust import trusted
 from training.workspace import OWNER_ONLY, Workspace
 
 PORT = 8501
@@ -52,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_options(parser)
     options = parser.parse_args(argv)
     os.umask(OWNER_ONLY)
-    access = Access.told(options, Workspace.find())
+    workspace = Workspace.find()
+    access = Access.told(options, workspace)
 
     from starlette.middleware import Middleware
     from streamlit import App
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     threading.Thread(target=warm_up, daemon=True, name="warm-up").start()
     script = str(Path(__file__).resolve().parents[1] / "main.py")
     sys.argv = [script]  # Streamlit takes it for what was started
-    guard = Middleware(Guard, access=access, port=options.port, health=HEALTH)
+    guard = Middleware(Guard, access=access, port=options.port, health=HEALTH, reserved=lambda: not trusted(workspace))
     App(script, middleware=[guard]).run(config=page_settings(LOOPBACK, options.port, access.hosts))
 
 

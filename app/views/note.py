@@ -1,16 +1,19 @@
 """A note: Markdown that is edited in place."""
 
+import re
 from pathlib import Path
 
 import streamlit as st
 
-from app import state
+from app import resources, state
 from app.services import notebooks
 from app.views.writing import write
 from training.notebook import edit
 from training.notebook.cells import Note, Notebook
 from training.notebook.store import Stored
+from training.trust import trusted
 
+PICTURE = re.compile(r"!\[[^\]]*\]\(\s*<?\w+://")  # of another server
 EDITING = "editing"  # the key of the cell whose editor is open, or `new-INDEX`
 EDITED = "edited"  # the notebook as the person saw it then, so that an edit meanwhile is noticed
 
@@ -23,6 +26,8 @@ def show(stored: Stored, index: int, note: Note) -> None:
         return
     with st.container(key=f"note-{key}"):
         st.markdown(note.source)
+        if PICTURE.search(note.source) and not trusted(resources.workspace()):
+            st.caption("Pictures from elsewhere are not fetched: this folder is not trusted (`scalebook ui --trust`).")
         with st.container(key=f"edit-note-{key}"):
             if st.button("Edit", key=f"edit-{key}", icon=":material/edit:"):
                 _open(stored, key)

@@ -15,6 +15,7 @@ from training.jobs.process import ProcessId
 from training.spec import yaml
 from training.tracking import names
 from training.tracking.starting import experiment_id, open_store
+from training.trust import JOB, sign
 from training.workspace import Workspace
 
 ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async"}}
@@ -97,6 +98,7 @@ def _job(workspace: Workspace, run: str, cell: str, notebook: str, seed: int, wo
             strategy="AsyncPS",
         )
     )
+    sign(job.path, job.id, JOB)
     return job
 
 

@@ -18,6 +18,7 @@ from training.search.trials import TrialRecord
 from training.spec.search import body_of
 from training.spec.search_types import Objective, SearchSpec
 from training.spec.space import Dimension
+from training.trust import SEARCH, sign
 from training.workspace import Workspace
 
 BATCH = Dimension("batch_size", "powers_of_two", 16, 1024)
@@ -157,6 +158,7 @@ def folder(
         )
     )  # fmt: skip
     found.write_body(body_of(search))
+    sign(found.path, found.id, SEARCH)
     tell(Study.open(storage, found.request().study, search), told)
     done = sum(one.state not in ("running", "waiting") for one in told)
     found.write(SearchProgress(2e9, done, len(told) - done, search.trials, left_s=95.0, overhead_s=0.21))

@@ -11,9 +11,10 @@ from typing import Any
 from training.jobs import queue
 from training.jobs.folder import ENDED, FILES, JobFolder, JobRequest
 from training.jobs.schedule import duration
-from training.jobs.supervisor import supervise
+from training.jobs.supervisor import ensure, supervise
 from training.jobs.waiting import waiting_reasons
 from training.jobs.watch import Limits
+from training.trust import HELP, OPTION, settle
 from training.workspace import Workspace
 
 BAR = 10
@@ -24,7 +25,11 @@ def main(argv: Sequence[str]) -> int:
     """Exit code 0; 1 when another supervisor is there already. Mistakes are ConfigErrors."""
     told = _parser().parse_args(argv)
     action: Callable[[Workspace, Any], int] = told.action
-    return action(Workspace.find(), told)
+    workspace = Workspace.find()
+    settle(workspace, told.trust)
+    if told.trust and action is not _supervise:
+        ensure(workspace)  # for the jobs that were found
+    return action(workspace, told)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("supervise", help="run the supervisor here, until there is nothing to do").set_defaults(
         action=_supervise
     )
+    for one in commands.choices.values():
+        one.add_argument(OPTION, action="store_true", help=HELP)
     return parser
 
 

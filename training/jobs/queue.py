@@ -29,6 +29,7 @@ from training.spec.validate import require
 from training.spec.workload import Workload, workload
 from training.tracking import names
 from training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from training.trust import JOB, may_run, sign
 from training.workspace import Workspace
 
 CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
@@ -58,7 +59,7 @@ def submit(
     anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
     without `.md`.
     """
-    require(config, description)
+    require(config, description, typed=inline)
     load, done = workload(config, description), complete(config, description)
     if done.get("ckpt_path") is not None:
         done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
@@ -163,7 +164,7 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
     from mlflow.exceptions import MlflowException
 
     started = job.started()
-    if job.state() not in ENDED or (started is not None and alive(started.process)):
+    if (job.state() not in ENDED and not _held(workspace, job)) or (started is not None and alive(started.process)):
         raise ConfigError(job.id[:12], f"is {job.state()}", "Stop it first.")
     try:
         open_store(workspace).delete_run(job.id)
@@ -173,6 +174,11 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
     shutil.rmtree(job.path)
 
 
+def _held(workspace: Workspace, job: JobFolder) -> bool:
+    """Whether it waits for the folder to be trusted."""
+    return job.state() == "waiting" and not may_run(workspace, job.path, JOB)
+
+
 def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool) -> JobFolder:
     """The folder is filled under another name, so that it appears whole."""
     beside = JobFolder(workspace.jobs / f".{request.id}")
@@ -180,6 +186,7 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         beside.path.mkdir()
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
+        sign(beside.path, request.id, JOB)
         if inline:
             cores = sorted(os.sched_getaffinity(0))[: request.workers * request.threads]
             beside.write(Started(ProcessId.of(), time.time(), cores, inline=True))

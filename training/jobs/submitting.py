@@ -76,7 +76,7 @@ def withdraw(workspace: Workspace, mark: Path) -> int:
     client, count = open_store(workspace), 0
     for run in _open_runs(client, mark.name):
         run_id = run.info.run_id
-        if (workspace.jobs / run_id).exists() or (workspace.studies / run_id).exists():
+        if not NAME.fullmatch(run_id) or (workspace.jobs / run_id).exists() or (workspace.studies / run_id).exists():
             continue
         if names.TAG_TEST in run.data.tags:
             client.set_tag(run_id, names.TAG_STATUS, "failed")

@@ -27,6 +27,7 @@ from training.jobs.watch import Limits
 from training.records import Broken
 from training.safe_path import HOME, environment, python
 from training.search.keeping import any_open
+from training.trust import JOB, may_run
 from training.workspace import OWNER_ONLY, Workspace
 
 START_DEADLINE_S = 15.0
@@ -128,7 +129,7 @@ def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preloa
 
 
 def _any_waiting(workspace: Workspace) -> bool:
-    return any(_waits(JobFolder(path)) for path in workspace.jobs.glob("[!.]*"))
+    return any(_waits(JobFolder(path)) and may_run(workspace, path, JOB) for path in workspace.jobs.glob("[!.]*"))
 
 
 def _waits(job: JobFolder) -> bool:

@@ -27,6 +27,7 @@ from training.jobs.watch import Limits, Watch
 from training.records import Broken
 from training.room import EXIT_NO_ROOM, lacking
 from training.search.keeping import Drivers
+from training.trust import FOUND, JOB, may_run
 
 CODE_PATIENCE_S = 1.0
 """So long an exit code may take from the warm process, which waits for the job, to the supervisor."""
@@ -48,6 +49,8 @@ class Turns:
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
         self.watches: dict[str, Watch] = {}
+        self.held: set[str] = set()
+        """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
         self._seen: set[str] = set()
         self._codes: dict[str, int] = {}
         self._results: dict[str, Result] = {}
@@ -109,7 +112,7 @@ class Turns:
 
     def idle(self) -> bool:
         """Whether there has been neither job nor owner for `linger_s`."""
-        if self.open or self.drivers.open or self.recorder.busy or self._owned:
+        if self.open.keys() - self.held or self.drivers.open or self.recorder.busy or self._owned:
             self._busy = time.monotonic()
         return time.monotonic() - self._busy > self.limits.linger_s
 
@@ -151,6 +154,7 @@ class Turns:
             self._looked_around = now
             self._owned = owners.present(self.workspace)
             self._guarded("submissions", lambda: self.recorder.pending.update(abandoned(self.workspace)))
+            self.held = {name for name in self.held if not self._may_run(self.open[name])}
             for path in self.workspace.jobs.iterdir():
                 if path.name not in self._seen and not path.name.startswith("."):
                     self._guarded(path.name, partial(self._meet, JobFolder(path)))
@@ -166,11 +170,14 @@ class Turns:
         if not (job.path / "job.json").exists():
             print(f"scalebook: {job.path} is left alone: it has no job.json", flush=True)
             return
-        if job.unrecorded.exists():
+        if job.unrecorded.exists() and self._may_run(job):
             self.recorder.pending.add(job.unrecorded)
         started, result = job.started(), job.result()
         if result is None or (started is not None and alive(started.process)):
             self.open[job.id] = job
+            if not self._may_run(job):
+                self.held.add(job.id)
+                print(f"scalebook: job {job.id} waits: {FOUND}", flush=True)
         elif not (job.path / "result.json").exists():
             self._broken(job, result)
 
@@ -228,7 +235,10 @@ class Turns:
         waiting = [
             job.request()
             for name, job in self.open.items()
-            if name not in self.watches and name not in self.starter.ordered and name not in self._results
+            if name not in self.watches
+            and name not in self.starter.ordered
+            and name not in self._results
+            and name not in self.held
         ]
         for name, cause in self.starter.hopeless([request.id for request in in_order(waiting)]).items():
             self._fail(self.open[name], cause)
@@ -262,7 +272,8 @@ class Turns:
         job, result = self.open[name], self._results[name]
         if job.path.exists():
             close(job, result)
-            self.recorder.pending.add(job.unrecorded)
+            if job.id not in self.held:
+                self.recorder.pending.add(job.unrecorded)
         print(f"scalebook: job {job.id} {result.status}: {result.cause}", flush=True)
         self._forget(job)
 
@@ -270,3 +281,7 @@ class Turns:
         for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):
             memory.pop(job.id, None)
         self._mine.discard(job.id)
+        self.held.discard(job.id)
+
+    def _may_run(self, job: JobFolder) -> bool:
+        return may_run(self.workspace, job.path, JOB)

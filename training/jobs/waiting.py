@@ -6,6 +6,7 @@ from training.jobs.lock import status
 from training.jobs.queue import all_jobs
 from training.jobs.schedule import STARTS, Lease, plan
 from training.room import lacking
+from training.trust import FOUND, JOB, may_run
 from training.workspace import Workspace
 
 NO_SUPERVISOR = "no supervisor is running"
@@ -15,19 +16,21 @@ LOADING = "its devices are free; the process that starts runs is loading (about 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
     """Job id -> reason in plain words, for every job that waits."""
     states = [(job, job.state()) for job in all_jobs(workspace) if not (job.path / "result.json").exists()]
-    waiting = [job.request() for job, state in states if state == "waiting"]
+    jobs = [job for job, state in states if state == "waiting"]
+    reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
+    waiting = [job.request() for job in jobs if job.id not in reasons]
     if not waiting:
-        return {}
+        return reasons
     supervisor = status(workspace)
     if supervisor is None:
-        return {request.id: NO_SUPERVISOR for request in waiting}
+        return {**reasons, **dict.fromkeys((one.id for one in waiting), NO_SUPERVISOR)}
     if full := lacking(workspace.hidden):
-        return {request.id: f"waits for room: {full}" for request in waiting}
+        return {**reasons, **dict.fromkeys((one.id for one in waiting), f"waits for room: {full}")}
     running = [_lease(job, started) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
-    reasons = plan(waiting, running, inventory()).reasons
+    planned = plan(waiting, running, inventory()).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
-    return {name: starts if reason == STARTS else reason for name, reason in reasons.items()}
+    return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
 
 
 def _lease(job: JobFolder, started: Started) -> Lease:

@@ -16,6 +16,7 @@ from training.notebook.run import Wanted, run
 from training.spec.catalogue import describe
 from training.spec.classes import suggestion
 from training.spec.errors import ConfigError
+from training.trust import HELP, OPTION, settle
 from training.workspace import Workspace
 
 
@@ -24,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
     told = _parser().parse_args(argv)
     stored = store.read(told.file)
     workspace = Workspace(told.file.resolve().parent)
+    settle(workspace, told.trust, runs=told.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description)
     if told.command == "check":
@@ -45,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     checks = commands.add_parser("check", help="validate every cell, run nothing")
     for one in (runs, checks):
         one.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
+        one.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     return parser

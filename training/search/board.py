@@ -93,6 +93,7 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
 
 def results(folder: SearchFolder, spec: SearchSpec) -> str:
     """How many trials ended how, and the best of them as a table."""
+    folder.require_trust(reading=True)
     asked = folder.request()
     records = read(asked.storage, asked.study, spec)
     if folder.state() in ENDED:

@@ -20,6 +20,7 @@ from training.spec.classes import suggestion
 from training.spec.description import Description
 from training.spec.errors import ConfigError
 from training.spec.search import search_problems
+from training.trust import HELP, OPTION, settle
 from training.workspace import Workspace
 
 TESTS: Final = {"rates": "training.tuning.rates", "largest-batch": "training.tuning.largest_batch"}
@@ -33,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
         return code
     told = _parser().parse_args(argv)
     action: Callable[[Any], int] = told.action
+    file = getattr(told, "file", None)
+    settle(Workspace(file.resolve().parent) if file else Workspace.find(), told.trust, runs=action in (_run, _resume))
     return action(told)
 
 
@@ -62,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         if name == "resume":
             one.add_argument("--trials", type=int, metavar="N", help="the new number of trials in all")
         one.set_defaults(action=action)
+    for one in list(commands.choices.values()):
+        one.add_argument(OPTION, action="store_true", help=HELP)
     commands.add_parser("rates", help="learning-rate range test of a config")
     commands.add_parser("largest-batch", help="the largest batch that fits into memory")
     return parser

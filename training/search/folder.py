@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from training import records
 from training.jobs.process import ProcessId, alive
 from training.records import Broken
+from training.search.storage import journal_path
 from training.spec import yaml
+from training.spec.errors import ConfigError
+from training.trust import FOUND, SEARCH, may_run
 from training.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -185,6 +188,21 @@ class SearchFolder:
             return (self.path / BODY).stat().st_mtime_ns
         except OSError:
             return 0
+
+    def may_run(self) -> bool:
+        """Whether this user has submitted it as it stands, or trusts its folder."""
+        return may_run(self.workspace, self.path, SEARCH)
+
+    def require_trust(self, *, reading: bool = False) -> None:
+        """ConfigError where it was found: its driver runs what it says, and its store may be anywhere.
+
+        `reading`: a journal within the workspace may be looked at all the same.
+        """
+        journal = journal_path(self.request().storage)
+        if reading and journal is not None and journal.resolve().is_relative_to(self.workspace.root.resolve()):
+            return
+        if not self.may_run():
+            raise ConfigError(f"search {self.path.name[:8]}", f"was {FOUND}", "")
 
     def driven(self) -> bool:
         """Whether its driver lives."""

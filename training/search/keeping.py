@@ -36,7 +36,7 @@ class Drivers:
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
             return
         self._looked, self._stamp = now, stamp
-        searches = [one for one in all_searches(self.workspace) if one.result() is None]
+        searches = [one for one in all_searches(self.workspace) if one.result() is None and one.may_run()]
         self.open = {one.id for one in searches}
         self._started = {name: one for name, one in self._started.items() if alive(one)}
         self._full = self._full or bool(full)
@@ -82,7 +82,7 @@ class Drivers:
 
 def any_open(workspace: Workspace) -> bool:
     """Whether any search has not ended."""
-    return any(one.result() is None for one in all_searches(workspace))
+    return any(one.result() is None and one.may_run() for one in all_searches(workspace))
 
 
 def _last(folder: SearchFolder) -> str:

@@ -19,6 +19,7 @@ from training.spec.machine import refusals_told
 from training.spec.search import SearchSpec, body_of, identity, read_search
 from training.tracking import names
 from training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from training.trust import SEARCH, sign
 from training.workspace import Workspace
 
 
@@ -40,7 +41,7 @@ def start(
     what = identity(spec, description)
     for found in all_searches(workspace):
         asked = found.request()
-        if (asked.notebook, asked.name, asked.identity) == (notebook, name, what):
+        if (asked.notebook, asked.name, asked.identity) == (notebook, name, what) and found.may_run():
             return _go_on(found, spec)
     with refusals_told():
         folder = _make(workspace, spec, what, name, notebook, cell)
@@ -50,6 +51,7 @@ def start(
 
 def resume(folder: SearchFolder, description: Description, trials: int | None = None) -> SearchFolder:
     """Go on with a search that has ended or was interrupted; `trials` is the new number of them in all."""
+    folder.require_trust()
     spec = folder.spec(description)
     if trials is not None and trials < spec.trials and folder.state() not in ENDED:
         raise ConfigError("trials", f"is {trials}, fewer than were asked for", "Stop the search instead.")
@@ -109,7 +111,7 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
 
 def delete(folder: SearchFolder) -> None:
     """Remove an ended search's folder with its study; its runs stay."""
-    if folder.state() not in ENDED:
+    if folder.state() not in ENDED and (folder.may_run() or folder.driven()):
         raise ConfigError(folder.request().name, f"is {folder.state()}", "Stop it first.")
     shutil.rmtree(folder.path)
 
@@ -117,6 +119,7 @@ def delete(folder: SearchFolder) -> None:
 def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
     """With a new budget; the driver looks at `search.yaml` when it changes."""
     folder.write_body(body_of(spec))
+    sign(folder.path, folder.id, SEARCH)
     if folder.state() in ENDED or folder.stop_file.exists():
         if not folder.driven():
             folder.undriven()
@@ -153,6 +156,7 @@ def _make(
         beside.path.mkdir()
         beside.write(request)
         beside.write_body(body)
+        sign(beside.path, run_id, SEARCH)
         client.log_artifact(run_id, str(beside.path / "search.yaml"))
         made = SearchFolder(beside.path.rename(final))
     records.settle(workspace.studies)

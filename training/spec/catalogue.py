@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from training.modules import source_files
 from training.safe_path import HOME, environment, python
 from training.spec.description import Description
 from training.spec.errors import ConfigError
+from training.trust import trusted
 from training.workspace import SETTINGS, Workspace
 
 DEADLINE_S: Final = 120.0
@@ -33,7 +35,7 @@ def describe(workspace: Workspace) -> Description:
     content = content_hash(workspace)
     kept = workspace.cache / f"describe-{content}.json"
     if (found := records.peek(kept, Description)) is not None:
-        return found
+        return _of(workspace, found)
     command = python("-m", "training", "describe", "--workspace", str(workspace.root.resolve()))
     try:
         done = subprocess.run(
@@ -54,7 +56,12 @@ def describe(workspace: Workspace) -> Description:
         old.unlink(missing_ok=True)
     with suppress(OSError):  # no room to keep it: the next one takes 6 s again
         records.save(kept, found)
-    return found
+    return _of(workspace, found)
+
+
+def _of(workspace: Workspace, found: Description) -> Description:
+    """With what no cache within the folder may say."""
+    return replace(found, folder=str(workspace.root.resolve()), trusted=trusted(workspace))
 
 
 def content_hash(workspace: Workspace) -> str:
@@ -62,6 +69,7 @@ def content_hash(workspace: Workspace) -> str:
     digest = hashlib.sha256(f"{training.__version__} {sys.version}".encode())
     settings = workspace.root / SETTINGS
     digest.update(settings.read_bytes() if settings.is_file() else b"")
+    digest.update(b"trusted" if workspace.settings.modules and trusted(workspace) else b"")
     for path in [*_own_sources(), *source_files(workspace)]:
         facts = path.stat()
         digest.update(f"{path} {facts.st_mtime_ns} {facts.st_size}".encode())

@@ -83,6 +83,9 @@ class Description:
     """Hash of all that the description depends on; a cache is valid while it is the same."""
     problems: list[str] = field(default_factory=list)
     """The user's modules that could not be imported, each with its cause."""
+    folder: str = ""
+    """The workspace; where it is not `trusted`, its configs name classes of ours alone and write within it."""
+    trusted: bool = True
 
     @classmethod
     def from_json(cls, text: str) -> "Description":

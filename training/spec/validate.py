@@ -1,11 +1,13 @@
 """What is wrong with a config, found without torch, before anything starts: form and command line ask here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from training.spec import asynchronous, rate_problems
 from training.spec.addresses import checkpoint_problems
 from training.spec.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
+from training.spec.confined import class_problems, path_problems
 from training.spec.description import Description, Field, Group
 from training.spec.errors import ConfigError, Problem
 from training.spec.fields import check_args, check_value, shown
@@ -19,13 +21,13 @@ NOISE_SCALE: Final = Field("noise_scale", "bool")
 
 
 def validate(
-    config: Any, description: Description, *, partial: bool = False, cores: int | None = None
+    config: Any, description: Description, *, partial: bool = False, cores: int | None = None, typed: bool = False
 ) -> list[Problem]:
     """All problems of `config`, in the order of its keys; `partial` allows what is required to be missing.
 
     Warnings are settings without effect, and workers without a core of their own where `cores` tells how many there
     are. A config without errors is one that LightningCLI accepts, as far as the description tells; what only the
-    classes themselves can refuse is found when they are built.
+    classes themselves can refuse is found when they are built. `typed`: see training.spec.confined.
     """
     if not isinstance(config, Mapping):
         return [Problem("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")]
@@ -40,12 +42,26 @@ def validate(
     found += checkpoint_problems(config)
     found += asynchronous.problems(config, description) + rate_problems.problems(config, description)
     found += _without_effect(config, description)
+    if not description.trusted:
+        found += _confined(config, description, found, typed)
     return found + (_crowded(config, description, cores) if cores else [])
 
 
-def require(config: Any, description: Description, *, partial: bool = False) -> None:
+def _confined(
+    config: Mapping[str, Any], description: Description, known: list[Problem], typed: bool
+) -> Iterator[Problem]:
+    """What a folder that is not trusted may not ask for, beyond the problems that are known already."""
+    if not typed:
+        keys = [one.key for one in known]
+        for problem in class_problems(config):
+            if not any(problem.key == key or problem.key.startswith(f"{key}.") for key in keys):
+                yield problem
+    yield from path_problems(config, Path(description.folder), Path.cwd() if typed else None)
+
+
+def require(config: Any, description: Description, *, partial: bool = False, typed: bool = False) -> None:
     """Raise ConfigError for the first error in `config`; warnings pass."""
-    for problem in validate(config, description, partial=partial):
+    for problem in validate(config, description, partial=partial, typed=typed):
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
 

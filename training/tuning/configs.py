@@ -9,6 +9,8 @@ from training.spec.classes import mapping
 from training.spec.description import Description
 from training.spec.errors import ConfigError
 from training.spec.validate import require
+from training.trust import OPTION, settle
+from training.workspace import Workspace
 
 TRAINER: Final[dict[str, Any]] = {
     "max_epochs": -1,
@@ -23,9 +25,14 @@ MEANT_FOR_WHOLE_RUNS: Final = ("lr_scheduler", "lr_scaling", "noise_scale", "ckp
 HELP: Final = ("--help", "-h")
 
 
+def settle_before(workspace: Workspace, argv: Sequence[str]) -> None:
+    """Trust the folder, or ask whether to, before its modules are described."""
+    settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
+
+
 def asked(argv: Sequence[str], description: Description, options: Sequence[str]) -> Arguments | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
-    found = parse(argv, description, {**dict.fromkeys(HELP, False), **dict.fromkeys(options, True)})
+    found = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
     if found.options.keys() & set(HELP) or not argv:
         return None
     require(found.config, description)

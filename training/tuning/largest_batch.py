@@ -15,7 +15,7 @@ from training.spec.workload import Workload, workload
 from training.tuning.batch_table import HEADER, answer, row
 from training.tuning.batch_tries import BatchTries, Tried
 from training.tuning.bracket import Bracket
-from training.tuning.configs import asked, whole
+from training.tuning.configs import asked, settle_before, whole
 from training.tuning.following import INTERRUPTED
 from training.workspace import Workspace
 
@@ -37,6 +37,7 @@ memory is the limit. Also prints the time of a sample at each size, which shows 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
     workspace = Workspace.find()
+    settle_before(workspace, argv)
     description = describe(workspace)
     found = asked(argv, description, OPTIONS)
     if found is None:

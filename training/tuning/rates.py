@@ -17,7 +17,7 @@ from training.spec.errors import ConfigError
 from training.spec.workload import workload
 from training.tracking import names
 from training.tracking.starting import open_store
-from training.tuning.configs import asked, cut, number, whole
+from training.tuning.configs import asked, cut, number, settle_before, whole
 from training.tuning.following import INTERRUPTED, follow
 from training.tuning.plot import plot
 from training.tuning.rate_curve import RateCurve
@@ -42,6 +42,7 @@ fit`; its schedule, lr_scaling and budget are put aside. The run is recorded, wi
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with a suggestion, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
     workspace = Workspace.find()
+    settle_before(workspace, argv)
     description = describe(workspace)
     found = asked(argv, description, OPTIONS)
     if found is None:

@@ -5,7 +5,8 @@ from streamlit.testing.v1 import AppTest
 
 from tests.app.pages.conftest import Open, html
 from training.notebook import store
-from training.spec import yaml
+from training.spec import catalogue, yaml
+from training.trust import trust
 from training.workspace import Workspace
 
 ASYNC = "AsyncPS"
@@ -169,6 +170,8 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
 ) -> None:
     (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
     (tmp_path / "mine.py").write_text(USERS_MODULE, encoding="utf-8")
+    trust(workspace)
+    catalogue.describe(workspace)  # here, where it may take longer than a page
     app = open_page("compose", notebook="first-steps")
     pick(app, "Model", "Mine")
     assert "Mine (yours)" in choice(app, "Model").options

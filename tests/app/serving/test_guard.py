@@ -3,7 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,9 +34,9 @@ async def behind(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Running:
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, reserved: Callable[[], bool] = lambda: False) -> None:
         self.access, self.port = access, free_port(24000)
-        guard = Guard(behind, access, self.port, HEALTH)
+        guard = Guard(behind, access, self.port, HEALTH, reserved)
         config = uvicorn.Config(guard, host=LOOPBACK, port=self.port, lifespan="off", log_level="error")
         config.timeout_graceful_shutdown = 2  # s; a client that went in the middle of a handshake is not waited for
         self._server = uvicorn.Server(config)
@@ -206,3 +207,16 @@ def test_no_token_means_none_is_asked_for_but_names_and_origins_are(tokenless: R
     assert ask(tokenless.port, host="evil.example").status == 403
     assert ask(tokenless.port, "/", "POST", "", origin="http://evil.example").status == 403
     assert handshake(tokenless.port, "/", origin="http://evil.example").status == 403
+
+
+def test_pages_of_a_folder_that_is_not_trusted_show_no_pictures_from_elsewhere(tmp_path: Path) -> None:
+    """Asked for each page anew: trust holds from the next one on."""
+    answers = iter([True, False])
+    server = Running(Access.of(Workspace(tmp_path), with_token=False), lambda: next(answers))
+    try:
+        before, data, after = (ask(server.port, accept=accept) for accept in ("text/html", "image/png", "text/html"))
+    finally:
+        server.end()
+    assert "img-src 'self' data: blob:" in before.headers["content-security-policy"]
+    for answer in (data, after):
+        assert "img-src" not in answer.headers["content-security-policy"]

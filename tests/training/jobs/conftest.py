@@ -18,6 +18,7 @@ from training.jobs import supervisor
 from training.jobs.folder import JobFolder, JobRequest
 from training.jobs.process import ProcessId, alive, send, session
 from training.jobs.warming import RUNNER
+from training.trust import JOB, sign
 from training.workspace import Workspace
 
 DEADLINE_S = 60.0
@@ -59,12 +60,14 @@ class Bench:
         )
         return self.add(request, behaviour)
 
-    def add(self, request: JobRequest, config: dict[str, Any]) -> JobFolder:
-        """A folder with this request and config; JSON is YAML."""
+    def add(self, request: JobRequest, config: dict[str, Any], *, submitted: bool = True) -> JobFolder:
+        """A folder with this request and config; JSON is YAML. Not `submitted`: found in the folder."""
         beside = JobFolder(self.workspace.jobs / f".{request.id}")
         beside.path.mkdir()
         beside.config.write_text(json.dumps(config), encoding="utf-8")
         beside.write(request)
+        if submitted:
+            sign(beside.path, request.id, JOB)
         return JobFolder(beside.path.rename(self.workspace.jobs / request.id))
 
     def supervise(self, *, runner: str = STAND_IN, **limits: float) -> ProcessId:

@@ -1,6 +1,7 @@
 """A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are stand-ins."""
 
 import signal
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,11 +12,12 @@ from tests.training.search.conftest import BASE, Range
 from training.jobs import queue, supervisor
 from training.jobs.process import alive, send
 from training.search import launch
-from training.search.folder import Driving, SearchFolder
+from training.search.folder import Driving, SearchFolder, _request
 from training.search.keeping import ATTEMPTS
 from training.spec.errors import ConfigError
 from training.tracking import names
 from training.tracking.starting import open_store
+from training.trust import trust
 
 
 def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
@@ -170,3 +172,35 @@ def test_a_mistake_is_said_before_anything_is_made(searches: Range) -> None:
     with pytest.raises(ConfigError, match="batch_size"):
         searches.start(space={"batch_size": {"powers_of_two": [10, 100]}})
     assert list(searches.bench.workspace.studies.iterdir()) == []
+
+
+def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
+    """One that somebody has put there: not driven, not gone on with, and its store outside is not opened."""
+    found, _ = searches.run("planted", trials=1)
+    wait_for(lambda: not found.driven(), "its driver to leave")
+    found.undriven()
+    (found.path / "signature").unlink()
+    (found.path / "result.json").unlink()
+    ours, _ = searches.run("planted", trials=1)  # the supervisor has looked at both
+    assert ours != found
+    assert found.state() == "waiting"
+    with pytest.raises(ConfigError, match="was found in this folder, not submitted here: trust the folder"):
+        launch.resume(found, searches.description)
+    found.require_trust(reading=True)
+    found.write(replace(found.request(), storage="postgresql://elsewhere/x"))
+    _request.cache_clear()
+    with pytest.raises(ConfigError, match="was found in this folder"):
+        found.require_trust(reading=True)
+    found.write(replace(ours.request(), id=found.id))
+    _request.cache_clear()
+    trust(searches.bench.workspace)
+    assert searches.until_ended(found) in ("finished", "failed")
+
+
+def test_a_search_that_was_found_can_be_deleted(searches: Range) -> None:
+    found, _ = searches.run(trials=1)
+    wait_for(lambda: not found.driven(), "its driver to leave")
+    (found.path / "signature").unlink()
+    (found.path / "result.json").unlink()
+    launch.delete(found)
+    assert not found.path.exists()

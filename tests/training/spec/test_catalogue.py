@@ -9,6 +9,7 @@ import pytest
 from training.spec import catalogue
 from training.spec.description import Description
 from training.spec.errors import ConfigError
+from training.trust import trust
 from training.workspace import Workspace
 
 OWN = """
@@ -35,6 +36,7 @@ def test_made_once_by_a_process_of_its_own_and_kept(tmp_path: Path, monkeypatch:
     (tmp_path / "broken.py").write_text("raise RuntimeError('not today')", encoding="utf-8")
     (tmp_path / "scalebook.toml").write_text('modules = ["mine", "broken"]', encoding="utf-8")
     workspace = Workspace(tmp_path)
+    trust(workspace)
     found = catalogue.describe(workspace)
     mine = found.find("models", "Mine")
     assert mine is not None

@@ -1,0 +1,182 @@
+"""Whose code runs: folders that a person trusts, and jobs and searches that this user has submitted.
+
+A folder of notebooks may come from a stranger. Its own modules are imported, and jobs that lie in it are run, only
+after the person has said that they trust it. What was said is kept outside of the folder (`state_home()`), for this
+user alone; so is the key of the signatures that jobs and searches submitted here carry.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from training.spec.errors import ConfigError
+from training.workspace import OWNER_ONLY, SETTINGS, Workspace, state_home
+
+MARK: Final = "trusted"
+"""A file of the hidden folder with a random word that the record outside repeats: a folder in its place has none."""
+JOB: Final = ("job.json", "config.yaml")
+SEARCH: Final = ("search.json", "search.yaml")
+"""The files of a job, and of a search, that decide what runs."""
+SIGNATURE: Final = "signature"
+KEY_BYTES: Final = 32
+FOUND: Final = (
+    "found in this folder, not submitted here: trust the folder to have it run (`scalebook jobs list --trust`, or the "
+    "button on the pages), or delete it"
+)
+OPTION: Final = "--trust"
+HELP: Final = "trust this folder from now on: import its modules, run the jobs that were found in it"
+
+
+def trusted(workspace: Workspace) -> bool:
+    """Whether this user has trusted this folder, at this place, with these modules."""
+    try:
+        kept = json.loads(_record(workspace).read_bytes())
+        mark = (workspace.hidden / MARK).read_text(encoding="ascii")
+        return bool(mark) and kept == _identity(workspace, mark)
+    except (OSError, ValueError):  # nothing was said, or it cannot be read; or scalebook.toml cannot (a ConfigError)
+        return False
+
+
+def trust(workspace: Workspace) -> None:
+    """Trust the folder from now on. ConfigError where that cannot be kept."""
+    mark = secrets.token_hex(16)
+    try:
+        workspace.create()
+        _write(workspace.hidden / MARK, mark.encode())
+        _write(_record(workspace), json.dumps(_identity(workspace, mark), indent=1).encode())
+    except OSError as error:
+        raise ConfigError(
+            str(error.filename), f"cannot be written ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+        ) from error
+
+
+def withdraw(workspace: Workspace) -> None:
+    """Trust the folder no more."""
+    _record(workspace).unlink(missing_ok=True)
+
+
+def importable(workspace: Workspace) -> dict[str, str]:
+    """The modules that `scalebook.toml` names, each with the file or folder that would be imported."""
+    return {name: _source(workspace, name) for name in Workspace(workspace.root).settings.modules}
+
+
+def settle(workspace: Workspace, told: bool, *, runs: bool = False) -> None:
+    """At the beginning of a command: trust the folder where the person says so, on the command line or when asked.
+
+    `runs`: the command uses the folder's own modules. Then ConfigError where they are not to be trusted, or nobody is
+    there to ask. A folder without modules asks nothing.
+    """
+    if told:
+        trust(workspace)
+        return
+    if trusted(workspace):
+        return
+    _refuse_links(workspace)
+    if not runs or not (modules := importable(workspace)):
+        return
+    said = ", ".join(f"{name} ({source})" for name, source in modules.items())
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        print(
+            f"{workspace.root} wants to run Python code of its own: {said}.\n"
+            "It can do whatever you can. Read it first if it comes from somebody else.",
+            file=sys.stderr,
+        )
+        print("Trust this folder? Write yes or no: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() == "yes":
+            trust(workspace)
+            return
+    raise ConfigError(
+        SETTINGS, f"names modules of {workspace.root}, a folder that you have not trusted: {said}",
+        f"Read them, then add {OPTION} to the command, once; or take them out of {SETTINGS}.",
+    )  # fmt: skip
+
+
+def _refuse_links(workspace: Workspace) -> None:
+    """ConfigError for a link in the hidden folder: what we write there, logs among it, would go where it leads."""
+    inside = sorted(workspace.hidden.iterdir()) if workspace.hidden.is_dir() else []
+    for path in (workspace.hidden, *inside):
+        if path.is_symlink():
+            raise ConfigError(
+                str(path), f"is a link, to {path.readlink()}, in a folder that you have not trusted",
+                f"Remove it; or add {OPTION} to the command, once, if it is yours.",
+            )  # fmt: skip
+
+
+def sign(folder: Path, name: str, files: Sequence[str]) -> None:
+    """Say that this user has submitted what `files` of the job or search `name` ask for."""
+    _write(folder / SIGNATURE, _signature(folder, name, files, _key()).encode())
+
+
+def may_run(workspace: Workspace, folder: Path, files: Sequence[str]) -> bool:
+    """Whether a job or a search of the workspace was submitted by this user as it stands, or the folder is trusted."""
+    try:
+        told = (folder / SIGNATURE).read_text(encoding="ascii")
+        if hmac.compare_digest(told, _signature(folder, folder.name, files, _key())):
+            return True
+    except (OSError, ValueError, TypeError):  # missing, or garbage
+        pass
+    return trusted(workspace)
+
+
+def _identity(workspace: Workspace, mark: str) -> dict[str, Any]:
+    """What trust is of. The modules' contents are not: whoever may write them here is trusted to."""
+    root = workspace.root.resolve()
+    return {"folder": str(root), "inode": root.stat().st_ino, "mark": mark, "modules": importable(workspace)}
+
+
+def _source(workspace: Workspace, name: str) -> str:
+    """Where the top of a module lies within the workspace; "installed" where it does not."""
+    top = workspace.root / name.partition(".")[0]
+    for path in (top, top.with_name(f"{top.name}.py")):
+        if path.exists():
+            return str(path.resolve())
+    return "installed"
+
+
+def _signature(folder: Path, name: str, files: Sequence[str], key: bytes) -> str:
+    digests = [hashlib.sha256((folder / file).read_bytes()).hexdigest() for file in files]
+    return hmac.new(key, json.dumps([name, *files, *digests]).encode(), hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes:
+    """This user's own, made when it is first wanted."""
+    path = state_home() / "key"
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        found = b""
+    if len(found) == KEY_BYTES and not path.stat().st_mode & OWNER_ONLY:
+        return found
+    path.unlink(missing_ok=True)
+    beside = path.with_name(f".key.{secrets.token_hex(8)}")
+    _write(beside, secrets.token_bytes(KEY_BYTES))
+    try:
+        os.link(beside, path)  # of several that make one at once, one wins
+    except FileExistsError:
+        pass
+    finally:
+        beside.unlink()
+    return path.read_bytes()
+
+
+def _record(workspace: Workspace) -> Path:
+    name = hashlib.sha256(str(workspace.root.resolve()).encode()).hexdigest()[:32]
+    return state_home() / "trusted" / f"{name}.json"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file of this user's alone, in one step."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
