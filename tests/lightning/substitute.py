@@ -2,19 +2,46 @@
 
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Literal
 
 import pytest
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.strategies.launchers.launcher import _Launcher
+from lightning.pytorch.trainer.states import TrainerStatus
 from typing_extensions import override
 
 from training.strategies.async_ps import AsyncPS
+from training.strategies.launcher import AroundFork
 
 Way = Literal["one", "two", "plain", "fork"]
 BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork"}
+
+
+class _Here(_Launcher):
+    """Starts the only worker in this process; what the real launcher does before it forks is done."""
+
+    def __init__(self, around: AroundFork) -> None:
+        self._around = around
+
+    @property
+    @override
+    def is_interactive_compatible(self) -> bool:
+        return True
+
+    @override
+    def kill(self, signum: int) -> None:
+        """There is nothing to kill."""
+
+    @override
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
+        assert trainer is not None
+        if self._around.tune(trainer, partial(function, *args, **kwargs), (*args, *kwargs.values())):
+            trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
+            return None
+        return function(*args, **kwargs)
 
 
 class OneWorker(AsyncPS):
@@ -26,7 +53,7 @@ class OneWorker(AsyncPS):
 
     @override
     def _configure_launcher(self) -> None:
-        self._launcher = None
+        self._launcher = _Here(self)
 
     @override
     def setup_environment(self) -> None:
