@@ -16,7 +16,7 @@ from tests.lightning.results import MORE, Result, read
 from tests.lightning.substitute import Substitute, Way
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = ("than AsyncPS", "does not work with a parameter server")  # how our refusals end, or begin
+REFUSED = ("than AsyncPS", "does not work with a parameter server", "cannot be shared by")  # docs/refused.md
 
 
 class Recorder:
