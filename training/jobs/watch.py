@@ -1,5 +1,6 @@
 """One running job under the supervisor's eyes: whether it lives, whether it must be ended, and the sweep behind it."""
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class Watch:
                 self.died, self.ended = now, time.time()
             self._sweep(now)
         elif self.timed_out or self._stuck(now):
-            self._press(now, since=now - self.limits.grace_s)
+            self._press(now, since=-math.inf)
         elif (told := self._since("result.json", now) or self._since("stop", now)) is not None:
             self._press(now, since=told)  # it was asked to end, or has said that it has ended and does not
 
