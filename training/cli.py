@@ -170,7 +170,11 @@ class TrainingCLI(LightningCLI):
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a run that is recorded, and its callbacks."""
         request = job.request()
-        profiler = PROFILERS[asked["profiler"]]() if isinstance(asked["profiler"], str) else asked["profiler"]
+        profiler = asked["profiler"]
+        if isinstance(profiler, str):
+            if profiler not in PROFILERS:
+                raise ConfigError("trainer.profiler", f"is {profiler!r}", f"Write one of {', '.join(PROFILERS)}.")
+            profiler = PROFILERS[profiler]()
         clock = DataClock(profiler if isinstance(profiler, Profiler) else None)
         ours = RunLogger(request.tracking_uri, job.id, job.path, artifacts=[job.config])
         more: dict[str, Any] = {

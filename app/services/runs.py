@@ -12,7 +12,7 @@ from training.workspace import Workspace
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
 LONGEST_TEXT = 200  # of what is looked for
-MOST_PAGES = 1000  # of the list of runs: a page is read with all before it
+MOST_PAGES = 900  # of the list of runs: a page is read with all before it, and MLflow gives 50,000 at most
 SIBLINGS = 12  # more seeds than that are looked up in the notebook
 NOT_LIVING = "Its process is gone, and no reason was recorded."
 

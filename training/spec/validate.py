@@ -16,6 +16,7 @@ from training.spec.yaml import TOP_KEYS
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
 SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
+PROFILERS: Final = ("simple", "advanced", "pytorch")
 THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
 NOISE_SCALE: Final = Field("noise_scale", "bool")
 
@@ -127,6 +128,9 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
         return [Problem("trainer", f"is {shown(value)}, not a mapping", "Write one `name: value` a line.")]
     settings = {key: item for key, item in value.items() if key != "strategy"}
     found = check_args("trainer", settings, description.trainer)
+    if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
+        remedy = suggestion(value["profiler"], PROFILERS)
+        found.append(Problem("trainer.profiler", f"is {shown(value['profiler'])}, which is none", remedy))
     if value.get("strategy") is not None:
         found += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return found

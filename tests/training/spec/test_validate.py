@@ -216,3 +216,14 @@ def test_require_raises_the_first_error(description: Description) -> None:
 @pytest.mark.parametrize("config", [None, [], "model", 3])
 def test_what_is_no_mapping_is_one_problem(config: object, description: Description) -> None:
     assert len(validate(config, description)) == 1
+
+
+@pytest.mark.parametrize("told", ["torch", "xla", "", "simple "])
+def test_a_profiler_that_is_none_is_said(told: str, description: Description) -> None:
+    (found,) = [one for one in errors({**GOOD, "trainer": {"profiler": told}}, description) if "profiler" in one]
+    assert "which is none" in found
+
+
+@pytest.mark.parametrize("told", ["simple", "advanced", "pytorch", {"class_path": "x.Y"}])
+def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: Description) -> None:
+    assert not errors({**GOOD, "trainer": {"profiler": told}}, description)
