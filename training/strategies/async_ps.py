@@ -236,7 +236,7 @@ class AsyncPS(SharedMeasures, Forking):
         """Of a copy or a pickle: without what belongs to this process of this run."""
         shared = {"_shared", "_joined", "_schedules", "_statistics", "_snapshot", "_run"}  # None in every new one
         kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
-        return {**kept, "_membership": None, "_deaths": None, "_collectives": None, "_steps": {}}
+        return {**kept, "_membership": None, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}
 
     # --- training ------------------------------------------------------------------------------------------------
 
