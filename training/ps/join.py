@@ -1,8 +1,8 @@
 """How a worker joins: plans, shared memory, first parameters, clients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -12,11 +12,24 @@ from training.ps.hosts import make_host
 from training.ps.lending import Lending
 from training.ps.membership import Membership
 from training.ps.optimizers import parameters_of
-from training.ps.plan import digest
+from training.ps.plan import SectionPlan, digest
 from training.ps.region import ALLOCATED, DIGEST, FINISHED, RESTING, STARTED, Control
 from training.ps.replica import Replica
 from training.ps.run import SharedRun
 from training.ps.section import Section, make_sections, plan_sections
+
+
+class Need(NamedTuple):
+    """Bytes of memory that a run takes while it trains, beside activations: of the parameters, and of all together."""
+
+    parameters: int
+    shared: int  # versions, optimizer state, gradients that travel
+    gradients: int  # of every worker
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.shared + self.gradients
 
 
 @dataclass(frozen=True)
@@ -132,16 +145,23 @@ class Joined:
             self.lending.close()
 
 
-def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]) -> Joined:
+def join(
+    run: SharedRun,
+    membership: Membership,
+    optimizers: Sequence[Optimizer],
+    announce: Callable[[Need], None] = lambda need: None,
+) -> Joined:
     """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
 
     The first parameters are those of worker 0. From here on the parameters of the optimizers are the clients' replicas,
     and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
+    `announce` is told by worker 0 what the run needs, before it takes it, and may raise.
     """
     control, worker, late = run.control, membership.worker, membership.joins_late
     plans = plan_sections(run, optimizers)
     control.set_word(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
+        announce(_need(plans, control.workers))
         run.memory.allocate(plans[-1].end)
         control.head[ALLOCATED] = 1
     membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
@@ -169,6 +189,11 @@ def join(run: SharedRun, membership: Membership, optimizers: Sequence[Optimizer]
         client.host.settle(worker)  # a server may still need what the last push of its former life was computed from
     joined.pull()
     return joined
+
+
+def _need(plans: Sequence[SectionPlan], workers: int) -> Need:
+    size = sum(shard.version.nbytes for plan in plans for shard in plan.shards)
+    return Need(size, plans[-1].end, workers * size)
 
 
 def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:

@@ -4,7 +4,7 @@ import copy
 import inspect
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+AT_A_TIME: Final = 32 * 2**20  # bytes of parameters whose state is discovered together
 DRY_STEPS: Final = 3  # some optimizers make their state in the first step, some change its type in the second
 NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int64, float: torch.float64}
 
@@ -119,9 +120,27 @@ def discover(optimizer: Optimizer) -> list[Kept]:
 
     ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
     to evaluate the loss again, keeps state that belongs to no parameter, or state that changes its shape.
+
+    A few parameters at a time where they are many, so that the copies take little memory.
     """
-    copies = [Parameter(parameter.detach().to("cpu", copy=True)) for parameter in parameters_of(optimizer)]
-    trial = rebuild(optimizer, copies)
+    found: list[Kept] = []
+    chunk: list[int] = []
+    size = 0
+    parameters = parameters_of(optimizer)
+    for place, parameter in enumerate(parameters):
+        chunk.append(place)
+        size += parameter.numel() * parameter.element_size()
+        if size >= AT_A_TIME or place == len(parameters) - 1:
+            found += [replace(kept, parameter=chunk[kept.parameter]) for kept in _discover(optimizer, chunk)]
+            chunk, size = [], 0
+    return found
+
+
+def _discover(optimizer: Optimizer, places: Sequence[int]) -> list[Kept]:
+    """What it keeps for the parameters at `places`, numbered in this order."""
+    parameters = parameters_of(optimizer)
+    copies = [Parameter(parameters[place].detach().to("cpu", copy=True)) for place in places]
+    trial = rebuild(optimizer, copies, places)
     settings = _settings(trial)
     with torch.random.fork_rng(devices=[]):
         for parameter in copies:
@@ -186,7 +205,7 @@ def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[Kept]:
     for index, parameter in enumerate(parameters):
         for name, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
-                found.append(Kept(index, name, value, None))
+                found.append(Kept(index, name, torch.empty_like(value, device="meta"), None))
             elif type(value) in NUMBERS:
                 found.append(Kept(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
             elif value is not None:

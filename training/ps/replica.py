@@ -157,9 +157,10 @@ class Replica:
             self._watch()
 
     def detach(self) -> None:
-        """Give every parameter a storage of its own for good."""
-        for parameter in self.parameters:
-            parameter.data = parameter.data.clone()
+        """Give every parameter memory for good that nobody else writes to."""
+        if self._lending is None:  # else it is lent, privately, and this worker's hold on the version stays
+            for parameter in self.parameters:
+                parameter.data = parameter.data.clone()
 
     # --- gradients and memory ------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from training.strategies.meetings import Phase
 from training.strategies.metrics import share_metrics
 from training.strategies.places import Stage
 from training.strategies.pushing import Pushing
-from training.strategies.refused import refuse_model, refuse_optimizers
+from training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
 from training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
 from training.strategies.shared import Shared
 from training.strategies.shared_measures import SharedMeasures
@@ -117,7 +117,7 @@ class AsyncPS(SharedMeasures, Forking):
             refuse_model(trainer.lightning_module, self.num_processes)  # what configure_model has made, too
             refuse_optimizers(self.optimizers)
             self._share_statistics(self._shared)
-            self._joined = join(self._shared.run, self._membership, self.optimizers)
+            self._joined = join(self._shared.run, self._membership, self.optimizers, announce_memory)
             if self._statistics is not None:
                 self._statistics.share(self._shared.statistics)
             every = self.arguments.rule.push_every

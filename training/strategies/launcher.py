@@ -1,11 +1,10 @@
 """Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
 
-import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
@@ -16,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerSta
 from typing_extensions import override
 
 from training.failures import ProcessLost
+from training.ps.region import anonymous_file
 from training.strategies.processes import Lost, Reaction, run_workers
 from training.strategies.threads import check_fork
 
@@ -108,7 +108,7 @@ class ForkLauncher(_Launcher):
                 _interrupt(trainer, error)
                 trainer._teardown()
                 raise
-            return _collect(trainer, result) if worker == 0 else None
+            return _collect(trainer, result, tensors) if worker == 0 else None
 
         def serve(server: int) -> None:
             self._around.become_server(server, trainer)
@@ -119,45 +119,46 @@ class ForkLauncher(_Launcher):
         told: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
         if processes.servers:
             told |= {"servers": processes.servers, "serve": serve}
-        try:
-            results = run_workers(processes.workers, work, lost=self._around.lost, **told)[0]
-        except BaseException as error:
-            # They have seen the exception in their worker; here they have seen no training.
-            callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
-            if isinstance(error, ProcessLost):
-                raise self._around.explained(error, callbacks) from error.__cause__
-            raise
-        finally:
-            self._around.after_workers()
-        assert isinstance(results, _Results)
-        self._already_fit |= trainer.state.fn == TrainerFn.FITTING
-        return _bring_back(trainer, results)
+        with os.fdopen(anonymous_file("results"), "w+b") as tensors:
+            try:
+                results = run_workers(processes.workers, work, lost=self._around.lost, **told)[0]
+            except BaseException as error:
+                # They have seen the exception in their worker; here they have seen no training.
+                callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
+                if isinstance(error, ProcessLost):
+                    raise self._around.explained(error, callbacks) from error.__cause__
+                raise
+            finally:
+                self._around.after_workers()
+            assert isinstance(results, _Results)
+            self._already_fit |= trainer.state.fn == TrainerFn.FITTING
+            return _bring_back(trainer, results, tensors)
 
 
 class _Results:
-    """What worker 0 sends back; tensors as bytes, since the worker's memory ends with it."""
+    """What worker 0 sends back; its tensors lie in a file in memory, which all processes have from before the fork."""
 
     def __init__(
-        self, best_model_path: str | None, state: TrainerState, returned: Any, tensors: bytes, progress: dict[str, Any]
+        self, best_model_path: str | None, state: TrainerState, returned: Any, progress: dict[str, Any]
     ) -> None:
-        self.best_model_path, self.state, self.returned, self.tensors = best_model_path, state, returned, tensors
-        self.progress = progress
+        self.best_model_path, self.state, self.returned, self.progress = best_model_path, state, returned, progress
 
 
-def _collect(trainer: Trainer, returned: Any) -> _Results:
+def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
     best = getattr(trainer.checkpoint_callback, "best_model_path", None)
     weights = trainer.lightning_module.state_dict() if trainer.state.fn == TrainerFn.FITTING else None
-    buffer = io.BytesIO()
-    torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, buffer)
+    torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, tensors)
+    tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(best, trainer.state, returned, buffer.getvalue(), progress)
+    return _Results(best, trainer.state, returned, progress)
 
 
-def _bring_back(trainer: Trainer, results: _Results) -> Any:
-    tensors = torch.load(io.BytesIO(results.tensors), map_location="cpu", weights_only=True)
-    if tensors["weights"] is not None:  # not strict: the worker's configure_model may have added layers
-        trainer.lightning_module.load_state_dict(tensors["weights"], strict=False)
-    trainer.callback_metrics.update(tensors["metrics"])
+def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
+    tensors.seek(0)
+    found = torch.load(tensors, map_location="cpu", weights_only=True)
+    if found["weights"] is not None:  # not strict: the worker's configure_model may have added layers
+        trainer.lightning_module.load_state_dict(found["weights"], strict=False)
+    trainer.callback_metrics.update(found["metrics"])
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
     trainer.state = results.state

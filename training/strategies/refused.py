@@ -15,11 +15,15 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
+from lightning.pytorch.utilities import rank_zero_info
 from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
+from training.memory_limit import available_bytes
+from training.ps.join import Need
 from training.strategies.tuners import is_finder
 
+WORTH_SAYING: Final = 100_000_000  # bytes
 _WRITES: Final = "writes into parameters that all workers share"
 _SEARCHES: Final = "is not Lightning's own, and may search while workers train"
 CALLBACKS: Final[dict[type[Callback], str]] = {
@@ -55,6 +59,22 @@ def refuse_model(module: LightningModule, workers: int) -> None:
                     f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share. "
                     "Set max_norm to None (and normalise what it returns), or workers to 1"
                 )
+
+
+def announce_memory(need: Need) -> None:
+    """Say in a line what a run of some size will take; MemoryError where the machine clearly does not have it."""
+    available = available_bytes()
+    parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
+    needs = (
+        f"AsyncPS takes {need.total / 1e9:.2f} GB of memory for parameters of {need.parameters / 1e9:.2f} GB: {parts}"
+    )
+    if available is not None and need.total > available:
+        raise MemoryError(
+            f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer that keeps less, or "
+            "a smaller model."
+        )
+    if need.total >= WORTH_SAYING:
+        rank_zero_info(f"{needs}.")
 
 
 def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:

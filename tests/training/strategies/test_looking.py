@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import fit, trainer, weights
-from training.strategies import AsyncPS
+from training.strategies import AsyncPS, refused
 
 
 def adam(model: LightningModule) -> Any:
@@ -134,3 +134,18 @@ def test_an_optimizer_that_demands_a_closure(tmp_path: Path) -> None:
     assert torch.equal(fit(trainer(tmp_path, AsyncPS()), Plain(demands)), expected)
     two = fit(trainer(tmp_path, AsyncPS(workers=2, host="process")), Plain(demands))
     assert not torch.equal(two, weights(Plain()))
+
+
+def test_what_a_run_needs_is_known_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers: four versions, a gradient each; Adam's two moments, twice."""
+    size = sum(p.numel() for p in Plain().parameters()) * 4
+    said = tmp_path / "said"
+    monkeypatch.setattr(refused, "WORTH_SAYING", 1)
+    monkeypatch.setattr(refused, "rank_zero_info", said.write_text)
+    monkeypatch.setattr(refused, "available_bytes", lambda: 100 * size)
+    fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))
+    assert "AsyncPS takes 0.00 GB of memory for parameters" in said.read_text()
+    monkeypatch.setattr(refused, "available_bytes", lambda: 9 * size)
+    with pytest.raises(MemoryError, match="0.00 GB are available. Use fewer workers"):
+        fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))
+    fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain())

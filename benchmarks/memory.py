@@ -1,0 +1,111 @@
+"""Memory of a run under AsyncPS: the sum over its processes (PSS, each page counted once) at its peak and while it
+trains, as multiples of the parameters. `python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+EVERY_S: Final = 0.05
+LAYERS: Final = 8
+
+
+def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
+    """A fit of a model with so many parameters, in this process."""
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from training.strategies import AsyncPS
+
+    width = round((parameters / LAYERS) ** 0.5)
+
+    class Wide(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            layers = [torch.nn.Linear(width, width, bias=False) for _ in range(LAYERS)]
+            self.net = torch.nn.Sequential(*layers)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss: torch.Tensor = self.net(batch[0]).square().mean()
+            return loss
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.net(batch[0])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            if optimizer == "adam":
+                return torch.optim.Adam(self.parameters(), lr=1e-4)
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    torch.manual_seed(0)
+    loader: Any = DataLoader(TensorDataset(torch.randn(2 * steps, width)), batch_size=2)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Trainer(
+            accelerator="cpu", strategy=AsyncPS(workers=workers), max_epochs=1, logger=False, default_root_dir=folder,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        made.fit(Wide(), loader, DataLoader(loader.dataset, batch_size=2))
+
+
+def measured(optimizer: str, parameters: int, workers: int, steps: int) -> tuple[float, float]:
+    """Bytes at the peak, and in the median of the moments after the start, of one such run in processes of its own."""
+    process = multiprocessing.get_context("spawn").Process(target=run, args=(optimizer, parameters, workers, steps))
+    process.start()
+    assert process.pid is not None
+    seen = []
+    while process.is_alive():
+        seen.append(sum(_pss(pid) for pid in _tree(process.pid)))
+        time.sleep(EVERY_S)
+    process.join()
+    if process.exitcode:
+        sys.exit(f"the run with {optimizer} ended with {process.exitcode}")
+    return max(seen), statistics.median(seen[len(seen) // 2 :])
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            found += [int(child) for child in _read(task).split()]
+    return found
+
+
+def _pss(pid: int) -> int:
+    for line in _read(Path(f"/proc/{pid}/smaps_rollup")).splitlines():
+        if line.startswith("Pss:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended
+        return ""
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=int, default=50_000_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=8)
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    size = 4 * given.parameters
+    print("| optimizer | parameters | peak | while training |\n|---|---|---|---|")
+    for optimizer in ("sgd", "adam"):
+        peak, steady = measured(optimizer, given.parameters, given.workers, given.steps)
+        cells = [f"{value / 1e9:.2f} GB ({value / size:.1f} x)" for value in (peak, steady)]
+        print(f"| {optimizer} | {size / 1e6:.0f} MB | {cells[0]} | {cells[1]} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
