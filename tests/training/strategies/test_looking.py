@@ -146,6 +146,6 @@ def test_what_a_run_needs_is_known_before_it_starts(tmp_path: Path, monkeypatch:
     fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))
     assert "AsyncPS takes 0.00 GB of memory for parameters" in said.read_text()
     monkeypatch.setattr(refused, "available_bytes", lambda: 9 * size)
-    with pytest.raises(MemoryError, match="0.00 GB are available. Use fewer workers"):
+    with pytest.raises(MemoryError, match=r"0\.00 GB are available. Use fewer workers"):
         fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))
     fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain())
