@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.io import CheckpointIO
-from lightning.pytorch.profilers import AdvancedProfiler, Profiler, SimpleProfiler
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from typing_extensions import override
 
@@ -35,7 +35,11 @@ from training.spec.translate import translated
 from training.tee import TALKERS
 from training.tracking.logger import RunLogger
 
-PROFILERS: Final[dict[str, type[Profiler]]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
+PROFILERS: Final[dict[str, type[Profiler]]] = {
+    "simple": SimpleProfiler,
+    "advanced": AdvancedProfiler,
+    "pytorch": PyTorchProfiler,
+}
 QUIET: Final = (
     ".*does not have many workers which may be a bottleneck.*",
     ".*LeafSpec.*is deprecated.*",
@@ -170,12 +174,7 @@ class TrainingCLI(LightningCLI):
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a run that is recorded, and its callbacks."""
         request = job.request()
-        profiler = asked["profiler"]
-        if isinstance(profiler, str):
-            if profiler not in PROFILERS:
-                raise ConfigError("trainer.profiler", f"is {profiler!r}", f"Write one of {', '.join(PROFILERS)}.")
-            profiler = PROFILERS[profiler]()
-        clock = DataClock(profiler if isinstance(profiler, Profiler) else None)
+        clock = DataClock(_profiler(asked["profiler"], job))
         ours = RunLogger(request.tracking_uri, job.id, job.path, artifacts=[job.config])
         more: dict[str, Any] = {
             "logger": [ours, *_loggers(asked["logger"])],
@@ -224,3 +223,12 @@ def quieten() -> None:
 
 def _worth_saying(record: logging.LogRecord) -> bool:
     return not any(words in record.getMessage() for words in CHATTER)
+
+
+def _profiler(asked: Any, job: JobFolder) -> Profiler | None:
+    """One asked for by name leaves its files, if it has some, in the run's folder. ConfigError for another name."""
+    if not isinstance(asked, str):
+        return asked if isinstance(asked, Profiler) else None
+    if asked not in PROFILERS:
+        raise ConfigError("trainer.profiler", f"is {asked!r}", f"Write one of {', '.join(PROFILERS)}.")
+    return PROFILERS[asked](dirpath=str(job.path))

@@ -193,7 +193,7 @@ def _trainer() -> list[Field]:
             ("callbacks", "Further Lightning callbacks, each {class_path, init_args}."),
             ("logger", "Further Lightning loggers; MLflow is always there."),
             ("plugins", "Lightning plugins."),
-            ("profiler", "A Lightning profiler: simple or advanced."),
+            ("profiler", "A Lightning profiler: simple, advanced or pytorch."),
         )
     ]
     return [accelerator, *(_bounded(one) for one in simple), *objects]

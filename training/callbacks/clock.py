@@ -26,6 +26,16 @@ class DataClock(Profiler):
         self.seconds = 0.0
         self._begun = 0.0
 
+    @property
+    def _lightning_module(self) -> Any:
+        """Set by the Trainer; some profilers look at the model's layers and at how many batches there are."""
+        return getattr(self.inner, "_lightning_module", None)
+
+    @_lightning_module.setter
+    def _lightning_module(self, module: Any) -> None:
+        if self.inner is not None:
+            self.inner._lightning_module = module  # type: ignore[attr-defined]  # as the Trainer does
+
     @override
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]  # a generator there
         return NOTHING if self.inner is None else super().profile(action_name)
@@ -47,6 +57,11 @@ class DataClock(Profiler):
     @override
     def summary(self) -> str:
         return "" if self.inner is None else self.inner.summary()
+
+    @override
+    def describe(self) -> None:
+        if self.inner is not None:
+            self.inner.describe()
 
     @override
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:

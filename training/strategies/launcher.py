@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from training.failures import ProcessLost
 from training.ps.region import anonymous_file
+from training.strategies import profiled
 from training.strategies.processes import Lost, Reaction, run_workers
 from training.strategies.threads import check_fork
 
@@ -139,9 +140,15 @@ class _Results:
     """What worker 0 sends back; its tensors lie in a file in memory, which all processes have from before the fork."""
 
     def __init__(
-        self, best_model_path: str | None, state: TrainerState, returned: Any, progress: dict[str, Any]
+        self,
+        best_model_path: str | None,
+        state: TrainerState,
+        returned: Any,
+        progress: dict[str, Any],
+        profiled: dict[str, Any],
     ) -> None:
-        self.best_model_path, self.state, self.returned, self.progress = best_model_path, state, returned, progress
+        self.best_model_path, self.state, self.returned = best_model_path, state, returned
+        self.progress, self.profiled = progress, profiled
 
 
 def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
@@ -150,7 +157,7 @@ def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
     torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(best, trainer.state, returned, progress)
+    return _Results(best, trainer.state, returned, progress, profiled.found_by(trainer.profiler))
 
 
 def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
@@ -162,6 +169,7 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
     trainer.state = results.state
+    profiled.bring_back(trainer.profiler, results.profiled)
     if results.progress:
         trainer.fit_loop.load_state_dict(results.progress)
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):

@@ -1,0 +1,19 @@
+"""What worker 0's profiler has found, for the Trainer that was asked: its own has seen no training."""
+
+from typing import Any
+
+from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfiler
+
+
+def found_by(profiler: Profiler) -> dict[str, Any]:
+    """In worker 0, after its work. Every worker has written its files already, named by its rank."""
+    if isinstance(profiler, PyTorchProfiler):
+        return {"function_events": profiler.function_events}
+    if isinstance(profiler, SimpleProfiler):
+        return {"recorded_durations": profiler.recorded_durations}
+    return {}
+
+
+def bring_back(profiler: Profiler, found: dict[str, Any]) -> None:
+    """Where the profiler is asked for it after the fit."""
+    vars(profiler).update(found)
