@@ -157,7 +157,7 @@ def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
     torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(best, trainer.state, returned, progress, profiled.found_by(trainer.profiler))
+    return _Results(best, trainer.state, returned, progress, profiled.found_by(trainer))
 
 
 def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
@@ -169,7 +169,7 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
     trainer.state = results.state
-    profiled.bring_back(trainer.profiler, results.profiled)
+    profiled.bring_back(trainer, results.profiled)
     if results.progress:
         trainer.fit_loop.load_state_dict(results.progress)
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 
 
-def found_by(profiler: Profiler) -> dict[str, Any]:
+def found_by(trainer: Trainer) -> dict[str, Any]:
     """In worker 0, after its work. Every worker has written its files already, named by its rank."""
+    profiler = _of(trainer)
     if isinstance(profiler, PyTorchProfiler):
         return {"function_events": profiler.function_events}
     if isinstance(profiler, SimpleProfiler):
@@ -14,6 +16,11 @@ def found_by(profiler: Profiler) -> dict[str, Any]:
     return {}
 
 
-def bring_back(profiler: Profiler, found: dict[str, Any]) -> None:
+def bring_back(trainer: Trainer, found: dict[str, Any]) -> None:
     """Where the profiler is asked for it after the fit."""
-    vars(profiler).update(found)
+    vars(_of(trainer)).update(found)
+
+
+def _of(trainer: Trainer) -> Profiler:
+    profiler: Profiler = trainer.profiler  # type: ignore[attr-defined]  # made by its constructor, untyped
+    return profiler
