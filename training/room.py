@@ -2,8 +2,12 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from training.spec.errors import ConfigError
 
 LEAST: Final = 2**20
 """Bytes; with less left a disk counts as full: the store and the logs need some at every run."""
@@ -24,6 +28,25 @@ def is_full(error: BaseException) -> bool:
 def says_full(text: str) -> bool:
     """Whether an error message, or the end of a log, says that a disk is full."""
     return any(words in text.lower() for words in WORDS)
+
+
+class NoRoom(ConfigError):
+    """What was asked for could not be written, for want of room. Nothing of it is left."""
+
+
+@contextmanager
+def understood(folder: Path) -> Iterator[None]:
+    """While something is written below `folder`: whatever says that a disk is full becomes a NoRoom."""
+    try:
+        yield
+    except Exception as error:
+        found: BaseException | None = error
+        while found is not None and not is_full(found):
+            found = found.__cause__ or found.__context__
+        if found is None or isinstance(error, NoRoom):
+            raise
+        why = str(found).splitlines()[0]
+        raise NoRoom(str(folder), f"takes nothing more ({why})", "Make room on its disk, then do it again.") from error
 
 
 def lacking(folder: Path) -> str:

@@ -16,6 +16,7 @@ from training.jobs.process import ProcessId, alive
 from training.jobs.submitting import submission
 from training.jobs.supervisor import ensure
 from training.records import Broken
+from training.room import understood
 from training.spec import yaml
 from training.spec.catalogue import describe
 from training.spec.classes import named
@@ -82,10 +83,10 @@ def submit(
         trial=trial,
     )
     made: list[JobFolder] = []
-    with refusals_told():
+    with refusals_told(), understood(workspace.hidden):
         client = open_store(workspace)
         experiment = experiment_id(client, workspace, request.mlflow_experiment)
-    with refusals_told(), submission(workspace) as tags:
+    with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
         tags |= {**surroundings(workspace.root), **_tags(request, load, done)}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}

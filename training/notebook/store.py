@@ -12,6 +12,7 @@ from pathlib import Path
 from training.notebook.cells import Notebook
 from training.notebook.front import front_problem, split_front
 from training.notebook.parse import parse, title
+from training.room import understood
 from training.spec.errors import ConfigError
 from training.spec.files import decoded, read_bytes
 from training.spec.flow import flow
@@ -86,7 +87,7 @@ def save(stored: Stored, notebook: Notebook) -> Stored:
     path = stored.path.resolve()
     content = notebook.text.encode("utf-8")
     made = Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))  # ConfigError before it is written
-    with _alone(path.parent):
+    with understood(path.parent), _alone(path.parent):
         if path.exists():
             current = read(path)
             if current.stamp not in (stored.stamp, _stamp(content)):

@@ -20,7 +20,7 @@ from training.jobs.folder import ENDED, JobFolder
 from training.jobs.output import forgive
 from training.jobs.process import ProcessId
 from training.jobs.supervisor import Keeper
-from training.room import EXIT_NO_ROOM
+from training.room import EXIT_NO_ROOM, NoRoom
 from training.search.asking import Asking
 from training.search.driver_lock import locked
 from training.search.folder import Driving, SearchFolder, SearchResult
@@ -239,6 +239,8 @@ class Driver:
         """Submit one run of the trial; a point that makes no config is the end of it."""
         try:
             job = self.jobs.submit(self.spec, trial, seed)
+        except NoRoom:
+            raise  # it says nothing of the point
         except ConfigError as error:
             self._end(trial, Ended("infeasible", failure=FailureClass.CONFIGURATION.value, cause=str(error)))
             return

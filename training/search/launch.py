@@ -12,6 +12,7 @@ from training.jobs.queue import COMMAND_LINE
 from training.jobs.submitting import submission
 from training.jobs.supervisor import ensure
 from training.records import Broken
+from training.room import understood
 from training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
 from training.spec.description import Description
 from training.spec.errors import ConfigError
@@ -138,7 +139,7 @@ def _make(
     tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root)}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
-    with submission(workspace) as told:
+    with understood(workspace.hidden), submission(workspace) as told:
         run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags | told, body)
         final = workspace.studies / run_id
         request = SearchRequest(

@@ -19,6 +19,8 @@ PRUNED: Final = "pruned"
 IMPOSSIBLE: Final = (FailureClass.OUT_OF_MEMORY.value, FailureClass.DIVERGED.value)
 """Failures that say something of the point itself; any other says something of this one run."""
 
+NO_FAULT_OF_THE_RUN: Final = (FailureClass.DISK_FULL.value, FailureClass.BROKEN_RECORD.value)
+
 BY_HAND: Final = "stopped"
 """The failure of a trial whose run somebody stopped, but not the search."""
 
@@ -52,7 +54,7 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
         return "pruned" if result.cause.startswith(PRUNED) else "failed" if job.told_to_stop() == STOPPED else "again"
     if result.failure in IMPOSSIBLE:
         return "infeasible"
-    if result.failure == FailureClass.DISK_FULL.value:
+    if result.failure in NO_FAULT_OF_THE_RUN:
         return "again"
     return "again" if result.cause.endswith(UNWATCHED) else "failed"
 

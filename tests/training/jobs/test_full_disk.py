@@ -22,6 +22,7 @@ from training.jobs.lock import SupervisorLock, status
 from training.jobs.process import ProcessId
 from training.jobs.turns import Turns
 from training.jobs.watch import Limits
+from training.notebook import edit, store
 from training.room import EXIT_NO_ROOM
 from training.search import keeping
 from training.search.folder import Driving, SearchFolder, SearchRequest
@@ -218,9 +219,11 @@ def test_output_onto_a_full_disk_ends_nobody() -> None:
     assert done.returncode == 0
 
 
-def test_a_trial_whose_run_met_a_full_disk_is_run_again(workspace: Workspace) -> None:
+def test_a_trial_whose_run_met_a_full_disk_or_lost_its_record_is_run_again(workspace: Workspace) -> None:
     met = job(workspace)
     met.write(Result("failed", 1.0, FailureClass.DISK_FULL.value, "OSError: no room"))
+    assert judge(met) == "again"
+    (met.path / "result.json").write_bytes(b"")
     assert judge(met) == "again"
 
 
@@ -256,3 +259,23 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
         facts = type("Facts", (), {**fields, "f_files": 1, **change})
         monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
         assert words in room.lacking(tmp_path)
+
+
+def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "note.md"
+    path.write_text("before", encoding="utf-8")
+    stored = store.read(path)
+
+    def full(*told: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    changed = edit.put_experiment(stored.notebook, "one", {}, 1)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(room.NoRoom) as error:
+        store.save(stored, changed)
+    assert error.value.problem.key == str(tmp_path)
+    assert error.value.problem.message == "takes nothing more ([Errno 28] No space left on device)"
+    assert [(one.name, one.read_text(encoding="utf-8")) for one in tmp_path.iterdir()] == [("note.md", "before")]
+    assert classify(error.value).failure_class is FailureClass.DISK_FULL
+    with pytest.raises(KeyError), room.understood(tmp_path):
+        raise KeyError("x")
