@@ -27,7 +27,7 @@ class Drivers:
         self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
         self._looked, self._stamp = 0.0, 0.0
         self._started: dict[str, ProcessId] = {}
-        """Drivers of ours, also where there was no room to write down who they are."""
+        """Drivers of ours that there was no room to write down."""
         self._full = False
 
     def turn(self, full: str = "") -> None:
@@ -68,8 +68,12 @@ class Drivers:
             told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
             pid = os.posix_spawn(words[0], words, told, file_actions=actions, setsid=True)
         print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
-        self._started[folder.id] = ProcessId.of(pid)
-        folder.write(Driving(ProcessId.of(pid), time.time()))  # at once: nobody starts another one while it loads
+        driver = ProcessId.of(pid)
+        try:
+            folder.write(Driving(driver, time.time()))  # at once: nobody starts another one while it loads
+        except OSError:
+            self._started[folder.id] = driver
+            raise
 
     def _may_try_again(self, folder: SearchFolder) -> bool:
         progress = folder.progress()
