@@ -1,11 +1,10 @@
-"""Memory of a run under AsyncPS: the sum over its processes (PSS, each page counted once) at its peak and while it
-trains, as multiples of the parameters. `python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`.
+"""Memory of a run under AsyncPS: the sum over its processes (PSS, each page counted once) at its peak, Python
+itself included, and as a multiple of the parameters. `python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`.
 """
 
 import argparse
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -54,19 +53,19 @@ def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
         made.fit(Wide(), loader, DataLoader(loader.dataset, batch_size=2))
 
 
-def measured(optimizer: str, parameters: int, workers: int, steps: int) -> tuple[float, float]:
-    """Bytes at the peak, and in the median of the moments after the start, of one such run in processes of its own."""
+def measured(optimizer: str, parameters: int, workers: int, steps: int) -> int:
+    """Bytes at the peak of one such run in processes of its own."""
     process = multiprocessing.get_context("spawn").Process(target=run, args=(optimizer, parameters, workers, steps))
     process.start()
     assert process.pid is not None
-    seen = []
+    peak = 0
     while process.is_alive():
-        seen.append(sum(_pss(pid) for pid in _tree(process.pid)))
+        peak = max(peak, sum(_pss(pid) for pid in _tree(process.pid)))
         time.sleep(EVERY_S)
     process.join()
     if process.exitcode:
         sys.exit(f"the run with {optimizer} ended with {process.exitcode}")
-    return max(seen), statistics.median(seen[len(seen) // 2 :])
+    return peak
 
 
 def _tree(pid: int) -> list[int]:
@@ -100,11 +99,10 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     size = 4 * given.parameters
-    print("| optimizer | parameters | peak | while training |\n|---|---|---|---|")
+    print("| optimizer | parameters | peak |\n|---|---|---|")
     for optimizer in ("sgd", "adam"):
-        peak, steady = measured(optimizer, given.parameters, given.workers, given.steps)
-        cells = [f"{value / 1e9:.2f} GB ({value / size:.1f} x)" for value in (peak, steady)]
-        print(f"| {optimizer} | {size / 1e6:.0f} MB | {cells[0]} | {cells[1]} |", flush=True)
+        peak = measured(optimizer, given.parameters, given.workers, given.steps)
+        print(f"| {optimizer} | {size / 1e6:.0f} MB | {peak / 1e9:.2f} GB ({peak / size:.1f} x) |", flush=True)
 
 
 if __name__ == "__main__":
