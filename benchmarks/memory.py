@@ -1,5 +1,6 @@
-"""Memory of a run under AsyncPS: the sum over its processes (PSS, each page counted once) at its peak, Python
-itself included, and as a multiple of the parameters. `python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`.
+"""Memory of a run under AsyncPS: the sum over its processes (PSS, each page counted once) at its peak, Python included.
+
+`python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`.
 """
 
 import argparse
