@@ -27,6 +27,7 @@ from training.room import EXIT_NO_ROOM
 from training.search import keeping
 from training.search.folder import Driving, SearchFolder, SearchRequest
 from training.search.outcome import judge
+from training.trust import JOB, sign
 from training.workspace import Workspace
 
 FULL = "the disk of /data is full (0.0 MB left)"
@@ -64,6 +65,7 @@ def job(workspace: Workspace, name: str = "a" * 32, process: ProcessId | None = 
     made.path.mkdir()
     records.put(made.config, b"{}")
     made.write(JobRequest(name, 1.0, "e", workspace.tracking_uri(), 1, 1, name="run"))
+    sign(made.path, name, JOB)
     if process is not None:
         made.write(Started(process, 1.0, [0]))
     return made
