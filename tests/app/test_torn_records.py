@@ -41,7 +41,8 @@ from training.spec.errors import ConfigError
 from training.spec.search import body_of
 from training.tracking import names
 from training.tracking.reading import RunRecord
-from training.trust import JOB, sign
+from training.trust import JOB as SIGNED
+from training.trust import sign
 from training.workspace import Workspace
 
 HURT = "b" * 32
@@ -57,7 +58,7 @@ def job(workspace: Workspace, name: str, ended: bool, process: ProcessId | None 
     made.path.mkdir()
     records.put(made.config, b"model: {class_path: training.models.PixelCNN}\n")
     made.write(JobRequest(name, 1.5, "e", workspace.tracking_uri(), 3, 2, cell="cell", name=f"run {name[0]}"))
-    sign(made.path, name, JOB)
+    sign(made.path, name, SIGNED)
     if process is not None:
         made.write(Started(process, 2.0, [0]))
     made.write(Progress(3.0, "training", 10, 640, 1.0, 1, 0.5, 4.0, {"val/loss": 0.25}))
