@@ -116,7 +116,8 @@ class NoiseScale(Callback):
             dtype=torch.float64,
             device=trainer.strategy.root_device,
         )
-        told = trainer.strategy.reduce(told, reduce_op="mean")
+        if not isinstance(trainer.strategy, Measured):  # there worker 0 alone comes here
+            told = trainer.strategy.reduce(told, reduce_op="mean")
         product, spread, probe_s, step_s = told.tolist()
         steps = probe_s / max(1e-9, COST * step_s)
         self._left = self.every or (max(1, min(MOST_STEPS, math.ceil(steps))) if math.isfinite(steps) else MOST_STEPS)
