@@ -94,7 +94,9 @@ class RateRange(Callback):
             return
         loss = loss_of(outputs)
         if loss is not None:
-            mean = trainer.strategy.reduce(loss.detach().double().clone(), reduce_op="mean")
+            mean = loss.detach().double().clone()
+            if not isinstance(trainer.strategy, Measured):  # there worker 0 alone comes here
+                mean = trainer.strategy.reduce(mean, reduce_op="mean")
             self._pending.append(float(mean) * trainer.accumulate_grad_batches)
         if self._now is not None and self._pending:
             self._take(sum(self._pending) / len(self._pending))
