@@ -181,7 +181,7 @@ class AsyncPS(SharedMeasures, Forking):
         self._steps = Steps(trainer, self._versions(), resumed, alone=self.num_processes == 1)
         self._follow_schedules()
         if self._worker == 0:
-            trainer.callbacks.insert(0, SnapshotFirst(self.take_snapshot))  # type: ignore[attr-defined]  # a connector's
+            trainer.callbacks.insert(0, SnapshotFirst(self.have_snapshot))  # type: ignore[attr-defined]  # a connector's
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

@@ -85,6 +85,10 @@ class Snapshots(IndependentWorkers):
         self._follow_schedules()
         return self._snapshot
 
+    def have_snapshot(self) -> Snapshot:
+        """The one that was taken since the last batch, as that of a validation: what was validated is what is saved."""
+        return self._snapshot or self.take_snapshot()
+
     def _wait_for_others(self) -> None:
         """Until all have ended and everything is applied. First this worker says that it will not push any more: a rule
         that waits would wait for it.
@@ -134,8 +138,7 @@ class Snapshots(IndependentWorkers):
     def lightning_module_state_dict(self) -> dict[str, Any]:
         if self._joined is None or self._worker != 0:
             return super().lightning_module_state_dict()
-        if self._snapshot is None:
-            self.take_snapshot()
+        self.have_snapshot()
         with self._as_validated():
             return {name: _own_storage(value) for name, value in super().lightning_module_state_dict().items()}
 
@@ -144,7 +147,7 @@ class Snapshots(IndependentWorkers):
         if self._joined is None or self._worker != 0:
             own: dict[str, Any] = super().optimizer_state(optimizer)
             return own
-        snapshot = self._snapshot or self.take_snapshot()
+        snapshot = self.have_snapshot()
         number = next(i for i, one in enumerate(self.optimizers) if one is optimizer)
         states = snapshot.optimizers[number]["state"]
         mine = {key: {name: _own_storage(value) for name, value in state.items()} for key, state in states.items()}

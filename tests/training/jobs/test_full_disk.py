@@ -27,7 +27,7 @@ from training.room import EXIT_NO_ROOM
 from training.search import keeping
 from training.search.folder import Driving, SearchFolder, SearchRequest
 from training.search.outcome import judge
-from training.trust import JOB, sign
+from training.trust import JOB, SEARCH, sign
 from training.workspace import Workspace
 
 FULL = "the disk of /data is full (0.0 MB left)"
@@ -235,6 +235,8 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
     search = SearchFolder(workspace.studies / "s")
     search.path.mkdir()
     search.write(SearchRequest("s", 1.0, "s", "e", "u", "i", "journal:x"))
+    search.write_body({})
+    sign(search.path, search.id, SEARCH)
     search.write(Driving(replace(ProcessId.of(), start=1), 1.0))
     drivers, started = keeping.Drivers(workspace), list[str]()
     drivers._deaths["s"] = (keeping.ATTEMPTS - 1, 0)

@@ -14,6 +14,7 @@ from tests.training.jobs.conftest import Bench, wait_for
 from tests.training.jobs.test_queue import submit
 from training.jobs import queue
 from training.jobs.submitting import abandoned, folder, submission, withdraw
+from training.room import NoRoom
 from training.search import launch
 from training.search.folder import SearchFolder
 from training.tracking import names
@@ -61,8 +62,15 @@ def test_killed_when_the_folder_stands_it_is_a_job_like_any_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_store(bench.workspace)
+    unlink = Path.unlink
+
+    def die_at_the_mark(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == folder(bench.workspace):
+            die()
+        unlink(path, missing_ok)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", die)
+        patch.setattr(Path, "unlink", die_at_the_mark)
         in_a_process_that_dies(bench)
     (mark,) = abandoned(bench.workspace)
     assert withdraw(bench.workspace, mark) == 0
@@ -74,7 +82,7 @@ def test_killed_when_the_folder_stands_it_is_a_job_like_any_other(
 def test_a_disk_without_room_leaves_no_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(queue, "_write", no_room)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(NoRoom, match="No space left"):
             submit(bench, seeds=(1, 2))
     assert runs(bench) == []
     assert list(folder(bench.workspace).iterdir()) == []
@@ -86,7 +94,7 @@ def test_what_cannot_be_withdrawn_at_once_is_later(
     with monkeypatch.context() as patch:
         patch.setattr(queue, "_write", no_room)
         patch.setattr("training.jobs.submitting.withdraw", no_room)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(NoRoom, match="No space left"):
             submit(bench)
     assert "a run without a job stays in MLflow for now" in capsys.readouterr().err
     assert runs(bench) == ["SCHEDULED"]
@@ -127,7 +135,7 @@ def test_a_search_that_could_not_be_written_leaves_no_run(bench: Bench, monkeypa
     monkeypatch.setattr(launch, "body_of", lambda _spec: {})
     monkeypatch.setattr(SearchFolder, "write_body", no_room)
     spec: Any = SimpleNamespace(storage=None)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(NoRoom, match="No space left"):
         launch._make(bench.workspace, spec, "what", "a search", None, None)
     assert runs(bench) == []
     assert list(bench.workspace.studies.iterdir()) == []

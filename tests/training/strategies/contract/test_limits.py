@@ -80,6 +80,10 @@ def test_validation_comes_by_the_clock(case: Case, tmp_path: Path) -> None:
     """Each 0.02 s of training and no more often, so many times within its epochs as there is time for."""
     pause = AtEveryBatch(lambda trainer: time.sleep(0.01))
     settings: dict[str, Any] = {"val_check_interval": {"seconds": 0.02}, "callbacks": [pause]}
+    if case.is_ddp:
+        with pytest.raises(ValueError, match=r"^trainer.val_check_interval: a time is told by each worker's own clock"):
+            fitted(case, tmp_path, Plain(), max_epochs=3, **settings)
+        return
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=3, **settings)
     assert 2 <= seen[0]["validations"] <= len(seen[0]["train"]) // BATCH
     assert seen[0]["updates"] == case.updates(3 * BATCHES)
