@@ -59,8 +59,7 @@ class Client:
         self._sum: list[Tensor | None] = []
         self._sum_valid = False
         self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
-        alone = control.workers == 1 and not settings.overlap and settings.trace is None
-        self._may_write = alone and self._push_every == self._pull_every == 1
+        self._may_write = settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
         self._snapshot: dict[int, Any] | None = None  # its state, until the next pull

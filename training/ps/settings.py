@@ -66,6 +66,11 @@ class Settings:
         """Whether a push is decided and applied in one go, so that no other comes in between: damping may drop it."""
         return isinstance(self.damping, DropAbove) and not self.rule.gathers
 
+    def writable(self, workers: int) -> bool:
+        """Whether what is written into parameters can become part of the newest version: nothing comes in between."""
+        own_steps = self.rule.push_every > 1 or self.rule.pull_every > 1
+        return workers == 1 and not own_steps and not self.overlap and self.trace is None
+
     @property
     def keeps_squares(self) -> bool:
         """Whether a mean of squared gradients is kept beside the optimizer's state."""

@@ -115,7 +115,7 @@ class AsyncPS(SharedMeasures, Forking):
         super().setup(trainer)
         if self._shared is not None and self._membership is not None:
             refuse_model(trainer.lightning_module, self.num_processes)  # what configure_model has made, too
-            refuse_optimizers(self.optimizers)
+            refuse_optimizers(self.optimizers, self._shared.run.settings.writable(self.num_processes))
             self._share_statistics(self._shared)
             self._joined = join(self._shared.run, self._membership, self.optimizers, announce_memory)
             if self._statistics is not None:

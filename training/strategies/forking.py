@@ -78,10 +78,11 @@ class Forking(Snapshots, AroundFork):
             self._forked = 1
             return Processes(1, threads=self.arguments.threads)
         workers = self.num_processes
-        refuse_settings(trainer, workers)
+        settings = self.arguments.settings(trainer)
+        refuse_settings(trainer, workers, settings.writable(workers))
         refuse_model(trainer.lightning_module, workers)
         self._kept = Kept()
-        self._run = SharedRun(workers, self.arguments.settings(trainer))
+        self._run = SharedRun(workers, settings)
         meetings = Meetings(self._run.control)
         data = SharedData(workers, turns=isinstance(self.arguments.rule, Sync), meetings=meetings)
         self._shared = Shared(self._run, data, meetings)
@@ -135,7 +136,7 @@ class Forking(Snapshots, AroundFork):
         assert self.model is not None
         self.model = self.precision_plugin.convert_module(self.model)
         self.setup_optimizers(trainer)
-        refuse_optimizers(self.optimizers)
+        refuse_optimizers(self.optimizers, self._shared.run.settings.writable(self.num_processes))
         serve(self._shared.run, self._server, self.arguments.deadline_s, self.optimizers)
         raise ServerEnded
 

@@ -1,7 +1,7 @@
 """Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.call import _interrupt
 from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerStatus
+from torch import Tensor
 from typing_extensions import override
 
 from training.failures import ProcessLost
@@ -164,7 +165,8 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
     tensors.seek(0)
     found = torch.load(tensors, map_location="cpu", weights_only=True)
     if found["weights"] is not None:  # not strict: the worker's configure_model may have added layers
-        trainer.lightning_module.load_state_dict(found["weights"], strict=False)
+        module = trainer.lightning_module
+        module.load_state_dict(_unpruned(found["weights"], module.state_dict()), strict=False)
     trainer.callback_metrics.update(found["metrics"])
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
@@ -175,6 +177,12 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):
             loop.on_iteration_done()  # it was loaded to be known, not to be gone on from
     return results.returned
+
+
+def _unpruned(weights: dict[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What torch's pruning has split, in the worker, into a weight and its mask is their product here."""
+    split = (name for name in here if name not in weights and f"{name}_mask" in weights)
+    return weights | {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
 
 
 def _progress(trainer: Trainer) -> dict[str, Any]:

@@ -24,24 +24,32 @@ from training.ps.join import Need
 from training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes
-_WRITES: Final = "writes into parameters that all workers share"
-_SEARCHES: Final = "is not Lightning's own, and may search while workers train"
+_WRITES: Final = (
+    "writes into parameters that all workers share. "
+    "Set workers to 1, without push_every, pull_every, overlap and trace, leave it out"
+)
+_SEARCHES: Final = "is not Lightning's own, and may search while workers train. Leave it out"
+WRITING: Final = (StochasticWeightAveraging, WeightAveraging, ModelPruning)
 CALLBACKS: Final[dict[type[Callback], str]] = {
     StochasticWeightAveraging: _WRITES,
     WeightAveraging: _WRITES,
     ModelPruning: _WRITES,
-    BaseFinetuning: "adds param groups to an optimizer that the workers have divided already",
+    BaseFinetuning: "adds param groups to an optimizer that the workers have divided already. Leave it out",
     LearningRateFinder: _SEARCHES,
     BatchSizeFinder: _SEARCHES,
 }
 
 
-def refuse_settings(trainer: Trainer, workers: int) -> None:
-    """ValueError for settings of the Trainer; in the monitor, before anything is started."""
+def refuse_settings(trainer: Trainer, workers: int, writable: bool) -> None:
+    """ValueError for settings of the Trainer; in the monitor, before anything is started.
+
+    `writable`: a callback may write into parameters (`Settings.writable`).
+    """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         for kind, reason in CALLBACKS.items():
-            if isinstance(callback, kind) and not is_finder(callback):
-                raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}. Leave it out")
+            allowed = is_finder(callback) or (writable and kind in WRITING)
+            if isinstance(callback, kind) and not allowed:
+                raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see batch_norm)")
     plugin = trainer.precision_plugin
@@ -77,8 +85,11 @@ def announce_memory(need: Need) -> None:
         rank_zero_info(f"{needs}.")
 
 
-def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
-    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more."""
+def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
+    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more.
+
+    `writable`: what one optimizer does to a parameter becomes part of what another has (`Settings.writable`).
+    """
     owner: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
         if isinstance(optimizer, _MockOptimizer):
@@ -86,8 +97,11 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
         if not isinstance(optimizer, Optimizer):
             raise _refused(f"model: {type(optimizer).__name__} is not a torch.optim.Optimizer. Use one")
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            if owner.setdefault(id(parameter), number) != number:
-                raise _refused("model: two optimizers have the same parameter. Give each parameter to one optimizer")
+            if owner.setdefault(id(parameter), number) != number and not writable:
+                raise _refused(
+                    "model: two optimizers have the same parameter. Give each parameter to one optimizer, set workers "
+                    "to 1, without push_every, pull_every, overlap and trace"
+                )
 
 
 def _refused(problem: str) -> ValueError:

@@ -1,0 +1,153 @@
+"""What only one worker may do is what a plain Trainer does, bit for bit; several are refused it by name."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import (
+    EMAWeightAveraging,
+    ModelCheckpoint,
+    ModelPruning,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parameter import Parameter
+from torch.optim import SGD, Adam, Optimizer
+
+from tests.training.strategies.contract.models import Plain
+from tests.training.strategies.small import Batch, fit, loader, trainer
+from training.strategies import AsyncPS
+
+Pair = Callable[["Twice"], list[Optimizer]]
+
+
+class Twice(Plain):
+    """Two optimizers that have parameters in common, stepped by hand one after the other."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__(pair)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        optimizers: Any = self.optimizers()
+        for number, optimizer in enumerate(optimizers):
+            if batch_idx % 3 or not number:  # not always in turn
+                optimizer.zero_grad()
+                loss = cross_entropy(self.net(batch[0]), batch[1])
+                self.manual_backward(loss)
+                optimizer.step()
+        return loss
+
+
+def equal_sgd(model: Twice) -> list[Optimizer]:
+    return [SGD(model.parameters(), lr=0.05), SGD(model.parameters(), lr=0.02, momentum=0.9)]
+
+
+def equal_adam(model: Twice) -> list[Optimizer]:
+    return [Adam(model.parameters(), lr=0.01), SGD(model.parameters(), lr=0.05)]
+
+
+def overlapping(model: Twice) -> list[Optimizer]:
+    parameters: list[Parameter] = list(model.parameters())
+    return [Adam(parameters[:3], lr=0.01), SGD(parameters[1:], lr=0.05, momentum=0.5, nesterov=True)]
+
+
+PAIRS = pytest.mark.parametrize("pair", [equal_sgd, equal_adam, overlapping], ids=lambda pair: pair.__name__)
+
+
+def same(folder: Path, make: Callable[[], Plain], strategy: AsyncPS | None = None, **settings: Any) -> None:
+    """One worker ends with the weights and metrics of a plain Trainer."""
+    expected, found = make(), make()
+    plain = trainer(folder, "auto", **copy.deepcopy(settings))
+    fit(plain, expected)
+    one = trainer(folder, strategy or AsyncPS(), **settings)
+    fit(one, found)
+    wanted = expected.state_dict()
+    assert found.state_dict().keys() == wanted.keys()
+    assert [name for name, value in found.state_dict().items() if not torch.equal(value, wanted[name])] == []
+    assert one.callback_metrics == plain.callback_metrics
+    assert one.global_step == plain.global_step
+
+
+@PAIRS
+@pytest.mark.parametrize("arguments", [{}, {"shards": 2, "host": "process"}], ids=["inline", "process"])
+def test_two_optimizers_may_have_the_same_parameters(pair: Pair, arguments: dict[str, Any], tmp_path: Path) -> None:
+    same(tmp_path, lambda: Twice(pair), AsyncPS(**arguments))
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 2}, {"trace": True}], ids=str)
+def test_otherwise_they_are_refused(arguments: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model: two optimizers have the same parameter.*set workers to 1, without"):
+        fit(trainer(tmp_path, AsyncPS(**arguments)), Twice(equal_sgd))
+
+
+class Normalised(Plain):
+    """With running statistics, which are to be of the weights that are averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("make", [Plain, Normalised])
+@pytest.mark.parametrize(
+    "callback",
+    [
+        WeightAveraging(),
+        EMAWeightAveraging(decay=0.8),
+        StochasticWeightAveraging(0.02, swa_epoch_start=1, annealing_epochs=2),
+        ModelPruning("l1_unstructured", amount=0.5, use_lottery_ticket_hypothesis=False),
+        ModelPruning("l1_unstructured", amount=0.5, apply_pruning=lambda epoch: epoch == 1),
+    ],
+    ids=["average", "ema", "swa", "pruning", "lottery"],
+)
+def test_callbacks_that_write_into_parameters(callback: Callback, make: Callable[[], Plain], tmp_path: Path) -> None:
+    same(tmp_path, make, callbacks=[callback], max_epochs=3)
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 2}, {"trace": True}], ids=str)
+def test_otherwise_their_remedy_is_one_worker(arguments: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"trainer.callbacks: EMAWeightAveraging writes into .* Set workers to 1, without"
+    ):
+        fit(trainer(tmp_path, AsyncPS(**arguments), callbacks=[EMAWeightAveraging()]), Plain())
+
+
+def test_pruned_weights_come_back_whole(tmp_path: Path) -> None:
+    """The worker ends with weights and masks; the model of whoever asked has neither."""
+    pruning = ModelPruning("l1_unstructured", amount=0.5, make_pruning_permanent=False)
+    found = Plain()
+    fit(trainer(tmp_path, AsyncPS(), callbacks=[pruning], max_epochs=1), found)
+    kept = torch.cat([value.flatten() for value in found.state_dict().values()])
+    assert (kept == 0).sum() == round(kept.numel() / 2)
+
+
+def resumed(folder: Path, make: Callable[[], Plain], strategy: Callable[[], Any], *callbacks: Callback) -> Plain:
+    """Three epochs in two fits; the first one writes a checkpoint in its last epoch."""
+    settings: dict[str, Any] = {"enable_checkpointing": True}
+
+    def fitted(epochs: int, model: Plain, **arguments: Any) -> Plain:
+        saving = ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
+        settings["callbacks"] = [*copy.deepcopy(callbacks), saving]
+        trainer(folder, strategy(), max_epochs=epochs, **settings).fit(model, loader(), loader(), **arguments)
+        return model
+
+    fitted(2, make())
+    return fitted(3, make(), ckpt_path=folder / "epoch=1.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("make", "callbacks"),
+    [(lambda: Twice(overlapping), []), (Plain, [EMAWeightAveraging(decay=0.8)])],
+    ids=["two", "ema"],
+)
+def test_both_go_on_from_a_checkpoint(make: Callable[[], Plain], callbacks: list[Callback], tmp_path: Path) -> None:
+    expected = resumed(tmp_path / "plain", make, lambda: "auto", *callbacks)
+    found = resumed(tmp_path / "one", make, AsyncPS, *callbacks)
+    torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=0, atol=0)
