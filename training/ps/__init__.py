@@ -8,7 +8,7 @@ The rooms, from the outside in:
     settings, rules, damping              what is done with a gradient: pure
     hosts/                                who applies: the worker itself (inline), or a server (process)
     door, rounds, slots                   who may begin and whose gradient is let in; gradients that are averaged
-    section, plan, shard, state           one optimizer, where it lies in memory, the making of the next version
+    section, plan, shard, state, growth   one optimizer, where it lies in memory, the making of the next version
     lending                   versions as a worker's parameters, and what somebody writes into them
     optimizers, hyper, layout             the user's optimizer on other tensors; what a push carries; views into memory
     region, lock, event, membership       shared memory, and waiting in it

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from training.ps.door import Verdict
+from training.ps.growth import grown
 from training.ps.hosts import Host, Push
 from training.ps.hyper import Groups
-from training.ps.optimizers import packed
+from training.ps.optimizers import packed, parameters_of
 from training.ps.region import COMMUNICATE, ROW, WAIT, Control
 from training.ps.replica import Replica
 from training.ps.rounds import clip_
@@ -86,11 +87,6 @@ class Client:
 
         `valid` False: there is no usable gradient, and the worker only takes part.
         """
-        if len(self.optimizer.param_groups) != self._groups:
-            raise ValueError(
-                "optimizer: a param group was added during training, which a parameter server does not "
-                "support. Add all groups in configure_optimizers and freeze them by requires_grad."
-            )
         started, waited = time.perf_counter(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self.replica.gradients(), self.optimizer.param_groups
@@ -118,6 +114,7 @@ class Client:
         It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
         else it is a `WrittenError`, which says at which `moment` it happened.
         """
+        self.grow()
         self._to_compare -= 1
         written = self.replica.written(thorough or self._to_compare >= 0)
         if written:
@@ -126,6 +123,32 @@ class Client:
             self.adopt(written)
             self._to_compare = math.inf
         self.replica.thaw()
+
+    def grow(self) -> None:
+        """Take in what param groups have been added to the optimizer. ValueError where others would know nothing of it.
+
+        The parameters, the optimizer's state and all counts go on as they are.
+        """
+        if len(self.optimizer.param_groups) == self._groups:
+            return
+        if not self._control.settings.growable(self._control.workers):
+            raise ValueError(
+                "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
+                "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
+                "overlap and trace."
+            )
+        is_shown = self.optimizer.state is self._shown
+        kept = {id(self.replica.parameters[place]): state for place, state in self.state().items()}
+        self.optimizer.state = defaultdict(dict)
+        parameters = parameters_of(self.optimizer)
+        state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
+        self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
+        self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
+        self._groups = len(self.optimizer.param_groups)
+        self._bases = self.host.pull(self._worker)
+        self.replica.take(self._bases)
+        if is_shown:
+            self.show_state()
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
         """The error that names these parameters."""

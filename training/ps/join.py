@@ -52,7 +52,6 @@ class Joined:
     membership: Membership
     clients: list[Client]
     late: bool = False
-    lending: Lending | None = None
 
     def start(self) -> None:
         """Once, before `begin`: what has been written into the parameters since `join` is part of the first version.
@@ -60,6 +59,8 @@ class Joined:
         Worker 0's counts, and others that have written must have written the same (`WrittenError`). All wait for each
         other. A worker that comes late has the newest version instead.
         """
+        for client in self.clients:
+            client.grow()
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
@@ -131,6 +132,7 @@ class Joined:
     def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
         """Go on from these versions and optimizer state dicts; by one worker, before the run's first update."""
         for client, version, state in zip(self.clients, versions, states, strict=True):
+            client.grow()  # a callback may have added the groups that the checkpoint has
             section = client.host.section
             section.words.door[0], section.words.door[1] = version << 32, version
             for shard in section.shards:
@@ -141,8 +143,6 @@ class Joined:
         for client in self.clients:
             client.hide_state()
             client.replica.detach()
-        if self.lending is not None:
-            self.lending.close()
 
 
 def join(
@@ -184,7 +184,7 @@ def join(
         if run.settings.trace is not None:
             run.write_trace_head()
     membership.rendezvous("first parameters")
-    joined = Joined(run, membership, clients, late, lending)
+    joined = Joined(run, membership, clients, late)
     for client in clients:
         client.host.settle(worker)  # a server may still need what the last push of its former life was computed from
     joined.pull()

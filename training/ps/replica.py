@@ -158,9 +158,11 @@ class Replica:
 
     def detach(self) -> None:
         """Give every parameter memory for good that nobody else writes to."""
-        if self._lending is None:  # else it is lent, privately, and this worker's hold on the version stays
-            for parameter in self.parameters:
-                parameter.data = parameter.data.clone()
+        if self._lending is not None:  # it is lent, privately, and this worker's hold on the version stays
+            self._lending.close()
+            return
+        for parameter in self.parameters:
+            parameter.data = parameter.data.clone()
 
     # --- gradients and memory ------------------------------------------------------------------------------------
 

@@ -71,6 +71,10 @@ class Settings:
         own_steps = self.rule.push_every > 1 or self.rule.pull_every > 1
         return workers == 1 and not own_steps and not self.overlap and self.trace is None
 
+    def growable(self, workers: int) -> bool:
+        """Whether param groups may be added while training: no other process has divided the parameters already."""
+        return self.writable(workers) and self.host == "inline"
+
     @property
     def keeps_squares(self) -> bool:
         """Whether a mean of squared gradients is kept beside the optimizer's state."""

@@ -79,7 +79,7 @@ class Forking(Snapshots, AroundFork):
             return Processes(1, threads=self.arguments.threads)
         workers = self.num_processes
         settings = self.arguments.settings(trainer)
-        refuse_settings(trainer, workers, settings.writable(workers))
+        refuse_settings(trainer, workers, settings)
         refuse_model(trainer.lightning_module, workers)
         self._kept = Kept()
         self._run = SharedRun(workers, settings)

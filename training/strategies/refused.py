@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from training.memory_limit import available_bytes
 from training.ps.join import Need
+from training.ps.settings import Settings
 from training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes
@@ -34,21 +35,21 @@ CALLBACKS: Final[dict[type[Callback], str]] = {
     StochasticWeightAveraging: _WRITES,
     WeightAveraging: _WRITES,
     ModelPruning: _WRITES,
-    BaseFinetuning: "adds param groups to an optimizer that the workers have divided already. Leave it out",
+    BaseFinetuning: (
+        "adds param groups to an optimizer that the workers have divided already. "
+        "Set workers to 1 and host to inline, without push_every, pull_every, overlap and trace, leave it out"
+    ),
     LearningRateFinder: _SEARCHES,
     BatchSizeFinder: _SEARCHES,
 }
 
 
-def refuse_settings(trainer: Trainer, workers: int, writable: bool) -> None:
-    """ValueError for settings of the Trainer; in the monitor, before anything is started.
-
-    `writable`: a callback may write into parameters (`Settings.writable`).
-    """
+def refuse_settings(trainer: Trainer, workers: int, settings: Settings) -> None:
+    """ValueError for settings of the Trainer; in the monitor, before anything is started."""
+    allowed = [*WRITING] * settings.writable(workers) + [BaseFinetuning] * settings.growable(workers)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         for kind, reason in CALLBACKS.items():
-            allowed = is_finder(callback) or (writable and kind in WRITING)
-            if isinstance(callback, kind) and not allowed:
+            if isinstance(callback, kind) and kind not in allowed and not is_finder(callback):
                 raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see batch_norm)")

@@ -2,13 +2,15 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
     EMAWeightAveraging,
     ModelCheckpoint,
     ModelPruning,
@@ -111,6 +113,51 @@ def test_callbacks_that_write_into_parameters(callback: Callback, make: Callable
     same(tmp_path, make, callbacks=[callback], max_epochs=3)
 
 
+class Backbone(Plain):
+    """A backbone that is frozen at first, and a head; the optimizer has what is not frozen."""
+
+    def __init__(self, kind: Callable[..., Optimizer] = Adam) -> None:
+        super().__init__(lambda model: kind([p for p in model.parameters() if p.requires_grad], lr=0.02))
+        self.backbone, self.head = nn.Sequential(*self.net[:2]), self.net[2]
+
+
+KINDS = [Adam, partial(SGD, momentum=0.9), SGD]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["adam", "momentum", "sgd"])
+@pytest.mark.parametrize("arguments", [{}, {"rule": "sync"}, {"shards": 2}], ids=str)
+def test_a_backbone_is_trained_later(kind: Any, arguments: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"callbacks": [BackboneFinetuning(1, backbone_initial_ratio_lr=0.5)], "max_epochs": 3}
+    same(tmp_path, lambda: Backbone(kind), AsyncPS(**arguments), **settings)
+
+
+class Adds(Callback):
+    """Adds a param group in the middle of an epoch."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 4 and len(trainer.optimizers[0].param_groups) == 1:
+            added = list(pl_module.net.parameters())[2:]  # type: ignore[union-attr,operator]
+            trainer.optimizers[0].add_param_group({"params": added, "lr": 0.1})
+
+
+def first_layer() -> Plain:
+    return Plain(lambda model: Adam(list(model.parameters())[:2], lr=0.02))
+
+
+def test_a_param_group_may_be_added(tmp_path: Path) -> None:
+    same(tmp_path, first_layer, callbacks=[Adds()])
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 2}, {"host": "process"}], ids=str)
+def test_otherwise_it_is_refused(arguments: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"BackboneFinetuning adds param groups .* Set workers to 1 and host to inline"
+    ):
+        fit(trainer(tmp_path, AsyncPS(**arguments), callbacks=[BackboneFinetuning(1)]), Backbone())
+    with pytest.raises(ValueError, match=r"a param group was added .* train with workers: 1 and host: inline"):
+        fit(trainer(tmp_path, AsyncPS(**arguments), callbacks=[Adds()]), first_layer())
+
+
 @pytest.mark.parametrize("arguments", [{"workers": 2}, {"trace": True}], ids=str)
 def test_otherwise_their_remedy_is_one_worker(arguments: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(
@@ -144,10 +191,14 @@ def resumed(folder: Path, make: Callable[[], Plain], strategy: Callable[[], Any]
 
 @pytest.mark.parametrize(
     ("make", "callbacks"),
-    [(lambda: Twice(overlapping), []), (Plain, [EMAWeightAveraging(decay=0.8)])],
-    ids=["two", "ema"],
+    [
+        (lambda: Twice(overlapping), []),
+        (Plain, [EMAWeightAveraging(decay=0.8)]),
+        (Backbone, [BackboneFinetuning(1)]),
+    ],
+    ids=["two", "ema", "backbone"],
 )
-def test_both_go_on_from_a_checkpoint(make: Callable[[], Plain], callbacks: list[Callback], tmp_path: Path) -> None:
+def test_they_go_on_from_a_checkpoint(make: Callable[[], Plain], callbacks: list[Callback], tmp_path: Path) -> None:
     expected = resumed(tmp_path / "plain", make, lambda: "auto", *callbacks)
     found = resumed(tmp_path / "one", make, AsyncPS, *callbacks)
     torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=0, atol=0)
