@@ -23,7 +23,7 @@ from torch.nn.parameter import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import Batch, fit, loader, trainer
+from tests.training.strategies.small import Batch, fit, loader, make_sgd, trainer
 from training.strategies import AsyncPS
 
 Pair = Callable[["Twice"], list[Optimizer]]
@@ -92,8 +92,8 @@ def test_otherwise_they_are_refused(arguments: dict[str, Any], tmp_path: Path) -
 class Normalised(Plain):
     """With running statistics, which are to be of the weights that are averaged."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, optimizer: Callable[[LightningModule], Any] = make_sgd) -> None:
+        super().__init__(optimizer)
         self.net = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
 
 
@@ -166,6 +166,13 @@ def test_otherwise_their_remedy_is_one_worker(arguments: dict[str, Any], tmp_pat
         fit(trainer(tmp_path, AsyncPS(**arguments), callbacks=[EMAWeightAveraging()]), Plain())
 
 
+def test_averaged_weights_and_accumulated_gradients(tmp_path: Path) -> None:
+    """In the epoch that only renews running statistics nothing is learned, with momentum too."""
+    swa = StochasticWeightAveraging(0.02, swa_epoch_start=1)
+    settings = {"callbacks": [swa], "max_epochs": 3, "accumulate_grad_batches": 5}
+    same(tmp_path, partial(Normalised, lambda model: Adam(model.parameters(), lr=0.02)), **settings)
+
+
 def test_pruned_weights_come_back_whole(tmp_path: Path) -> None:
     """The worker ends with weights and masks; the model of whoever asked has neither."""
     pruning = ModelPruning("l1_unstructured", amount=0.5, make_pruning_permanent=False)
@@ -195,8 +202,9 @@ def resumed(folder: Path, make: Callable[[], Plain], strategy: Callable[[], Any]
         (lambda: Twice(overlapping), []),
         (Plain, [EMAWeightAveraging(decay=0.8)]),
         (Backbone, [BackboneFinetuning(1)]),
+        (Normalised, [StochasticWeightAveraging(0.02, swa_epoch_start=1)]),
     ],
-    ids=["two", "ema", "backbone"],
+    ids=["two", "ema", "backbone", "swa"],
 )
 def test_they_go_on_from_a_checkpoint(make: Callable[[], Plain], callbacks: list[Callback], tmp_path: Path) -> None:
     expected = resumed(tmp_path / "plain", make, lambda: "auto", *callbacks)
