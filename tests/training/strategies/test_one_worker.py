@@ -33,7 +33,7 @@ class Twice(Plain):
     """Two optimizers that have parameters in common, stepped by hand one after the other."""
 
     def __init__(self, pair: Pair) -> None:
-        super().__init__(pair)
+        super().__init__(lambda _: pair(self))
         self.automatic_optimization = False
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -118,7 +118,7 @@ class Backbone(Plain):
 
     def __init__(self, kind: Callable[..., Optimizer] = Adam) -> None:
         super().__init__(lambda model: kind([p for p in model.parameters() if p.requires_grad], lr=0.02))
-        self.backbone, self.head = nn.Sequential(*self.net[:2]), self.net[2]
+        self.backbone, self.head = nn.Sequential(self.net[0], self.net[1]), self.net[2]
 
 
 KINDS = [Adam, partial(SGD, momentum=0.9), SGD]
@@ -127,7 +127,7 @@ KINDS = [Adam, partial(SGD, momentum=0.9), SGD]
 @pytest.mark.parametrize("kind", KINDS, ids=["adam", "momentum", "sgd"])
 @pytest.mark.parametrize("arguments", [{}, {"rule": "sync"}, {"shards": 2}], ids=str)
 def test_a_backbone_is_trained_later(kind: Any, arguments: dict[str, Any], tmp_path: Path) -> None:
-    settings = {"callbacks": [BackboneFinetuning(1, backbone_initial_ratio_lr=0.5)], "max_epochs": 3}
+    settings: dict[str, Any] = {"callbacks": [BackboneFinetuning(1, backbone_initial_ratio_lr=0.5)], "max_epochs": 3}
     same(tmp_path, lambda: Backbone(kind), AsyncPS(**arguments), **settings)
 
 
@@ -136,7 +136,7 @@ class Adds(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if batch_idx == 4 and len(trainer.optimizers[0].param_groups) == 1:
-            added = list(pl_module.net.parameters())[2:]  # type: ignore[union-attr,operator]
+            added = list(pl_module.net.parameters())[2:]  # type: ignore[union-attr]
             trainer.optimizers[0].add_param_group({"params": added, "lr": 0.1})
 
 
@@ -169,7 +169,7 @@ def test_otherwise_their_remedy_is_one_worker(arguments: dict[str, Any], tmp_pat
 def test_averaged_weights_and_accumulated_gradients(tmp_path: Path) -> None:
     """In the epoch that only renews running statistics nothing is learned, with momentum too."""
     swa = StochasticWeightAveraging(0.02, swa_epoch_start=1)
-    settings = {"callbacks": [swa], "max_epochs": 3, "accumulate_grad_batches": 5}
+    settings: dict[str, Any] = {"callbacks": [swa], "max_epochs": 3, "accumulate_grad_batches": 5}
     same(tmp_path, partial(Normalised, lambda model: Adam(model.parameters(), lr=0.02)), **settings)
 
 
