@@ -44,6 +44,8 @@ class SharedLoader:
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
         self._epoch = 0
         self._expected = 0  # batches of this worker in this epoch
+        self._told: int | None = None  # to Lightning, as `fit_loop.max_batches`
+        self._more = 0  # what somebody has added to that between two epochs (StochasticWeightAveraging)
         self._before = self._batches = 0  # batches of this epoch: done before the checkpoint, all
         self._validations = 0  # intervals of this epoch that are over
         self._due = False
@@ -121,6 +123,8 @@ class SharedLoader:
         self._claims.enter(self._epoch, batches)
         self._batches = max(whole, batches)
         self._before = self._batches - batches
+        if self._told is not None:
+            self._more += int(self._trainer.fit_loop.max_batches) - self._told
         self._validations = self._before // self._interval()
         self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
         self.is_last = False
@@ -132,8 +136,9 @@ class SharedLoader:
         """`ready`: batches of this worker up to the present one; `fetching`: 1 while Lightning is fetching that."""
         fit = self._trainer.fit_loop
         assert fit._data_fetcher is not None
-        fit.max_batches = ready if last else max(ready + 1, self._expected)
-        fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + int(fit.max_batches) - ready
+        told = ready if last else max(ready + 1, self._expected)
+        self._told = fit.max_batches = told + self._more
+        fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + told - ready
         fit._data_fetcher.done = last
 
     def _interval(self) -> int:

@@ -23,7 +23,7 @@ from torch.nn.parameter import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import Batch, fit, loader, make_sgd, trainer
+from tests.training.strategies.small import SAMPLES, Batch, fit, loader, make_sgd, trainer
 from training.strategies import AsyncPS
 
 Pair = Callable[["Twice"], list[Optimizer]]
@@ -166,10 +166,17 @@ def test_otherwise_their_remedy_is_one_worker(arguments: dict[str, Any], tmp_pat
         fit(trainer(tmp_path, AsyncPS(**arguments), callbacks=[EMAWeightAveraging()]), Plain())
 
 
+class CountsBatches(Callback):
+    """What Lightning knows of an epoch's length when an epoch has been made longer and shorter again."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert trainer.num_training_batches == SAMPLES // 8
+
+
 def test_averaged_weights_and_accumulated_gradients(tmp_path: Path) -> None:
     """In the epoch that only renews running statistics nothing is learned, with momentum too."""
     swa = StochasticWeightAveraging(0.02, swa_epoch_start=1)
-    settings: dict[str, Any] = {"callbacks": [swa], "max_epochs": 3, "accumulate_grad_batches": 5}
+    settings: dict[str, Any] = {"callbacks": [swa, CountsBatches()], "max_epochs": 3, "accumulate_grad_batches": 5}
     same(tmp_path, partial(Normalised, lambda model: Adam(model.parameters(), lr=0.02)), **settings)
 
 
