@@ -18,6 +18,7 @@ from training.ps import HostName, Joined, Pushed, join
 from training.ps.damping import Damping, DampingName, make_damping
 from training.ps.rules import Rule, RuleName, View, make_rule
 from training.strategies.arguments import Arguments
+from training.strategies.bar_totals import bar_totals
 from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
 from training.strategies.first import First
 from training.strategies.forking import Forking
@@ -122,7 +123,8 @@ class AsyncPS(SharedMeasures, Forking):
                 self._statistics.share(self._shared.statistics)
             every = self.arguments.rule.push_every
             self._name_parameters(self._joined)
-            trainer.callbacks.insert(0, First(self))  # type: ignore[attr-defined]  # made by Lightning's connector
+            totals = bar_totals(trainer, self.gradients_computed() / self.num_processes) if self.num_processes > 1 else []
+            trainer.callbacks[:0] = [First(self), *totals]  # type: ignore[attr-defined]  # made by Lightning's connector
             self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
 
     def _name_parameters(self, joined: Joined) -> None:

@@ -45,11 +45,10 @@ class EpochOrder:
             self._kept[epoch] = self._draw(epoch)
         return self._kept[epoch]
 
-    def set_epoch(self, epoch: int) -> None:
-        """Pass on to the loader's samplers what Lightning tells them at the beginning of an epoch."""
-        for sampler in self._samplers():
-            if callable(set_epoch := getattr(sampler, "set_epoch", None)):
-                set_epoch(epoch)
+    def enter(self, epoch: int) -> None:
+        """A worker begins an epoch: a batch sampler hears of it, as samplers do from Lightning."""
+        if self.loader.batch_sampler is not None:
+            _set_epoch(self.loader.batch_sampler, epoch)
 
     @property
     def is_known(self) -> bool:
@@ -84,11 +83,16 @@ class EpochOrder:
             torch.default_generator.manual_seed(seed)
             np.random.seed(seed % 2**32)  # what a user's sampler may draw from
             random.seed(seed)
-            self.set_epoch(epoch)
             for sampler in self._samplers():
+                _set_epoch(sampler, epoch)
                 if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
                     generator.manual_seed(seed)
             return list(source)
+
+
+def _set_epoch(sampler: Any, epoch: int) -> None:
+    if callable(set_epoch := getattr(sampler, "set_epoch", None)):
+        set_epoch(epoch)
 
 
 def index_sampler(loader: DataLoader[Any]) -> Any:

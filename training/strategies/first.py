@@ -7,7 +7,10 @@ from typing_extensions import override
 
 
 class Ordered(Protocol):
-    """What is called before the hooks of callbacks and models that may look at parameters there, or swap them."""
+    """What is called before the hooks of callbacks and models that may look at data or parameters there, or swap them."""
+
+    def show_data(self) -> None:
+        """The training loaders of the next epoch are made."""
 
     def before_validation(self) -> None:
         """Worker 0's parameters become those that are validated."""
@@ -21,6 +24,14 @@ class First(Callback):
 
     def __init__(self, strategy: Ordered) -> None:
         self._strategy = strategy
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._strategy.show_data()
+
+    @override
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._strategy.show_data()  # the loaders of this epoch may be others
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -140,6 +140,11 @@ class Forking(Snapshots, AroundFork):
         serve(self._shared.run, self._server, self.arguments.deadline_s, self.optimizers)
         raise ServerEnded
 
+    def show_data(self) -> None:
+        """Where the training loader is as the user made it, hooks shall find that."""
+        if self._shared is not None:
+            self._shared.data.show(self._trainer)
+
     def _idle(self, idle: bool) -> None:
         """Leave the rule's clocks while there is nothing to compute, and come back."""
         assert self._joined is not None

@@ -21,6 +21,26 @@ from training.strategies.claims import Claims
 from training.strategies.epoch_order import EpochOrder, index_sampler
 
 
+class Interval(int):
+    """`trainer.val_check_batch`: the interval of an equal share of the batches, which divides what we say it divides.
+
+    Copies and pickles are ints.
+    """
+
+    divides: int
+
+    def __new__(cls, value: int, divides: int) -> "Interval":
+        interval = super().__new__(cls, value)
+        interval.divides = divides
+        return interval
+
+    def __rmod__(self, batches: int) -> int:
+        return batches % self.divides
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+
 class SharedLoader:
     """A DataLoader over a data set with a length whose batches go to whichever worker comes first.
 
@@ -61,14 +81,13 @@ class SharedLoader:
         return getattr(self.loader, name)
 
     @property
-    def sampler(self) -> "SharedLoader":
-        """Where Lightning looks for a `set_epoch`."""
-        return self
+    def _iterator(self) -> Any:
+        """Persistent loader processes, which Lightning ends by this name."""
+        return self._inner._iterator
 
-    def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of this epoch."""
-        self._epoch = epoch
-        self._order.set_epoch(epoch)
+    @_iterator.setter
+    def _iterator(self, value: Any) -> None:
+        self._inner._iterator = value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copy.copy, (self.loader,)  # a copy of the Trainer has the user's own
@@ -118,6 +137,8 @@ class SharedLoader:
     # --- what Lightning is told --------------------------------------------------------------------------------------
 
     def _enter(self) -> None:
+        self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
+        self._order.enter(self._epoch)
         plan, whole = self._claims.plans.get(self._epoch), self._limit(len(self._order(self._epoch)))
         batches = whole if plan is None else len(plan)
         self._claims.enter(self._epoch, batches)
@@ -162,7 +183,8 @@ class SharedLoader:
         """Lightning validates after the batch whose number in the epoch `val_check_batch` divides."""
         trainer = self._trainer
         if trainer.check_val_every_n_epoch is not None and trainer._val_check_time_interval is None:  # type: ignore[attr-defined]  # set by its constructor
-            trainer.val_check_batch = ready if due else ready + 1
+            assert trainer.val_check_batch is not None
+            trainer.val_check_batch = Interval(int(trainer.val_check_batch), ready if due else ready + 1)
 
     def _pass_by(self) -> None:
         """An epoch that was over before this worker came: only schedulers need to know, unless a checkpoint does."""

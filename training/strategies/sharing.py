@@ -4,6 +4,7 @@ How a strategy uses `SharedData` (one for each fit):
 
 - `__init__` before the fork; the monitor calls `cursor.bury(worker)` when one dies, `cursor.revive` before a restart
 - `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
+- `show` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
 - `pushed` after each push; `mark` when parameters are copied for a checkpoint; `end` in `on_train_end`
 - `is_distributed` must be False: Lightning would put a sampler of its own into the loader
 """
@@ -15,6 +16,8 @@ from typing import Any, Final
 from lightning.fabric.utilities.data import has_iterable_dataset, sized_len
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
+from lightning.pytorch.trainer.connectors.data_connector import _worker_check
+from lightning.pytorch.utilities._pytree import tree_unflatten
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
@@ -72,8 +75,10 @@ class SharedData(Uncopied):
         if stream or sized_len(dataloader) is None:
             if self.workers == 1:
                 return dataloader
+            _worker_check(trainer, dataloader, "train_dataloader")  # Lightning's, which looks at DataLoaders alone
             compare = self._joined and self._meetings is not None
             return Stream(dataloader, self.worker, self.workers, self._meetings if compare else None)
+        _worker_check(trainer, dataloader, "train_dataloader")  # as above
         before, self._loader = self._loader, SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns)
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
@@ -99,6 +104,13 @@ class SharedData(Uncopied):
         originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
         fit._combined_loader.flattened, self._loader = originals, None
         iter(fit._data_fetcher)
+
+    def show(self, trainer: Trainer) -> None:
+        """`trainer.train_dataloader` is the user's own where one worker has all of it: it trains as without us."""
+        combined = trainer.fit_loop._combined_loader
+        if self.workers == 1 and self._loader is not None and combined is not None:
+            own = [one.loader if isinstance(one, SharedLoader) else one for one in combined.flattened]
+            combined._iterables = tree_unflatten(own, combined._spec)
 
     def pushed(self, trainer: Trainer) -> None:
         """All batches fetched so far are in the parameters.
