@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class Ordered(Protocol):
-    """What is called before the hooks of callbacks and models that may look at data or parameters there, or swap them."""
+    """What is called before the hooks of callbacks and models that may look at what is there, or swap it."""
 
     def show_data(self) -> None:
         """The training loaders of the next epoch are made."""

@@ -1,6 +1,7 @@
 """What a person sees on the training bar of two workers: it is right, and ends at its total."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.training.strategies.small import Small, data, loader
@@ -27,6 +29,13 @@ class Stream(IterableDataset[tuple[Tensor, ...]]):
             yield from (samples[number] for number in range(8))
 
 
+class Quiet(Small):
+    """Without a `sync_dist`, at which workers wait for each other."""
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        return cross_entropy(self.net(batch[0]), batch[1])
+
+
 class Seen(Callback):
     """Worker 0 writes down, after each batch, the epoch, the bar's position and its total."""
 
@@ -43,7 +52,18 @@ class Seen(Callback):
             self.path.write_text(json.dumps(self.seen))
 
 
-def bars(folder: Path, train: Any, strategy: AsyncPS, **settings: Any) -> list[list[Any]]:
+class Slow(Callback):
+    """One worker is slower than the other."""
+
+    def __init__(self, worker: int | None) -> None:
+        self.worker = worker
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_rank == self.worker:
+            time.sleep(0.02)
+
+
+def bars(folder: Path, train: Any, strategy: AsyncPS, slow: int | None = None, **settings: Any) -> list[list[Any]]:
     seed_everything(11, verbose=False)
     bar = TQDMProgressBar()
     made = Trainer(
@@ -55,10 +75,10 @@ def bars(folder: Path, train: Any, strategy: AsyncPS, **settings: Any) -> list[l
         enable_checkpointing=False,
         enable_model_summary=False,
         limit_val_batches=0,
-        callbacks=[bar, Seen(folder / "seen.json", bar)],
+        callbacks=[bar, Seen(folder / "seen.json", bar), Slow(slow)],
         **settings,
     )
-    made.fit(Small(), train, loader())
+    made.fit(Quiet(), train, loader())
     seen: list[list[Any]] = json.loads((folder / "seen.json").read_text())
     return seen
 
@@ -84,8 +104,11 @@ def test_of_a_stream_it_is_the_limit_or_unknown(limit: float, total: int | None,
     assert [(n, told) for _, n, told in seen] == [(n + 1, total) for n in range(6)]
 
 
-def test_epochs_end_at_what_this_worker_had(tmp_path: Path) -> None:
-    seen = bars(tmp_path, loader(samples=160), AsyncPS(workers=2, deadline_s=20), max_epochs=3)
+@pytest.mark.parametrize("slow", [0, 1])
+def test_epochs_end_at_what_this_worker_had(slow: int, tmp_path: Path) -> None:
+    seen = bars(tmp_path, loader(samples=160), AsyncPS(workers=2, deadline_s=20), slow=slow, max_epochs=2)
     assert all(n <= total for _, n, total in seen)
+    assert seen[0][2] == 10
+    assert len(seen) > 20 if slow else len(seen) < 20
     last = {epoch: (n, total) for epoch, n, total in seen}
     assert all(n == total for n, total in last.values())
