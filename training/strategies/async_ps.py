@@ -123,9 +123,7 @@ class AsyncPS(SharedMeasures, Forking):
                 self._statistics.share(self._shared.statistics)
             every = self.arguments.rule.push_every
             self._name_parameters(self._joined)
-            totals = (
-                bar_totals(trainer, self.gradients_computed() / self.num_processes) if self.num_processes > 1 else []
-            )
+            totals = bar_totals(trainer, self.gradients_computed(), self.num_processes)
             trainer.callbacks[:0] = [First(self), *totals]  # type: ignore[attr-defined]  # made by Lightning's connector
             self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
 

@@ -8,17 +8,17 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from typing_extensions import override
 
 
-def bar_totals(trainer: Trainer, batches: float) -> list[Callback]:
-    """What goes before the bars of a Trainer that has some. `batches`: of one worker, for each update."""
+def bar_totals(trainer: Trainer, gradients: int, workers: int) -> list[Callback]:
+    """What goes before the bars of a Trainer that has some. `gradients`: of all workers, for each update."""
     bars = [one for one in trainer.callbacks if isinstance(one, TQDMProgressBar)]  # type: ignore[attr-defined]
-    return [BarTotals(bars, batches)] if bars and trainer.is_global_zero else []
+    return [BarTotals(bars, gradients / workers)] if bars and workers > 1 and trainer.is_global_zero else []
 
 
 class BarTotals(Callback):
     """Tells the bars anew with each batch: how many this worker will have depends on how fast the others are.
 
     Of `max_steps`, which all workers make together, it is this worker's share of what is left; 0 once they are made.
-    Stands before the bars, which show a batch that does not come at their refresh rate only if it is the total.
+    `batches`: of one worker, for each update. It stands before the bars, which show a batch that does not come at their refresh rate only if it is the total.
     """
 
     def __init__(self, bars: list[TQDMProgressBar], batches: float) -> None:

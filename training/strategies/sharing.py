@@ -17,7 +17,7 @@ from lightning.fabric.utilities.data import has_iterable_dataset, sized_len
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
 from lightning.pytorch.trainer.connectors.data_connector import _worker_check
-from lightning.pytorch.utilities._pytree import tree_unflatten
+from torch.utils._pytree import tree_unflatten
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
