@@ -18,7 +18,8 @@ class BarTotals(Callback):
     """Tells the bars anew with each batch: how many this worker will have depends on how fast the others are.
 
     Of `max_steps`, which all workers make together, it is this worker's share of what is left; 0 once they are made.
-    `batches`: of one worker, for each update. It stands before the bars, which show a batch that does not come at their refresh rate only if it is the total.
+    `batches`: of one worker, for each update. It stands before the bars, which show a batch that does not come at their
+    refresh rate only if it is the total.
     """
 
     def __init__(self, bars: list[TQDMProgressBar], batches: float) -> None:
