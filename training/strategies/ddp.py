@@ -52,7 +52,7 @@ class DDP(AroundFork, DDPStrategy):
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Bind the port where the workers will meet."""
-        if self.num_processes > 1 and trainer._val_check_time_interval is not None:
+        if self.num_processes > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
             raise ValueError(
                 "trainer.val_check_interval: a time is told by each worker's own clock, and under ddp those who "
                 "validate would wait for those who train. Write a number of batches, or use AsyncPS: its worker 0 "
