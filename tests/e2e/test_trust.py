@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from app.serving.ports import LOOPBACK
 from tests.e2e.conftest import Served
+from tests.training.jobs.conftest import wait_for
 from training.trust import trusted, withdraw
 
 TIMEOUT_MS = 60_000
@@ -59,7 +60,7 @@ def test_nothing_is_fetched_or_imported_before_the_person_trusts_the_folder(
         with page.expect_request(f"{address}/b.png", timeout=TIMEOUT_MS):
             page.reload()
         expect(page.get_by_text(NOT_FETCHED)).to_be_hidden(timeout=TIMEOUT_MS)
-        assert set(asked) == {"/a.png", "/b.png"}
+        wait_for(lambda: set(asked) == {"/a.png", "/b.png"}, "the pictures to be fetched")
     finally:
         withdraw(served.workspace)
         for name in ("pictures.md", "scalebook.toml", "a_strangers.py", "module-ran"):
