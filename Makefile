@@ -45,7 +45,10 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.kill_drills
+	$(BIN)/python -m benchmarks.submit_drills
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.shape
+	$(BIN)/python -m benchmarks.disk_drills
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Scalebook needs Python 3.11 or newer; set PYTHON=...")'
