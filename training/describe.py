@@ -103,7 +103,10 @@ def describe(workspace: Workspace) -> Description:
 def _classes(
     modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str]
 ) -> tuple[list[ClassInfo], list[str]]:
-    """The concrete subclasses of `base` that the modules define, by the path under which they offer them."""
+    """The concrete subclasses of `base` that the modules define, by the path under which they offer them.
+
+    A short name is of the first that has it; a later one is called by its path.
+    """
     found: dict[type, ClassInfo] = {}
     problems: list[str] = []
     for module, source in modules:
@@ -116,7 +119,10 @@ def _classes(
                 found[kind] = describe_class(kind, path, source, packages=packages, **_model_facts(kind))
             except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
                 problems.append(f"{path}: {type(error).__name__}: {' '.join(str(error).split())}")
-    return list(found.values()), problems
+    first = {info.name: info for info in reversed(found.values())}
+    return [
+        info if first[info.name] is info else replace(info, name=info.class_path) for info in found.values()
+    ], problems
 
 
 def _model_facts(kind: type) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 import collections.abc
 import gc
 import json
+import os
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from typing import Literal
 
@@ -12,6 +15,8 @@ from training.describe import main
 from training.introspect import fields_of
 from training.spec.description import ClassInfo, Description, Field
 from training.spec.errors import ConfigError
+from training.spec.validate import validate
+from training.workspace import Workspace
 
 
 def by_name(description: Description, group: str, name: str) -> ClassInfo:
@@ -204,3 +209,25 @@ def test_the_command_prints_one_class_and_names_a_mistake(capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["name"] == "Adam"
     with pytest.raises(ConfigError, match=r"PixelCN: is no known class\. Did you mean `PixelCNN`"):
         main(["PixelCN"])
+
+
+def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
+    """Another one of that name is called by its path, and who writes the short name is told.
+
+    In a process of its own: LightningCLI's parser finds all classes of a process.
+    """
+    module = workspace.root / "twin_names.py"
+    module.write_text("from training.data import Digits as Ours\n\nclass Digits(Ours):\n    pass\n", encoding="utf-8")
+    (workspace.root / "scalebook.toml").write_text('modules = ["twin_names"]\n', encoding="utf-8")
+    command = [sys.executable, "-m", "training", "describe", "--trust"]
+    environment = {**os.environ, "SCALEBOOK_WORKSPACE": str(workspace.root)}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    both = Description.from_json(told.stdout)
+    assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
+    (problem,) = validate({"model": "MLPClassifier", "data": "Digits"}, both)
+    assert str(problem) == (
+        "data: names 'Digits', and training.data.Digits and twin_names.Digits are called so; "
+        "training.data.Digits is used. Write the whole path of the one that you mean."
+    )
+    assert problem.severity == "warning"
+    assert not list(validate({"model": "MLPClassifier", "data": "twin_names.Digits"}, both))

@@ -8,7 +8,7 @@ from training.spec import asynchronous, rate_problems
 from training.spec.addresses import checkpoint_problems
 from training.spec.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
 from training.spec.confined import class_problems, path_problems
-from training.spec.description import Description, Field, Group
+from training.spec.description import ClassInfo, Description, Field, Group
 from training.spec.errors import ConfigError, Problem
 from training.spec.fields import check_args, check_value, shown
 from training.spec.workload import workload
@@ -83,13 +83,29 @@ def check_class(
     info = told.info(group, description)
     if info is None:
         return [_unknown_class(key, told.name, group, description)]
-    found = [
+    found = _also_called(key, told.name, info, group, description)
+    found += [
         Problem(f"{key}.{extra}", "does not belong beside class_path", f"Move it into {key}.init_args.")
         for extra in told.extra
     ]
     if told.args is None:
         return [*found, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
     return found + check_args(f"{key}.init_args", told.args, info.fields, partial=partial)
+
+
+def _also_called(key: str, name: str, info: ClassInfo, group: Group, description: Description) -> list[Problem]:
+    """A warning where another class has the short `name` that stands for `info`."""
+    others = [one.class_path for one in getattr(description, group) if one.class_path.endswith(f".{name}")]
+    if name != info.name or len(others) < 2:
+        return []
+    return [
+        Problem(
+            key,
+            f"names {shown(name)}, and {' and '.join(others)} are called so; {info.class_path} is used",
+            "Write the whole path of the one that you mean.",
+            "warning",
+        )
+    ]
 
 
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:

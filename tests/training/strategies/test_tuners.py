@@ -29,7 +29,7 @@ class Tuned(Plain):
         return SGD(self.parameters(), lr=self.lr)
 
 
-class Digits(LightningDataModule):
+class OwnDigits(LightningDataModule):
     def __init__(self) -> None:
         super().__init__()
         self.batch_size = 2
@@ -79,14 +79,14 @@ def test_every_worker_trains_with_what_was_found(host: Any, tmp_path: Path) -> N
 
 
 def test_a_batch_size_is_found_and_used(tmp_path: Path) -> None:
-    digits, finder = Digits(), BatchSizeFinder(max_trials=3, steps_per_trial=1)
+    digits, finder = OwnDigits(), BatchSizeFinder(max_trials=3, steps_per_trial=1)
     made(tmp_path, AsyncPS(workers=2), finder, Diary(tmp_path)).fit(model(), datamodule=digits)
     assert finder.optimal_batch_size == digits.batch_size == 8
     assert diaries(tmp_path)[0]["updates"] == MANY // 8
 
 
 def test_a_tuner_searches_and_leaves_the_trainer_as_it_was(tmp_path: Path) -> None:
-    one, digits = model(), Digits()
+    one, digits = model(), OwnDigits()
     before = weights(one).clone()
     asked = made(tmp_path, AsyncPS(workers=2))
     tuner = Tuner(asked)
@@ -100,7 +100,7 @@ def test_a_tuner_searches_and_leaves_the_trainer_as_it_was(tmp_path: Path) -> No
 
 
 def test_a_batch_size_is_found_for_validation(tmp_path: Path) -> None:
-    digits = Digits()
+    digits = OwnDigits()
     tuner = Tuner(made(tmp_path, AsyncPS(workers=2)))
     found = tuner.scale_batch_size(model(), datamodule=digits, method="validate", max_trials=2, steps_per_trial=1)
     assert found == digits.batch_size == 4
