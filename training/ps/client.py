@@ -2,10 +2,10 @@
 
 import copy
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic, perf_counter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -87,7 +87,7 @@ class Client:
 
         `valid` False: there is no usable gradient, and the worker only takes part.
         """
-        started, waited = time.perf_counter(), self._waited()
+        started, waited = perf_counter(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self.replica.gradients(), self.optimizer.param_groups
         if self._clip is not None:
@@ -181,7 +181,7 @@ class Client:
         self._snapshot = None
         self._shown.forget()
         self._bases = self.host.pull(self._worker)
-        self._pulled = time.monotonic()
+        self._pulled = monotonic()
         self.replica.take(self._bases)
         return self.version
 
@@ -226,7 +226,7 @@ class Client:
             with self._locked(shard):
                 self._bases.append(shard.hold(self._worker))
                 state.update(copy.deepcopy(shard.optimizer_state()))
-        self._pulled = time.monotonic()
+        self._pulled = monotonic()
         if renew:
             self.replica.take(self._bases)
             self.replica.privatise()
@@ -268,5 +268,5 @@ class Client:
         return float(self._control.seconds[self._worker * ROW + WAIT])
 
     def _communicated(self, started: float, waited: float) -> None:
-        spent = time.perf_counter() - started - (self._waited() - waited)
+        spent = perf_counter() - started - (self._waited() - waited)
         self._control.seconds[self._worker * ROW + COMMUNICATE] += spent

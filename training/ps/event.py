@@ -8,8 +8,8 @@ import ctypes
 import errno
 import platform
 import sys
-import time
 from collections.abc import Callable
+from time import monotonic, monotonic_ns, sleep
 from typing import Final
 
 SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
@@ -36,19 +36,19 @@ class Event:
 
     def wake(self) -> None:
         """Let all that wait look again. Call it after the change that they wait for."""
-        self._word[0] = time.monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
+        self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
         if self._number is not None:
             self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
 
     def wait(self, ready: Callable[[], bool], deadline_s: float, what: Callable[[], str]) -> None:
         """Sleep until `ready()`; TimeoutError with `what()` when for `deadline_s` seconds nobody has woken us."""
-        until = time.monotonic() + deadline_s
+        until = monotonic() + deadline_s
         while True:
             seen = self._word[0]
             if ready():
                 return
             self._sleep(seen)
-            now = time.monotonic()
+            now = monotonic()
             if self._word[0] != seen:
                 until = now + deadline_s
             elif now > until:
@@ -56,7 +56,7 @@ class Event:
 
     def _sleep(self, seen: int) -> None:
         if self._number is None:
-            time.sleep(POLL_S)
+            sleep(POLL_S)
             return
         timeout = _Timespec(0, int(SLICE_S * 1e9))
         code = self._syscall(self._number, self._address, _WAIT, seen, ctypes.byref(timeout), None, 0)

@@ -11,8 +11,8 @@ import fcntl
 import os
 import sys
 import tempfile
-import time
 import weakref
+from time import CLOCK_MONOTONIC, monotonic, sleep, time
 from typing import Final, Protocol
 
 LOCK_BYTES: Final = 64
@@ -77,18 +77,18 @@ class RobustMutex:
         A release wakes one process. When that is killed before it runs, and a third takes the lock meanwhile, nobody
         else is woken any more: the others would sleep beside a free lock.
         """
-        end = time.monotonic() + deadline_s
+        end = monotonic() + deadline_s
         while True:
-            left = end - time.monotonic()
+            left = end - monotonic()
             code = self._sleep(min(left, self.SLICE_S))
             if code != errno.ETIMEDOUT or left <= self.SLICE_S:
                 return code
 
     def _sleep(self, seconds: float) -> int:
         if hasattr(self._libc, "pthread_mutex_clocklock"):  # glibc >= 2.30: not moved by a change of the wall clock
-            until = _timespec(time.monotonic() + seconds)
-            return int(self._libc.pthread_mutex_clocklock(self._mutex, time.CLOCK_MONOTONIC, ctypes.byref(until)))
-        until = _timespec(time.time() + seconds)
+            until = _timespec(monotonic() + seconds)
+            return int(self._libc.pthread_mutex_clocklock(self._mutex, CLOCK_MONOTONIC, ctypes.byref(until)))
+        until = _timespec(time() + seconds)
         return int(self._libc.pthread_mutex_timedlock(self._mutex, ctypes.byref(until)))
 
     def release(self) -> None:
@@ -107,15 +107,15 @@ class FileLock:
         weakref.finalize(self, os.close, self._descriptor)
 
     def acquire(self, deadline_s: float) -> bool:
-        until = time.monotonic() + deadline_s
+        until = monotonic() + deadline_s
         while True:
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except (BlockingIOError, PermissionError):
-                if time.monotonic() > until:
+                if monotonic() > until:
                     raise LockTimeout(f"no lock after {deadline_s:g} s: another process holds it") from None
-                time.sleep(self.POLL_S)
+                sleep(self.POLL_S)
         died = self._owner[0] != 0
         self._owner[0] = os.getpid()
         return died

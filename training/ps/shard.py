@@ -5,8 +5,8 @@ names them the newest by one store. Whoever dies in the middle of an update leav
 hold a version while they use it; what nobody holds is written over. Not synchronised: called under the shard's lock.
 """
 
-import time
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 
 import torch
@@ -202,7 +202,7 @@ class Shard:
         return float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
 
     def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
-        meters, gauges, time_s = self.words.meters, self.words.gauges, time.monotonic()
+        meters, gauges, time_s = self.words.meters, self.words.gauges, monotonic()
         for origin in origins:
             row = origin.worker * METER
             meters[row + APPLIED] += 1

@@ -1,15 +1,22 @@
 """What worker 0 knows at the end of a fit, and `trainer.save_checkpoint` needs afterwards in the process that asked."""
 
 import os
+import pickle
 import tempfile
 import weakref
-from typing import Any
+from typing import Any, Final
 
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.trainer import call
 from lightning.pytorch.utilities import rank_zero_warn
 from typing_extensions import override
+
+_UNPICKLED: Final = (
+    pickle.PicklingError,
+    TypeError,
+    AttributeError,
+)  # what a callback's state may raise: a lock's, say
 
 
 class Kept:
@@ -31,15 +38,16 @@ class Kept:
         return Kept, ()
 
     def write(self, state: dict[str, Any]) -> None:
-        """By worker 0. A warning where there is no room."""
+        """By worker 0. A warning where there is no room, or something in it that no checkpoint can hold."""
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
                 torch.save(state, file)
-        except (OSError, RuntimeError) as error:
-            if not isinstance(error, OSError) and "StreamWriter" not in str(error):  # how torch says it
+        except (OSError, RuntimeError, *_UNPICKLED) as error:
+            if isinstance(error, RuntimeError) and "StreamWriter" not in str(error):  # how torch says it
                 raise
             os.ftruncate(self._descriptor, 0)
-            rank_zero_warn(f"There is no room to keep the end of this fit for a checkpoint after it: {error}.")
+            cause = "It cannot be written" if isinstance(error, _UNPICKLED) else "There is no room"
+            rank_zero_warn(f"The end of this fit is not kept for a checkpoint after it. {cause}: {error}.")
 
     def read(self) -> dict[str, Any]:
         """What was written. RuntimeError if nothing was."""

@@ -9,8 +9,8 @@ How a strategy uses `SharedData` (one for each fit):
 - `is_distributed` must be False: Lightning would put a sampler of its own into the loader
 """
 
-import time
 from collections.abc import Callable
+from time import monotonic, sleep
 from typing import Any, Final
 
 from lightning.fabric.utilities.data import has_iterable_dataset, sized_len
@@ -148,18 +148,18 @@ class SharedData(Uncopied):
 
     def _wait_for_more(self, loader: "SharedLoader") -> bool:
         besides = {0, self.worker}
-        seen, until = self.cursor.progress(), time.monotonic() + self.deadline_s
+        seen, until = self.cursor.progress(), monotonic() + self.deadline_s
         while not loader.peek():
             if self._stopped() or not self.cursor.outstanding(besides):
                 return loader.peek()  # asked before the last death was known
             if (progress := self.cursor.progress()) != seen:
-                seen, until = progress, time.monotonic() + self.deadline_s
-            if time.monotonic() > until:
+                seen, until = progress, monotonic() + self.deadline_s
+            if monotonic() > until:
                 raise TimeoutError(
                     f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, and other workers "
                     "neither took a batch nor pushed one"
                 )
-            time.sleep(POLL_S)
+            sleep(POLL_S)
         return True
 
 

@@ -5,9 +5,9 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Final
 
 _ASK: Final = signal.SIGRTMAX - 5 if sys.platform == "linux" else signal.SIGUSR2
@@ -37,9 +37,9 @@ def stack_of(pid: int, file: int) -> str:
     """Ask a process that was forked in `answering(file)`: its threads' Python frames, the latest call first."""
     os.ftruncate(file, 0)
     os.kill(pid, _ASK)
-    size, until = 0, time.monotonic() + _ANSWER_S
-    while time.monotonic() < until:
-        time.sleep(0.1)
+    size, until = 0, monotonic() + _ANSWER_S
+    while monotonic() < until:
+        sleep(0.1)
         before, size = size, os.fstat(file).st_size
         if 0 < before == size:
             break

@@ -1,7 +1,7 @@
 """Whether a run still moves: a deadline for what has no signs of life of its own, such as a model's `setup`."""
 
-import time
 from collections.abc import Iterable
+from time import monotonic
 from typing import Final, NamedTuple
 
 import psutil
@@ -24,11 +24,11 @@ class Stillness:
 
     def __init__(self) -> None:
         self._mark: dict[int, Done] = {}
-        self._still_s, self._looked = 0.0, time.monotonic()
+        self._still_s, self._looked = 0.0, monotonic()
 
     def seconds(self, pids: Iterable[int]) -> float:
         """Call it every second or so; looks twelve times in LIMIT_S."""
-        now, every = time.monotonic(), LIMIT_S / 12
+        now, every = monotonic(), LIMIT_S / 12
         if now - self._looked < every:
             return self._still_s
         elapsed, self._looked = min(now - self._looked, 2 * every), now

@@ -3,10 +3,10 @@
 import math
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from multiprocessing.connection import wait
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import psutil
@@ -79,9 +79,9 @@ class Watch:
         if last is not None and not self._results:
             raise last.error()
         self._let_servers_end()
-        until = time.monotonic() + GRACE_S
+        until = monotonic() + GRACE_S
         for key in self._forked.keys() - self._running.keys():  # time to close files; a result was sent before
-            wait([self._forked[key].death], max(0.0, until - time.monotonic()))
+            wait([self._forked[key].death], max(0.0, until - monotonic()))
         return [self._results.get(number) for number in range(count)]
 
     def end(self) -> None:
@@ -89,9 +89,9 @@ class Watch:
         for process in self._forked.values():
             if process.process.is_alive():
                 process.process.terminate()
-        until = time.monotonic() + GRACE_S
+        until = monotonic() + GRACE_S
         for process in self._forked.values():
-            process.end(until - time.monotonic())
+            process.end(until - monotonic())
         self._forked.clear()
         self._running.clear()
         self._end_orphans()
@@ -149,8 +149,8 @@ class Watch:
 
     def _let_servers_end(self) -> None:
         """Their workers have ended, so they do too, within GRACE_S. A death no longer matters, an exception does."""
-        until = time.monotonic() + GRACE_S
-        while self._some("server") and (left := until - time.monotonic()) > 0:
+        until = monotonic() + GRACE_S
+        while self._some("server") and (left := until - monotonic()) > 0:
             for process in self._ready(left):
                 ended = process.last_message()
                 del self._running[process.role, process.number]
@@ -160,8 +160,8 @@ class Watch:
 
     def _check_stop(self) -> None:
         if self.stopping.is_set():
-            self._until = min(self._until, time.monotonic() + STOP_S)
-        if time.monotonic() > self._until:
+            self._until = min(self._until, monotonic() + STOP_S)
+        if monotonic() > self._until:
             raise SystemExit(128 + signal.SIGTERM)
 
     def _check_still(self) -> None:

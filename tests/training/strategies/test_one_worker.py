@@ -1,6 +1,8 @@
 """What only one worker may do is what a plain Trainer does, bit for bit; several are refused it by name."""
 
 import copy
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -217,3 +219,18 @@ def test_they_go_on_from_a_checkpoint(make: Callable[[], Plain], callbacks: list
     expected = resumed(tmp_path / "plain", make, lambda: "auto", *callbacks)
     found = resumed(tmp_path / "one", make, AsyncPS, *callbacks)
     torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=0, atol=0)
+
+
+def test_clocks_that_a_test_has_replaced_are_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A person's own test may freeze `time`, or count the calls: these are the model's and Lightning's alone."""
+
+    def only_by_others(clock: Callable[[], float]) -> Callable[[], float]:
+        def read() -> float:
+            assert not sys._getframe(1).f_globals["__name__"].startswith("training.")
+            return clock()
+
+        return read
+
+    for name in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, only_by_others(getattr(time, name)))
+    fit(trainer(tmp_path, AsyncPS(workers=2, rule="sync", host="process")))

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from tests.training.strategies.contract.cases import BATCHES, batches, in_order
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.contract.test_exact import adam
-from tests.training.strategies.small import Diary, diaries, loader, trainer
+from tests.training.strategies.small import Diary, diaries, fit, loader, trainer
 from training.strategies import DDP, AsyncPS
 
 EPOCHS = 3
@@ -135,3 +136,18 @@ def test_a_checkpoint_after_the_fit_needs_the_end_of_one(tmp_path: Path) -> None
 class Fails(Plain):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         raise ZeroDivisionError
+
+
+class Locked(Callback):
+    """With a state that no file can hold."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"lock": Lock()}
+
+
+@pytest.mark.filterwarnings("ignore:The end of this fit is not kept")
+def test_a_fit_whose_end_no_file_can_hold_ends_all_the_same(tmp_path: Path) -> None:
+    made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1, callbacks=[Locked()])
+    fit(made)
+    with pytest.raises(RuntimeError, match="the end of this fit was not kept"):
+        made.save_checkpoint(tmp_path / "none.ckpt", weights_only=False)

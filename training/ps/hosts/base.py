@@ -1,8 +1,8 @@
 """The contract of a host: a worker's door to the shards of one optimizer."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 from torch import Tensor
@@ -82,7 +82,7 @@ class Host(ABC):
 
     def _hold(self, number: int, worker: int) -> Newest:
         shard = self._shards[number]
-        asked = time.perf_counter()
+        asked = perf_counter()
         shard.words.lock.acquire(self._deadline_s)
         self._waited(worker, asked)
         try:
@@ -106,7 +106,7 @@ class Host(ABC):
         self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
 
     def _waited(self, worker: int, since: float) -> None:
-        self._control.seconds[worker * ROW + WAIT] += time.perf_counter() - since
+        self._control.seconds[worker * ROW + WAIT] += perf_counter() - since
 
     def _staleness(self, push: Push) -> int:
         """The largest over the shards, as it is now."""

@@ -1,6 +1,6 @@
 """Shards without processes of their own: whoever pushes applies, under the lock of each shard in turn."""
 
-import time
+from time import perf_counter
 
 from training.ps.door import Verdict
 from training.ps.hosts.base import Host, Outcome, Push
@@ -37,7 +37,7 @@ class InlineHost(Host):
         """Nothing is ever left to apply."""
 
     def await_turn(self, worker: int) -> None:
-        asked = time.perf_counter()
+        asked = perf_counter()
         if self._rule.gathers:
             what = f"worker {worker} waits in rule {self._rule.name}"
             self._control.event.wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
@@ -55,7 +55,7 @@ class InlineHost(Host):
     def _apply(self, push: Push) -> None:
         for number in self.section.order:
             shard = self._shards[number]
-            asked = time.perf_counter()
+            asked = perf_counter()
             shard.words.lock.acquire(self._deadline_s)
             self._waited(push.worker, asked)
             try:

@@ -1,6 +1,6 @@
 """Shards with a server process each: a worker lays its gradient into shared memory, the servers apply it."""
 
-import time
+from time import perf_counter
 
 from training.ps.door import Verdict
 from training.ps.hosts.base import Host, Outcome, Push
@@ -44,13 +44,13 @@ class ProcessHost(Host):
     def settle(self, worker: int) -> None:
         if self._rule.gathers or self._settled(worker):
             return
-        asked = time.perf_counter()
+        asked = perf_counter()
         what = f"worker {worker} waits for the server processes"
         self._control.event.wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
         self._waited(worker, asked)
 
     def await_turn(self, worker: int) -> None:
-        asked = time.perf_counter()
+        asked = perf_counter()
         self._door.await_turn(worker)
         self._waited(worker, asked)
 
@@ -75,6 +75,6 @@ class ProcessHost(Host):
         self._control.event.wake()
 
     def _await_round(self, worker: int) -> None:
-        asked, what = time.perf_counter(), f"worker {worker} waits for the servers to apply a round"
+        asked, what = perf_counter(), f"worker {worker} waits for the servers to apply a round"
         self._control.event.wait(lambda: not self._door.round().closed, self._deadline_s, lambda: what)
         self._waited(worker, asked)
