@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.states import TrainerStatus
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from training.strategies.async_ps import AsyncPS
 from training.strategies.launcher import AroundFork
+from training.strategies.tuners import is_finder
 
 Way = Literal["one", "two", "plain", "fork"]
 BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork"}
@@ -49,7 +50,7 @@ class OneWorker(AsyncPS):
 
     def __init__(self) -> None:
         super().__init__(workers=1, deadline_s=20)
-        self._entered = False
+        self._entered, self._finders = False, list[Callback]()
 
     @override
     def _configure_launcher(self) -> None:
@@ -59,6 +60,7 @@ class OneWorker(AsyncPS):
     def setup_environment(self) -> None:
         if not self._entered:
             self._entered = True
+            self._finders = [one for one in self._trainer.callbacks if is_finder(one)]  # type: ignore[attr-defined]
             self.before_fork(self._trainer)
             self.after_fork(0, self._trainer)
         super().setup_environment()
@@ -68,10 +70,17 @@ class OneWorker(AsyncPS):
         super().teardown()
         if self._entered:
             self._entered = False
+            theirs = (one for one in self._trainer.callbacks if not _is_ours(one))  # type: ignore[attr-defined]
+            self._trainer.callbacks = [*self._finders, *theirs]  # type: ignore[attr-defined]  # the caller's own list
             self.after_workers()
             self._membership = None
             for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK"):
                 os.environ.pop(name, None)
+
+
+def _is_ours(callback: Callback) -> bool:
+    """Whether the strategy has put it among the worker's callbacks."""
+    return type(callback).__module__.startswith("training.strategies.")
 
 
 def strategy(way: Way) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """Lightning's tuner callbacks where workers share a model: one process searches before the workers begin."""
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from lightning.pytorch.trainer.call import _interrupt
+from lightning.pytorch.trainer.call import _call_teardown_hook, _interrupt
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.tuner.lr_finder import _determine_lr_attr_name
 from lightning.pytorch.utilities.exceptions import _TunerExitException
@@ -25,16 +26,20 @@ def is_finder(callback: Callback) -> bool:
 
 
 def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads: int | None) -> bool:
-    """In the monitor, before workers are forked: let each finder among the callbacks search, in a process of its own.
+    """In the monitor, before workers are forked: let each finder among the callbacks search.
 
     There `run`, which is what the Trainer was asked for, trains on one device as a plain Trainer would: what is found
-    holds for one worker that computes alone. It is set here on the model, and on data modules among `given`, as the
-    finder would. True: that was all that was asked, by Lightning's Tuner.
+    holds for one worker that computes alone. True: that was all that was asked, by Lightning's Tuner. Then it is done
+    here, so that the Trainer has the loaders and the model that it searched with. Else in a process of its own, and
+    what is found is set here on the model, and on data modules among `given`, as the finder would.
     """
     finders = [one for one in trainer.callbacks if is_finder(one)]  # type: ignore[attr-defined]  # a connector's
     for finder in finders:
         if isinstance(finder, LearningRateFinder) and trainer.state.fn != TrainerFn.FITTING:
             continue
+        if finder._early_exit and not torch.accelerator.is_available():  # what has used a GPU can fork no worker
+            _search(trainer, run, finder)
+            return True
         found = run_workers(1, partial(_search, trainer, run, finder), threads=threads)[0]
         name, value = _settle(trainer, finder, found)
         if name and value is not None:
@@ -45,25 +50,43 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
     return False
 
 
-def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder, _worker: int) -> Any:
-    """In the process of the search; what the finder has found."""
-    shared = trainer.strategy
+def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder, _worker: int = 0) -> Any:
+    """What the finder has found."""
+    with _alone(trainer, finder):
+        try:
+            run()
+        except _TunerExitException:
+            _call_teardown_hook(trainer)
+        except BaseException as error:
+            _interrupt(trainer, error)
+            raise
+        finally:
+            trainer._teardown()
+    return finder.optimal_lr if isinstance(finder, LearningRateFinder) else finder.optimal_batch_size
+
+
+@contextmanager
+def _alone(trainer: Trainer, finder: Finder) -> Iterator[None]:
+    """The Trainer has one device, no other callback and no logger, and ends when it has searched."""
+    shared, early = trainer.strategy, finder._early_exit
+    callbacks, loggers = trainer.callbacks, trainer.loggers  # type: ignore[attr-defined]  # a connector's
     alone = SingleDeviceStrategy(
         shared.root_device, shared.accelerator, shared.checkpoint_io, shared.precision_plugin
     )  # as Lightning makes it
     alone._lightning_module = shared.lightning_module
     trainer._accelerator_connector.strategy = alone
     trainer.callbacks = [finder]  # type: ignore[attr-defined]  # a connector's
-    trainer.loggers = [DummyLogger()] if trainer.loggers else []
+    trainer.loggers = [DummyLogger()] if loggers else []
     finder._early_exit = True
     try:
-        with suppress(_TunerExitException):
-            run()
-    except BaseException as error:
-        _interrupt(trainer, error)
-        trainer._teardown()
-        raise
-    return finder.optimal_lr if isinstance(finder, LearningRateFinder) else finder.optimal_batch_size
+        yield
+    finally:
+        trainer._accelerator_connector.strategy = shared
+        trainer.callbacks = callbacks  # type: ignore[attr-defined]  # a connector's
+        trainer.loggers, finder._early_exit = loggers, early
+        fit = trainer.fit_loop.epoch_loop
+        for loop in (fit, fit.val_loop, trainer.validate_loop, trainer.test_loop):
+            loop._results.clear()  # what was logged would be reduced by the strategy of then
 
 
 def _settle(trainer: Trainer, finder: Finder, found: Any) -> tuple[str, Any]:

@@ -85,18 +85,47 @@ def test_a_batch_size_is_found_and_used(tmp_path: Path) -> None:
     assert diaries(tmp_path)[0]["updates"] == MANY // 8
 
 
-def test_a_tuner_searches_and_leaves_the_trainer_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_tuner_searches_and_leaves_the_trainer_as_it_was(
+    gpu: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a GPU in a process of its own."""
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: gpu)
     one, digits = model(), OwnDigits()
     before = weights(one).clone()
-    asked = made(tmp_path, AsyncPS(workers=2))
+    strategy = AsyncPS(workers=2)
+    asked = made(tmp_path, strategy)
     tuner = Tuner(asked)
     assert tuner.scale_batch_size(one, datamodule=digits, max_trials=2, steps_per_trial=1) == digits.batch_size == 4
     found = tuner.lr_find(one, datamodule=digits, num_training=20)
     assert found is not None
     assert found.suggestion() == one.lr != 1e-3
     assert torch.equal(weights(one), before)
+    assert asked.strategy is strategy
     asked.fit(one, datamodule=digits)
     assert not torch.equal(weights(one), before)
+
+
+def test_the_trainer_has_what_it_has_searched_with(tmp_path: Path) -> None:
+    one, digits, asked = model(), OwnDigits(), made(tmp_path, AsyncPS(workers=2), Diary(tmp_path))
+    found = Tuner(asked).scale_batch_size(one, datamodule=digits, max_trials=2, steps_per_trial=1)
+    assert asked.train_dataloader is not None
+    assert asked.train_dataloader.batch_size == found == 4
+    assert asked.datamodule is digits  # type: ignore[attr-defined]  # a property of Lightning's, untyped
+    assert one.trainer is asked
+    assert not diaries(tmp_path)
+
+
+def test_a_search_that_fails_leaves_the_strategy(tmp_path: Path) -> None:
+    class Fails(Tuned):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            raise ZeroDivisionError
+
+    strategy = AsyncPS(workers=2)
+    asked = made(tmp_path, strategy)
+    with pytest.raises(ZeroDivisionError):
+        Tuner(asked).lr_find(Fails(), loader(samples=MANY), loader())
+    assert asked.strategy is strategy
 
 
 def test_a_batch_size_is_found_for_validation(tmp_path: Path) -> None:
