@@ -32,8 +32,11 @@ def test_makes_none():
 def test_is_refused():
     raise ValueError("trainer.callbacks: that. Leave it out, or use another strategy than AsyncPS.")
 
-def test_fails(tmp_path):
+def test_names(tmp_path):
     assert type(trainer(tmp_path).strategy).__name__ == "SingleDeviceStrategy"
+
+def test_fails(tmp_path):
+    assert not hasattr(trainer(tmp_path).strategy, "arguments")
 
 def test_fails_anyway(tmp_path):
     trainer(tmp_path)
@@ -73,6 +76,7 @@ def test_the_table_is_of_tests_that_use_the_strategy(
         "asks_for_another_strategy_itself": ("skipped", 0),
         "makes_none": ("passed", 0),
         "is_refused": ("refused", 0),
+        "names": ("names", 1),
         "fails": ("failed", 1),
         "fails_anyway": ("failed", 1),
         "hangs": ("timed out", 1),
@@ -83,8 +87,8 @@ def test_the_table_is_of_tests_that_use_the_strategy(
     assert main([*arguments, "--way", "plain", "--only", str(only)]) == 0
     baseline = {test.split("test_")[-1]: one.outcome for test, one in read(path_of("plain", results)).items()}
     assert baseline == {"fails": "passed", "fails_anyway": "failed"}
-    assert sorted(test.split("test_")[-1] for test in counted("one", results)) == ["fails", "hangs", "passes"]
-    assert "| all | 1 | 0 | 2 | 33.3 % |" in table(results)
+    assert sorted(test.split("test_")[-1] for test in counted("one", results)) == ["fails", "hangs", "names", "passes"]
+    assert "| all | 1 | 0 | 1 | 2 | 33.3 % |" in table(results)
     assert "failed: trainer/test_it.py::test_fails: AssertionError" in capsys.readouterr().out
 
 

@@ -19,6 +19,10 @@ from training.strategies.tuners import is_finder
 
 Way = Literal["one", "two", "plain", "fork"]
 BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork"}
+CLASSES: dict[Way, str] = {
+    "one": "SingleDeviceStrategy", "plain": "SingleDeviceStrategy", "two": "DDPStrategy", "fork": "DDPStrategy"
+}  # fmt: skip
+"""What a Trainer has in the place of ours."""
 
 
 class _Here(_Launcher):

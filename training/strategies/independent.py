@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.strategies import ParallelStrategy, SingleDeviceStrategy
 from torch import Tensor
 from typing_extensions import override
 
@@ -129,3 +129,6 @@ class IndependentWorkers(ParallelStrategy):
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         meeting = self._meeting
         return decision if meeting is None else meeting.decide(decision, all)
+
+
+SingleDeviceStrategy.register(IndependentWorkers)  # a worker has one: Lightning asks before it trains a compiled model

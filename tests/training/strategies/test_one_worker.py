@@ -25,7 +25,7 @@ from torch.nn.parameter import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import SAMPLES, Batch, fit, loader, make_sgd, trainer
+from tests.training.strategies.small import SAMPLES, Batch, fit, loader, make_sgd, trainer, weights
 from training.strategies import AsyncPS
 
 Pair = Callable[["Twice"], list[Optimizer]]
@@ -234,3 +234,25 @@ def test_clocks_that_a_test_has_replaced_are_not_asked(monkeypatch: pytest.Monke
     for name in ("monotonic", "perf_counter"):
         monkeypatch.setattr(time, name, only_by_others(getattr(time, name)))
     fit(trainer(tmp_path, AsyncPS(workers=2, rule="sync", host="process")))
+
+
+class Quiet(Plain):
+    """Logs nothing: Lightning's own `log` cannot be compiled with every torch."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return cross_entropy(self.net(batch[0]), batch[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*validation_step")
+def test_a_compiled_model_trains_as_it_is(tmp_path: Path) -> None:
+    """Several workers too may have one; what they compute depends on time."""
+    weighed = []
+    cases: list[tuple[AsyncPS | str, bool]] = [("auto", False), (AsyncPS(), True), (AsyncPS(workers=2), True)]
+    for strategy, compiled in cases:
+        torch.manual_seed(7)
+        model = Quiet()
+        made = trainer(tmp_path, strategy)
+        made.fit(torch.compile(model, backend="aot_eager") if compiled else model, loader())  # type: ignore[arg-type]
+        weighed.append(weights(model))
+    assert torch.equal(weighed[0], weighed[1])
+    assert made.global_step == 2 * SAMPLES // 8
