@@ -1,6 +1,5 @@
 """The worker's end: pushes, pulls, and what happens between them."""
 
-import copy
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -192,7 +191,7 @@ class Client:
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
             with self._locked(shard):
-                state.update(copy.deepcopy(shard.optimizer_state()))
+                state.update(_copied(shard.optimizer_state()))
         return dict(sorted(state.items()))
 
     def show_state(self) -> None:
@@ -225,7 +224,7 @@ class Client:
         for shard in self.host.section.shards:
             with self._locked(shard):
                 self._bases.append(shard.hold(self._worker))
-                state.update(copy.deepcopy(shard.optimizer_state()))
+                state.update(_copied(shard.optimizer_state()))
         self._pulled = monotonic()
         if renew:
             self.replica.take(self._bases)
@@ -270,3 +269,11 @@ class Client:
     def _communicated(self, started: float, waited: float) -> None:
         spent = perf_counter() - started - (self._waited() - waited)
         self._control.seconds[self._worker * ROW + COMMUNICATE] += spent
+
+
+def _copied(state: dict[int, Any]) -> dict[int, Any]:
+    """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
+    return {
+        place: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
+        for place, kept in state.items()
+    }

@@ -1,5 +1,6 @@
 """How a worker joins: plans, shared memory, first parameters, clients."""
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -188,7 +189,16 @@ def join(
     for client in clients:
         client.host.settle(worker)  # a server may still need what the last push of its former life was computed from
     joined.pull()
+    _give_back()
     return joined
+
+
+def _give_back() -> None:
+    """To the system, what this process has freed: the model's first parameters, the trials of `discover`. GNU's malloc
+    keeps it, and a training with larger blocks may never use it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _need(plans: Sequence[SectionPlan], workers: int) -> Need:

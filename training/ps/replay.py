@@ -117,7 +117,8 @@ class _Replay:
         slab = self._put_base(number, keys[0]) if self._settings.damping.compensates else shard.newest().slab
         origins = [Origin(r.worker, r.seq, r.base_version, slab, 0.0) for r in update]
         gradients = self._averaged(keys) if self._settings.rule.gathers else self._gradients[keys[0]]
-        applied = shard.apply(origins, [gradients[place] for place in shard.plan.parameters], self._groups(keys[-1]))
+        mine = [gradients[place] for place in shard.plan.parameters]
+        applied = shard.apply(origins, mine, self._groups(keys[-1]), giver=0)  # whose base is for this update alone
         assert applied, f"push {keys[0]} is in the trace twice"
         self._keep(number)
         for key in keys:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from training.ps.damping import Damping, DelayCompensation, DropAbove, NoDamping
-from training.ps.rules import Async, Rule, Softsync
+from training.ps.rules import Async, Rule, Softsync, Sync
 
 HostName = Literal["inline", "process"]
 ClipKind = Literal["norm", "value"]
@@ -81,8 +81,17 @@ class Settings:
         return isinstance(self.damping, DelayCompensation) and self.damping.adaptive
 
     def slabs(self, workers: int) -> int:
-        """Versions of a shard in memory: one held by each worker, the newest, and the one being written."""
-        return workers + 2
+        """Versions of a shard in memory: one held by each worker, the newest, and the one being written.
+
+        One less where a worker gives its base, and under `sync`, where who gave a gradient holds the newest.
+        """
+        return workers + (1 if self.gives_base or isinstance(self.rule, Sync) else 2)
+
+    @property
+    def gives_base(self) -> bool:
+        """Whether a worker's push may be written over the version that it was computed from, if nobody else has that:
+        the worker itself applies it, and then takes the newest."""
+        return self.host == "inline" and not self.rule.gathers and self.rule.pull_every == 1
 
     def most(self, workers: int) -> int:
         """Gradients in one update at most."""

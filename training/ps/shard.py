@@ -2,7 +2,8 @@
 
 A version is never changed once it is published: an update writes parameters and state beside the newest ones and then
 names them the newest by one store. Whoever dies in the middle of an update leaves everything as it was before. Readers
-hold a version while they use it; what nobody holds is written over. Not synchronised: called under the shard's lock.
+hold a version while they use it; what nobody holds is written over, or what only the worker holds that pushes. Not
+synchronised: called under the shard's lock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,12 +100,17 @@ class Shard:
         slab = self.words.newest[0] & (_STATE_BIT - 1)
         return int(self.words.applied[slab * self._workers + worker])
 
-    def _free(self, newest: int) -> int:
-        used = set(self.words.held.tolist())
+    def _free(self, newest: int, giver: int | None) -> int:
+        """A slab to write to: what nobody holds, else the one that `giver` alone holds."""
+        held = self.words.held.tolist()
+        used = {newest, *held}
         for slab in range(len(self.flats)):
-            if slab != newest and slab not in used:
+            if slab not in used:
                 return slab
-        raise AssertionError("every slab is held")
+        assert giver is not None, "every slab is held"
+        assert held[giver] != newest
+        assert held.count(held[giver]) == 1
+        return int(held[giver])
 
     def _publish(self, version: int, slab: int, state: int) -> None:
         self.words.newest[0] = version << 17 | state << 16 | slab
@@ -112,10 +118,18 @@ class Shard:
     # --- updates -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def apply(self, origins: Sequence[Origin], gradients: Sequence[Tensor | None], groups: Groups) -> bool:
+    def apply(
+        self,
+        origins: Sequence[Origin],
+        gradients: Sequence[Tensor | None],
+        groups: Groups,
+        giver: int | None = None,
+    ) -> bool:
         """Make the next version by one step with `gradients` and the hyper-parameters in `groups`, and publish it.
 
-        `origins`: whose gradients are averaged in it. False, and nothing is done, for a push that was applied before.
+        `origins`: whose gradients are averaged in it. `giver`: a worker that has no use any more for the version it
+        holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
+        that was applied before.
         """
         now = self.newest()
         row = now.slab * self._workers
@@ -125,7 +139,7 @@ class Shard:
             return False
         rate = self._damping.rate([now.version - origin.base_version for origin in origins])
         drifts = [self._drift(now.slab, origin.base_slab) for origin in origins] if self._norms else []
-        target = self._free(now.slab)
+        target = self._free(now.slab, giver)
         state = self._state.begin(now.state)
         if isinstance(self._damping, DelayCompensation):
             gradients = self._compensated(gradients, self._damping, now.slab, origins[0].base_slab, state)

@@ -103,6 +103,8 @@ def test_a_group_added_while_one_worker_trains_alone_is_taken_in() -> None:
     snapshot = one.snapshot()
     assert (snapshot.versions, run.counts().updates) == ([2], 2)
     momenta = {place: kept["momentum_buffer"].tolist() for place, kept in snapshot.optimizers[0]["state"].items()}
+    tensors = [kept["momentum_buffer"] for kept in snapshot.optimizers[0]["state"].values()]
+    assert all(one.untyped_storage().nbytes() == one.nbytes for one in tensors)  # not a copy of all the run's memory
     assert momenta == {0: [1.5] * 2, 1: [1.0] * 3}
     one.detach()
 

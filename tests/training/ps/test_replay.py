@@ -38,15 +38,15 @@ def compute(made: Module, worker: int, seq: int) -> None:
     torch.autograd.backward(mse_loss(out, torch.zeros_like(out)))
 
 
-def train(settings: Settings) -> list[Tensor]:
+def train(settings: Settings, workers: int = WORKERS) -> list[Tensor]:
     """The weights after a real run; the learning rate falls with each push."""
-    run = SharedRun(WORKERS, settings)
+    run = SharedRun(workers, settings)
 
     def body(process: int) -> list[Tensor] | None:
         made = model()
         adam = optimizer(made)
-        if process >= WORKERS:
-            serve(run, process - WORKERS, DEADLINE_S, [adam])
+        if process >= workers:
+            serve(run, process - workers, DEADLINE_S, [adam])
             return None
         joined = join(run, run.member(process, DEADLINE_S), [adam])
         joined.begin()
@@ -62,7 +62,7 @@ def train(settings: Settings) -> list[Tensor]:
         joined.pull()
         return [p.detach().clone() for p in made.parameters()]
 
-    weights = run_workers(WORKERS + run.servers, body)[0]
+    weights = run_workers(workers + run.servers, body)[0]
     run.close()
     assert isinstance(weights, list)
     return weights
@@ -95,6 +95,17 @@ def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shard
 def test_damping_and_clipping_are_replayed_too(tmp_path: Path, settings: Settings) -> None:
     settings = replace(settings, trace=tmp_path)
     expected = train(settings)
+    made = model()
+    replay(tmp_path, settings, optimizer(made), lambda worker, seq: compute(made, worker, seq))
+    assert all(torch.equal(a.detach(), b) for a, b in zip(made.parameters(), expected, strict=True))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_one_worker_is_replayed_in_two_versions_memory(tmp_path: Path, shards: int) -> None:
+    damping = DelayCompensation(strength=1.0, adaptive=True)
+    settings = Settings(rule=Async(), damping=damping, shards=shards, trace=tmp_path)
+    assert settings.slabs(1) == 2
+    expected = train(settings, workers=1)
     made = model()
     replay(tmp_path, settings, optimizer(made), lambda worker, seq: compute(made, worker, seq))
     assert all(torch.equal(a.detach(), b) for a, b in zip(made.parameters(), expected, strict=True))

@@ -207,6 +207,35 @@ def test_a_push_is_applied_once() -> None:
     assert pair.control.sections[0].shards[0].meters[0 * METER + DUPLICATES] == 1
 
 
+def test_a_push_is_written_over_its_own_base_only_if_nobody_else_has_that() -> None:
+    pair = Pair(OPTIMIZERS["Adam"](parameters()), workers=2)
+    shard, held = pair.sides[0][0], pair.sides[0][0].words.held
+    assert len(shard.views) == 3  # workers + 1
+
+    def push(worker: int, giver: int | None) -> int:
+        """Returns the slab of the new version."""
+        origin = Origin(worker, pair.seq + 1, shard.version, held[worker], 0.0)
+        assert shard.apply([origin], gradients(pair.seq), pair.given.param_groups, giver)
+        pair.seq += 1
+        return shard.newest().slab
+
+    first = shard.hold(0).slab
+    assert shard.hold(1).slab == first  # both have version 0
+    second = push(0, giver=0)
+    assert second != first
+    assert shard.hold(0).slab == second
+    kept = [view.clone() for view in shard.views[second]]
+    third = push(0, giver=0)  # not over its base, which is the newest, nor over what worker 1 holds
+    assert third not in (first, second)
+    with pytest.raises(AssertionError, match="every slab is held"):
+        push(1, giver=None)
+    assert push(1, giver=1) == first
+    assert held.tolist() == [second, first]  # worker 1 holds what it has made
+    assert all(torch.equal(a, b) for a, b in zip(shard.views[second], kept, strict=True))
+    plain, state = plain_run(OPTIMIZERS["Adam"], 3)
+    assert_same(pair, 0, plain, state)
+
+
 def test_state_that_changes_its_type_during_the_run_is_named() -> None:
     class Turncoat(PythonNumbers):
         def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:

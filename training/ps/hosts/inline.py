@@ -13,6 +13,7 @@ class InlineHost(Host):
     def __init__(self, section: Section) -> None:
         super().__init__(section)
         self._places = [shard.plan.parameters for shard in section.shards]
+        self._gives_base = self._control.settings.gives_base
 
     def push(self, push: Push) -> Outcome:
         if self._rule.gathers:
@@ -53,6 +54,7 @@ class InlineHost(Host):
         self.help()
 
     def _apply(self, push: Push) -> None:
+        giver = push.worker if self._gives_base else None
         for number in self.section.order:
             shard = self._shards[number]
             asked = perf_counter()
@@ -60,7 +62,7 @@ class InlineHost(Host):
             self._waited(push.worker, asked)
             try:
                 gradients = [push.gradients[place] for place in self._places[number]]
-                shard.apply([push.origin(number)], gradients, push.groups)
+                shard.apply([push.origin(number)], gradients, push.groups, giver)
             finally:
                 shard.words.lock.release()
 
