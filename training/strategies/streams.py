@@ -39,11 +39,13 @@ class Stream:
         return batches if self._divides_itself else islice(batches, self._worker, None, self._workers)
 
     def __len__(self) -> int:
-        """This worker's batches; TypeError when unknown, or when there is none, which Lightning takes for an end."""
+        """This worker's batches; TypeError when unknown, or when only others have any: Lightning ends at 0."""
         self._look()
         length = sized_len(self.loader)
         if length is None:
             raise TypeError("a stream without a length")
+        if length == 0 and not self._divides_itself:  # nobody has any
+            return 0
         mine = length if self._divides_itself else -(-(length - self._worker) // self._workers)
         if mine <= 0:
             raise TypeError("a stream without a length")

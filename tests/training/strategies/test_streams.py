@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,33 @@ def test_reloaded_each_epoch_it_is_still_the_same_stream(tmp_path: Path) -> None
 def test_the_user_divides(tmp_path: Path) -> None:
     workers = seen(tmp_path, Streams(Numbers, None, processes=0), use_distributed_sampler=False)
     assert workers == [2 * list(range(worker, SAMPLES, 2)) for worker in range(2)]
+
+
+class Batches:
+    """A loader that is no DataLoader; worker 1 has no batch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(loader(), len(self))
+
+    def __len__(self) -> int:
+        return 0 if os.environ["RANK"] == "1" else SAMPLES // 8
+
+
+class Partly(Small):
+    def train_dataloader(self) -> Any:
+        return Batches()
+
+
+@pytest.mark.filterwarnings("ignore:Total length of")
+def test_a_stream_of_nothing_ends_the_fit(tmp_path: Path) -> None:
+    """Also one without a last epoch."""
+    made = trainer(tmp_path, AsyncPS(workers=2, deadline_s=20), max_epochs=-1, max_steps=2)
+    made.fit(Small(), [], loader())
+    assert made.global_step == 0
+
+
+def test_a_worker_may_have_nothing(tmp_path: Path) -> None:
+    assert seen(tmp_path, Partly()) == [2 * list(range(SAMPLES)), []]
 
 
 def test_a_digest_is_of_all_that_a_batch_holds() -> None:
