@@ -4,7 +4,11 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
-.PHONY: run demo test check unit e2e fuzz bench clean
+# Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest -q --ignore tests/test_architecture.py
+
+.PHONY: run demo test check unit shared alone e2e programs fuzz mutants bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -12,7 +16,9 @@ run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
-test: check unit e2e ## everything; what CI runs
+test: check programs ## everything; what CI runs. The journeys go beside the unit tests
+	$(MAKE) --jobs=2 --output-sync=target shared e2e
+	$(MAKE) alone
 
 check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 	$(BIN)/ruff format --check .
@@ -20,16 +26,28 @@ check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_architecture.py
 
-unit: $(VENV)/.dev
-	$(SHELL) tests/debian.sh postgresql
-	$(BIN)/pytest -q -m "not e2e" --ignore tests/test_architecture.py
+unit: programs ## the tests without a browser
+	$(MAKE) shared
+	$(MAKE) alone
 
-e2e: $(VENV)/.dev ## the journeys in a real browser
+shared: programs ## those of the unit tests that share the machine
+	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadgroup
+
+alone: programs ## those that hold one time against another
+	$(PYTEST) -m alone
+
+e2e: programs ## the journeys in a real browser
+	$(PYTEST) -m e2e tests/e2e
+
+programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium
-	$(BIN)/pytest -q -m e2e tests/e2e
+	$(SHELL) tests/debian.sh postgresql
 
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)
+
+mutants: $(VENV)/.dev ## forty mistakes made on purpose, each of which some test must find
+	$(BIN)/python -m tests.mutants
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.prepared import Prepared, prepare
+from training.spec.description import Description
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -21,3 +24,15 @@ def _umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """An empty store and a description, to be copied."""
+    return prepare(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def description(prepared: Prepared) -> Description:
+    """Of a workspace without modules of a user's."""
+    return Description.from_json(prepared.description.read_text(encoding="utf-8"))

@@ -15,6 +15,8 @@ from training.jobs import supervisor
 from training.jobs.process import send
 from training.workspace import Workspace
 
+pytestmark = pytest.mark.xdist_group("tests/safe_path")
+
 SCRIPT = shutil.which("scalebook", path=str(Path(sys.executable).parent))
 DEADLINE_S = 110
 PAGE = """# Page

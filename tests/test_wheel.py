@@ -14,6 +14,8 @@ from tests.app.serving.asking import ask, new_session, opened
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 from training.workspace import Workspace
 
+pytestmark = pytest.mark.xdist_group("tests/wheel")
+
 WHERE = "import app, pages, training; print(*(one.__path__[0] for one in (app, pages, training)), sep='\\n')"
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.app.recorded import record
+from tests.prepared import Prepared
 from training.workspace import Workspace
 
 PROGRAM = """
@@ -21,8 +22,8 @@ print([name for name in ("torch", "lightning", "jsonargparse") if name in sys.mo
 """
 
 
-def test_no_page_loads_torch(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path).create()
+def test_no_page_loads_torch(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
     (tmp_path / "first-steps.md").write_text("# Words\n", encoding="utf-8")
     job = record(workspace)
     done = subprocess.run(

@@ -1,5 +1,5 @@
-"""The workspace of tests/training, with its store and description."""
+"""The workspace of tests/training."""
 
-from tests.training.conftest import description, empty_store, workspace
+from tests.training.conftest import workspace
 
-__all__ = ["description", "empty_store", "workspace"]
+__all__ = ["workspace"]

@@ -1,6 +1,5 @@
 """The app without a browser: `open_page` runs a page in Streamlit's own test harness on a workspace on disk."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.navigation import NOTEBOOK, PLACES
-from training.spec import catalogue
-from training.tracking.starting import open_store
+from tests.prepared import Prepared
 from training.workspace import Workspace
 
 MAIN = str(Path(__file__).resolve().parents[3] / "app" / "main.py")
@@ -33,20 +31,10 @@ config:
 Open = Callable[..., AppTest]
 
 
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The hidden folder of a workspace: description (6 s) and empty store (2.5 s), made once for all tests."""
-    workspace = Workspace(tmp_path_factory.mktemp("prepared"))
-    catalogue.describe(workspace)
-    open_store(workspace)
-    return workspace.hidden
-
-
 @pytest.fixture
-def workspace(tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A workspace with one notebook."""
-    found = Workspace(tmp_path)
-    shutil.copytree(prepared, found.hidden)
+    found = prepared.into(Workspace(tmp_path))
     (tmp_path / "first-steps.md").write_text(TEXT, encoding="utf-8")
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

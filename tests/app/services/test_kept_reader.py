@@ -2,13 +2,14 @@ from pathlib import Path
 
 from app.services.kept_reader import KeptReader
 from tests.app.recorded import record
+from tests.prepared import Prepared
 from training.tracking import names
 from training.tracking.starting import open_store
 from training.workspace import Workspace
 
 
-def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
+def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
     ended, living = record(workspace), record(workspace, state="running")
     reader = KeptReader(workspace.tracking_uri())
     assert {one.id for one in reader.runs()} == {ended.id, living.id}
@@ -21,8 +22,8 @@ def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_pa
     assert reader.run(ended.id).id == ended.id
 
 
-def test_a_curve_read_while_the_run_lived_is_not_kept_for_good(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
+def test_a_curve_read_while_the_run_lived_is_not_kept_for_good(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
     job = record(workspace, state="running")
     reader = KeptReader(workspace.tracking_uri())
     reader.run(job.id)

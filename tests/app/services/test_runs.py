@@ -4,15 +4,18 @@ import pytest
 
 from app.services import artifacts, runs
 from tests.app.recorded import record
+from tests.prepared import Prepared
 from training.tracking import names
 from training.tracking.reading import RunReader, RunRecord
 from training.workspace import Workspace
 
+pytestmark = pytest.mark.xdist_group("services/runs")
+
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def workspace(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Workspace:
     """Four runs: finished, failed, stopped, waiting, in this order."""
-    found = Workspace(tmp_path_factory.mktemp("workspace"))
+    found = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
     record(found, cell="a", seed=1)
     record(found, cell="a", seed=2, state="failed")
     record(found, cell="b", seed=1, state="stopped")

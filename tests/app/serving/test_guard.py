@@ -16,6 +16,8 @@ from app.serving.ports import LOOPBACK, free_port
 from tests.app.serving.asking import ACCEPTED, Answer, ask, handshake
 from training.workspace import Workspace
 
+pytestmark = pytest.mark.xdist_group("serving/guard")
+
 HEALTH = "/health"
 PROXY = "lab.example.org"
 TUNNEL = "localhost:9000"

@@ -14,6 +14,8 @@ from app.serving.page_server import page_server
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 from training.workspace import Workspace
 
+pytestmark = pytest.mark.xdist_group("serving/servers")
+
 PROXY = "lab.example.org"
 SEARCH = "/api/2.0/mlflow/experiments/search"
 GRAPHQL = '{"query": "query { mlflowSearchRuns(input: {experimentIds: [\\"0\\"]}) { runs { info { runId } } } }"}'

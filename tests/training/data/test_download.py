@@ -10,6 +10,8 @@ import pytest
 from training.data import DataError
 from training.data.download import RemoteFile, cache_folder, fetch
 
+pytestmark = pytest.mark.xdist_group("data/download")
+
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 

@@ -2,11 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.prepared import Prepared
 from training.jobs import supervisor
 from training.jobs.folder import JobFolder, JobRequest
 from training.jobs.process import ProcessId, alive, send, session
@@ -93,15 +93,22 @@ class Bench:
         return (self.workspace.hidden / "supervisor.log").read_text(encoding="utf-8")
 
     def clean(self) -> None:
-        """End what the test left; fails if a supervisor does not go when asked."""
-        for process in self.supervisors:
-            send(process, signal.SIGTERM)
-        for process in self.supervisors:
-            wait_for(partial(_gone, process), f"supervisor {process.pid} to leave")
-        for path in self.workspace.jobs.glob("[!.]*"):
-            if (started := JobFolder(path).started()) is not None and not started.inline:
-                for process in session(started.process):
-                    send(process, signal.SIGKILL)
+        """End what the test left."""
+        clear(self.workspace, self.supervisors)
+
+
+def clear(workspace: Workspace, supervisors: Iterable[ProcessId] = ()) -> None:
+    """End the supervisor, then every job that it left; fails if it does not go when asked."""
+    now = supervisor.running(workspace)
+    leaving = {*supervisors, *([now] if now is not None else [])}
+    for process in leaving:
+        send(process, signal.SIGTERM)
+    for process in leaving:
+        wait_for(partial(_gone, process), f"supervisor {process.pid} to leave")
+    for path in workspace.jobs.glob("[!.]*"):
+        if (started := JobFolder(path).started()) is not None and not started.inline:
+            for process in session(started.process):
+                send(process, signal.SIGKILL)
 
 
 def _gone(process: ProcessId) -> bool:
@@ -109,10 +116,10 @@ def _gone(process: ProcessId) -> bool:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     made = Bench(tmp_path)
-    shutil.copy(empty_store, made.workspace.database)
+    prepared.into(made.workspace)
     yield made
     made.clean()
 

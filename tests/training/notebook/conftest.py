@@ -2,6 +2,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.prepared import Prepared
 from training.spec.description import ClassInfo, Description, Field
 from training.tracking.reading import RunReader
 from training.tracking.starting import open_store
@@ -35,9 +36,9 @@ def description() -> Description:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> "MlflowClient":
-    """A store of this module's own (2.5 s)."""
-    return open_store(Workspace(tmp_path_factory.mktemp("workspace")).create())
+def client(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> "MlflowClient":
+    """A store of this module's own."""
+    return open_store(prepared.into(Workspace(tmp_path_factory.mktemp("workspace"))))
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,27 @@
 """`scalebook notebook` as a person calls it: checks, a real run, a failing run, Ctrl+C."""
 
-import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from tests.prepared import Prepared
+from tests.training.jobs.conftest import clear
+from training.__main__ import main as scalebook
 from training.jobs.owners import hold
 from training.jobs.queue import all_jobs
-from training.jobs.supervisor import running
 from training.notebook.command import main
 from training.notebook.parse import parse
 from training.workspace import Workspace
+
+pytestmark = pytest.mark.xdist_group("notebook/command")
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "notebooks").glob("*.md"))
@@ -55,30 +60,32 @@ target: 0.5
 
 
 @pytest.fixture(scope="module")
-def notebook_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def notebook_file(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Path]:
     """A notebook in a workspace whose supervisor stays until the module's tests are done."""
-    root = tmp_path_factory.mktemp("workspace")
-    path = root / "page.md"
+    workspace = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
+    path = workspace.root / "page.md"
     path.write_text(PAGE, encoding="utf-8")
-    with hold(Workspace(root)):
+    with hold(workspace):
         yield path
-    if supervisor := running(Workspace(root)):  # it would stay for another 30 s
-        os.kill(supervisor.pid, signal.SIGTERM)
-    until = time.monotonic() + DEADLINE_S
-    while running(Workspace(root)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    clear(workspace)  # it would stay for another 30 s
 
 
 def _run(notebook_file: Path, *cells: str) -> subprocess.CompletedProcess[str]:
+    """The command within this process, which has imported all that it needs."""
     chosen = [word for cell in cells for word in ("--cell", cell)]
-    command = [sys.executable, "-m", "training", "notebook", "run", str(notebook_file), *chosen]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    words = ["notebook", "run", str(notebook_file), *chosen]
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = scalebook(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_every_shipped_notebook_is_right(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(path)]) == 0
+def test_every_shipped_notebook_is_right(
+    path: Path, tmp_path: Path, prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared.into(Workspace(tmp_path))
+    copy = Path(shutil.copy(path, tmp_path))
+    assert main(["check", str(copy)]) == 0
     assert "nothing wrong" in capsys.readouterr().out
     text = path.read_text(encoding="utf-8")
     assert parse(text).text == text
@@ -142,13 +149,15 @@ def test_ctrl_c_stops_the_runs_and_says_so(notebook_file: Path) -> None:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     seen = ""
-    with process:
+    try:
         for line in process.stdout:
             seen += line
             if "running" in line:
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.communicate(timeout=DEADLINE_S)[0]
+    finally:
+        process.kill()
     assert process.returncode == 130, seen + rest
     assert "Interrupted: stopping 1 run" in rest
     assert "Stopped 1 run." in rest

@@ -19,6 +19,8 @@ from training.tracking.reading import RunReader
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+pytestmark = pytest.mark.xdist_group("notebook/comparison")
+
 PAGE = """
 ```yaml experiment=sync
 repeats: 2

@@ -156,6 +156,7 @@ class TestHost:
         assert run.staleness().counts[0, 4] == 1
 
 
+@pytest.mark.alone
 def test_a_worker_computes_while_its_push_is_applied() -> None:
     class Slow(SGD):
         def step(self, closure: Any = None) -> Any:

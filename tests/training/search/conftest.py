@@ -10,7 +10,6 @@ from training.search import launch
 from training.search.folder import ENDED, SearchFolder
 from training.search.reading import read
 from training.search.trials import TrialRecord
-from training.spec import catalogue
 from training.spec.description import Description
 
 __all__ = ["bench"]
@@ -65,7 +64,5 @@ def _log(folder: SearchFolder) -> str:
 
 @pytest.fixture
 def searches(bench: Bench, description: Description) -> Range:
-    kept = bench.workspace.cache / f"describe-{catalogue.content_hash(bench.workspace)}.json"
-    kept.write_text(description.to_json(), encoding="utf-8")
     bench.supervise(runner=STAND_IN)
     return Range(bench, description)

@@ -13,6 +13,8 @@ from training.search.study import Study, read
 from training.spec.errors import ConfigError
 from training.spec.search_types import SearchSpec
 
+pytestmark = pytest.mark.xdist_group("search/postgresql")
+
 Opened = Callable[..., Study]
 SPEC = search(BATCH, RATE, STRATEGY, points=({"batch_size": 64},))
 

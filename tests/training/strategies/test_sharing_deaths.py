@@ -41,6 +41,7 @@ def bury_and_restart(data: SharedData, lost: Lost) -> Reaction:
     return Reaction.RESTART
 
 
+@pytest.mark.alone  # who is slow here does not come to the batch at which it shall die
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize(("batch", "after"), [(0, False), (3, True), (11, False), (18, True)])
 def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: int, after: bool, turns: bool) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,6 +180,9 @@ def a_thread_called(name: str) -> Iterator[None]:
     finally:
         end.set()
         thread.join()
+        until = time.monotonic() + 10
+        while name in threads._thread_names():  # the kernel takes it off its list a moment later
+            assert time.monotonic() < until
 
 
 def test_a_gpu_that_was_used_before_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

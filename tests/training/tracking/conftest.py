@@ -1,8 +1,8 @@
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.prepared import Prepared
 from training.tracking.reading import RunReader
 from training.tracking.starting import open_store
 from training.workspace import Workspace
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> "MlflowClient":
-    """A store of this module's own (2.5 s)."""
-    root: Path = tmp_path_factory.mktemp("workspace")
-    return open_store(Workspace(root).create())
+def client(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> "MlflowClient":
+    """A store of this module's own."""
+    return open_store(prepared.into(Workspace(tmp_path_factory.mktemp("workspace"))))
 
 
 @pytest.fixture(scope="module")

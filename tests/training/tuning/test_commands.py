@@ -1,8 +1,6 @@
 """Both tests as a person calls them: real jobs of a real supervisor, on few digits, under every strategy."""
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,17 +11,19 @@ from typing import Any
 
 import pytest
 
+from tests.prepared import Prepared
+from tests.training.jobs.conftest import clear
 from tests.training.runs import reader
 from training.jobs.folder import ENDED
 from training.jobs.owners import hold
 from training.jobs.queue import all_jobs
-from training.jobs.supervisor import running
-from training.spec import catalogue, yaml
-from training.spec.description import Description
+from training.spec import yaml
 from training.spec.errors import ConfigError
 from training.tracking import names
 from training.tuning import largest_batch, rates
 from training.workspace import Workspace
+
+pytestmark = pytest.mark.xdist_group("tuning/commands")
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 110
@@ -41,24 +41,16 @@ STRATEGIES = {
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, description: Description) -> Iterator[Workspace]:
+def shop(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Workspace]:
     """A workspace whose supervisor stays until the module's tests are done."""
-    made = Workspace(tmp_path_factory.mktemp("shop")).create()
-    shutil.copy(empty_store, made.database)
-    kept = made.cache / f"describe-{catalogue.content_hash(made)}.json"
-    kept.write_text(description.to_json(), encoding="utf-8")
+    made = prepared.into(Workspace(tmp_path_factory.mktemp("shop")))
     (made.root / "x.yaml").write_text(yaml.dump(CONFIG), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("SCALEBOOK_WORKSPACE", str(made.root))
         with hold(made):
             yield made
-        if supervisor := running(made):  # it would stay for another 30 s
-            os.kill(supervisor.pid, signal.SIGTERM)
-        until = time.monotonic() + DEADLINE_S
-        while running(made):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        clear(made)  # it would stay for another 30 s
 
 
 def words(shop: Workspace, strategy: str, *more: str) -> list[str]:
@@ -155,13 +147,18 @@ def test_ctrl_c_ends_what_it_started(command: str, shop: Workspace) -> None:
     known = {job.id for job in all_jobs(shop)}
     called = [sys.executable, "-u", "-m", "training", "search", command, *words(shop, "async", "--updates", "1000000")]
     process = subprocess.Popen(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    until = time.monotonic() + DEADLINE_S
-    while not [job for job in all_jobs(shop) if job.id not in known and job.state() == "running" and job.progress()]:
-        assert time.monotonic() < until
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    printed = process.communicate(timeout=DEADLINE_S)[0]
+    try:
+        until = time.monotonic() + DEADLINE_S
+        while not [
+            one for one in all_jobs(shop) if one.id not in known and one.state() == "running" and one.progress()
+        ]:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed = process.communicate(timeout=DEADLINE_S)[0]
+    finally:
+        process.kill()
     assert process.returncode == 130, printed
     assert "Interrupted" in printed
     started = [job for job in all_jobs(shop) if job.id not in known]

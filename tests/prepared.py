@@ -1,0 +1,65 @@
+"""What takes seconds to make and is the same for every test: made once in a session, by the first of its processes."""
+
+import fcntl
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from training.spec import catalogue
+from training.tracking.starting import open_store
+from training.workspace import Workspace
+
+
+class Prepared(NamedTuple):
+    """Files to copy: an MLflow database with its tables and no run (3 s), the description of a bare workspace (6 s)."""
+
+    store: Path
+    description: Path
+
+    def into(self, workspace: Workspace) -> Workspace:
+        """Put both where Scalebook looks for them; for a workspace without modules of a user's."""
+        workspace.create()
+        shutil.copy(self.store, workspace.database)
+        shutil.copy(self.description, workspace.cache / f"describe-{catalogue.content_hash(workspace)}.json")
+        return workspace
+
+
+def prepare(factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(once(factory, "store.db", _store), once(factory, "description.json", _description))
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """The file `name` as `make` has written it, one for all processes of the session; who is not first waits."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    path = shared / name
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            beside = shared / f"{name}.unfinished"
+            make(beside)
+            beside.rename(path)
+    return path
+
+
+def _store(path: Path) -> None:
+    workspace = Workspace(path.with_name("store-of"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        open_store(workspace)
+    with closing(sqlite3.connect(workspace.database)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(workspace.database, path)
+
+
+def _description(path: Path) -> None:
+    from training.describe import describe  # with torch and Lightning
+
+    path.write_text(describe(Workspace(path.with_name("described"))).to_json(), encoding="utf-8")
