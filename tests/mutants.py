@@ -1,0 +1,112 @@
+"""Forty mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
+
+    python -m tests.mutants                       # all of them, two at a time; `make mutants`
+    python -m tests.mutants --only search         # one area, or a part of a file's name
+    python -m tests.mutants --tree ../elsewhere   # the tests and the code of another checkout
+
+Each mutant changes one place in a copy of the tree and runs a few tests there. One that survives shows a test that
+cannot fail. A selection that fails without a mutant, or a place that is not there any more, is a mistake too.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tests.mutants_made import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
+DEADLINE_S = 300.0
+"""For the tests of one mutant; one that makes them hang is found."""
+
+Verdict = Literal["killed", "survived", "wrong"]
+
+
+class Outcome(NamedTuple):
+    """`wrong`: nothing was learnt, for the reason in `why`; of the others it is the last line of the tests."""
+
+    verdict: Verdict
+    why: str
+    seconds: float
+
+
+def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
+    """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", *selection],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, f"no end within {DEADLINE_S:g} s"
+    return process.returncode, (printed.strip().splitlines() or [""])[-1]
+
+
+def copied(tree: Path, beside: str) -> Path:
+    made = Path(beside) / "tree"
+    shutil.copytree(tree, made, ignore=LEFT_OUT)
+    return made
+
+
+def tried(tree: Path, mutant: Mutant) -> Outcome:
+    """What the tests say to this mutant."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as beside:
+        copy = copied(tree, beside)
+        path = copy / mutant.file
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if (there := text.count(mutant.old)) != 1:
+            return Outcome("wrong", f"its place is there {there} times", 0.0)
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        code, last = tests_of(copy, mutant.tests)
+    verdict: Verdict = {0: "survived", 1: "killed", None: "killed"}.get(code, "wrong")  # type: ignore[assignment]
+    return Outcome(verdict, last, time.monotonic() - began)
+
+
+def without(tree: Path, mutants: Sequence[Mutant]) -> str:
+    """The last line of all the tests where nothing was changed and one fails; "" where they pass."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as beside:
+        code, last = tests_of(copied(tree, beside), sorted({one for mutant in mutants for one in mutant.tests}))
+    return "" if code == 0 else last
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the tests on code with mistakes made on purpose.")
+    parser.add_argument("--only", default="", help="an area, or a part of a file's name")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: %(default)s)")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to change (default: this one)")
+    told = parser.parse_args()
+    mutants = [one for one in MUTANTS if told.only == one.area or told.only in one.file]
+    if failing := without(told.tree, mutants):
+        print(f"the tests fail without a mutant: {failing}")
+        return 1
+    with ThreadPoolExecutor(told.jobs) as pool:
+        outcomes = list(pool.map(lambda one: tried(told.tree, one), mutants))
+    for mutant, outcome in zip(mutants, outcomes, strict=True):
+        print(f"{outcome.verdict:8} {outcome.seconds:4.0f} s  {mutant.area:8} {mutant.file}: {mutant.breaks}")
+        if outcome.verdict != "killed":
+            print(f"{'':18}{mutant.old!r} -> {mutant.new!r}: {outcome.why}")
+    killed = sum(one.verdict == "killed" for one in outcomes)
+    print(f"{killed} of {len(mutants)} killed")
+    return 0 if killed == len(mutants) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
