@@ -196,7 +196,15 @@ class Client:
 
     def show_state(self) -> None:
         """Let the worker's optimizer show the run's state, to be read; while training."""
+        self._shown.forget()
         self.optimizer.state = self._shown
+
+    def own_state(self) -> dict[int, Any]:
+        """What somebody has put into the optimizer's state before training, by place of the parameter."""
+        if self.optimizer.state is self._shown and not self._shown.is_read:
+            return {}  # as it is in the shards
+        state: dict[int, Any] = self.optimizer.state_dict()["state"]
+        return state
 
     def hide_state(self) -> None:
         """Leave it the state of the last snapshot, or none."""

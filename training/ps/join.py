@@ -65,8 +65,7 @@ class Joined:
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
-                if client.optimizer.state:  # loaded by whoever loaded weights, or the constructor's own
-                    state = client.optimizer.state_dict()["state"]
+                if state := client.own_state():  # loaded by whoever loaded weights, or the constructor's own
                     for shard in client.host.section.shards:
                         shard.restore(shard.version, state)
         self.membership.rendezvous("weights loaded before training")
@@ -76,6 +75,11 @@ class Joined:
                 if different:
                     raise client.refused(different, "before training, and not what worker 0 has there")
             client.replica.discard()
+        self.show_state()
+
+    def show_state(self) -> None:
+        """Let the optimizers show the run's state, to be read: from `start` on, or after `restore`."""
+        for client in self.clients:
             client.show_state()
 
     def settle(self, moment: str, thorough: bool = True) -> None:

@@ -20,6 +20,11 @@ class ShownState(defaultdict[Tensor, State]):
         self._read, self._version = read, version
         self._of: object = None
 
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has read it, and may have written into the copy."""
+        return self._of is not None
+
     def forget(self) -> None:
         """Give up what was copied."""
         if self._of is not None:

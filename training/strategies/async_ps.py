@@ -20,7 +20,7 @@ from training.ps.rules import Rule, RuleName, View, make_rule
 from training.strategies.arguments import Arguments
 from training.strategies.bar_totals import bar_totals
 from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
-from training.strategies.first import First
+from training.strategies.first import First, stand_first
 from training.strategies.forking import Forking
 from training.strategies.launcher import take_rank
 from training.strategies.meetings import Phase
@@ -119,12 +119,15 @@ class AsyncPS(SharedMeasures, Forking):
             refuse_optimizers(self.optimizers, self._shared.run.settings.writable(self.num_processes))
             self._share_statistics(self._shared)
             self._joined = join(self._shared.run, self._membership, self.optimizers, announce_memory)
+            self._begin_anew()
             if self._statistics is not None:
                 self._statistics.share(self._shared.statistics)
             every = self.arguments.rule.push_every
             self._name_parameters(self._joined)
             totals = bar_totals(trainer, self.gradients_computed(), self.num_processes)
-            trainer.callbacks[:0] = [First(self), *totals]  # type: ignore[attr-defined]  # made by Lightning's connector
+            updates_come = self._worker == 0 and (self.num_processes > 1 or self.arguments.overlap)  # of their own
+            snapshots = [SnapshotFirst(self.have_snapshot, self.is_training)] if updates_come else []
+            stand_first(trainer, [*snapshots, First(self), *totals])
             self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
 
     def _name_parameters(self, joined: Joined) -> None:
@@ -162,7 +165,7 @@ class AsyncPS(SharedMeasures, Forking):
         if self._worker > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._statistics.freeze()
-        self._shared.data.start(trainer)
+        self._shared.data.start(trainer, self._position)
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.num_processes > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(
@@ -182,8 +185,6 @@ class AsyncPS(SharedMeasures, Forking):
         self._snapshot, self._has_begun = None, True
         self._steps = Steps(trainer, self._versions(), resumed, alone=self.num_processes == 1)
         self._follow_schedules()
-        if self._worker == 0:
-            trainer.callbacks.insert(0, SnapshotFirst(self.have_snapshot))  # type: ignore[attr-defined]  # a connector's
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -213,22 +214,24 @@ class AsyncPS(SharedMeasures, Forking):
         self._shared.meetings.enter(Phase.GONE)
         if self._collectives is not None:
             self._collectives.places.stage = Stage.AFTER
-        if self._worker == 0:
-            self.keep()
 
     @override
     def teardown(self) -> None:
         if self._joined is not None:
             if self._trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
                 self._joined.finish()
+                if self._worker == 0:
+                    self.have_snapshot()  # there is none where there was nothing to train
             for pushing in self._pushing.values():
                 pushing.end()
+            self._pushing = {}
             if self._schedules is not None:
                 self._schedules.end()
             if self._statistics is not None:
                 self._statistics.detach()
             self._joined.detach()
-            self._joined = self._snapshot = self._schedules = self._statistics = None
+            self._leave_data()
+            self._joined = self._schedules = self._statistics = None
         super().teardown()
         if self._membership is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
             take_rank(self._worker, self.num_processes)
@@ -266,8 +269,8 @@ class AsyncPS(SharedMeasures, Forking):
     ) -> Any:
         """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
         output = super().optimizer_step(optimizer, closure, model, **kwargs)
-        pushing = self._pushing[id(optimizer)]
-        self._after_push(pushing.result(), pushing.was_sent)
+        if (pushing := self._pushing.get(id(optimizer))) is not None:  # after the fit there is none
+            self._after_push(pushing.result(), pushing.was_sent)
         return output
 
     def _after_push(self, pushed: Pushed, was_sent: bool) -> None:

@@ -61,6 +61,9 @@ class AroundFork:
         """In the monitor: how many meetings before training each worker has come to; None from its beginning on."""
         return None
 
+    def keep(self) -> None:
+        """In worker 0, after its work: leave what the Trainer that was asked may need later."""
+
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
         """In the monitor: the error that ends the run, with what else is known; `callbacks` are the Trainer's."""
         return error
@@ -110,7 +113,10 @@ class ForkLauncher(_Launcher):
                 _interrupt(trainer, error)
                 trainer._teardown()
                 raise
-            return _collect(trainer, result, tensors) if worker == 0 else None
+            if worker > 0:
+                return None
+            self._around.keep()
+            return _collect(trainer, result, tensors)
 
         def serve(server: int) -> None:
             self._around.become_server(server, trainer)

@@ -5,6 +5,7 @@ with one process expects the batches of all, and no state of a loader that has n
 and what only our strategy can use lies under a key of our own.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from training.strategies.steps import plain
@@ -16,37 +17,48 @@ _PROGRESS: Final = "epoch_loop.batch_progress"
 _LOADERS: Final = "combined_loader"
 
 
-def for_any_trainer(checkpoint: dict[str, Any], workers: int, ours: dict[str, Any]) -> dict[str, Any]:
-    """What is written, from what Lightning has gathered in worker 0; `ours` comes under our key, too."""
+def for_any_trainer(
+    checkpoint: dict[str, Any], workers: int, ours: dict[str, Any], position: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What is written, from what Lightning has gathered in worker 0; `ours` comes under our key, too.
+
+    `position`: of the shared loader, if there is one.
+    """
     checkpoint = plain(checkpoint)
     fit = checkpoint["loops"]["fit_loop"]
-    progress, loaders = fit[_PROGRESS], fit["state_dict"].get(_LOADERS, [])
-    kept: dict[str, Any] = {_PROGRESS: progress}
-    done = whole = progress["current"]["ready"] * workers
-    if len(loaders) == 1 and "left" in loaders[0]:  # a SharedLoader's
-        kept[_LOADERS] = fit["state_dict"].pop(_LOADERS)
-        done, whole = loaders[0]["done"], loaders[0]["whole"]
-    current = whole if progress["is_last_batch"] else done
-    before = max(0, fit["epoch_progress"]["current"]["ready"] - 1) * whole
-    fit[_PROGRESS] = {
-        **progress,
-        "current": _moved(progress["current"], current),
-        "total": _moved(progress["total"], before + current),
-    }
+    progress = fit[_PROGRESS]
+    kept = {_PROGRESS: progress}
+    if position is not None:
+        kept[_LOADERS] = [position]
+        fit["state_dict"].pop(_LOADERS, None)
+    if workers > 1:  # else it is what Lightning says
+        counts = progress["current"]
+        done = whole = counts["ready"] * workers
+        if position is not None:
+            done, whole = position["done"] + counts["ready"] - counts["processed"], position["whole"]
+        current = whole if progress["is_last_batch"] else done
+        before = max(0, fit["epoch_progress"]["current"]["ready"] - 1) * whole
+        moved = {"current": _moved(counts, current), "total": _moved(progress["total"], before + current)}
+        fit[_PROGRESS] = {**progress, **moved}
     checkpoint[KEY] = {**ours, _LOOPS: kept}
     return checkpoint
 
 
-def for_workers(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """What was read, as worker 0 had it, if it is a file of ours."""
-    kept = checkpoint.get(KEY, {}).get(_LOOPS)
-    if kept is None:
-        return checkpoint
-    fit = dict(checkpoint["loops"]["fit_loop"])
-    fit[_PROGRESS] = kept[_PROGRESS]
-    if _LOADERS in kept:
-        fit["state_dict"] = {**fit["state_dict"], _LOADERS: kept[_LOADERS]}
-    return {**checkpoint, "loops": {**checkpoint["loops"], "fit_loop": fit}}
+def for_workers(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What was read, as worker 0 had it and hooks may see it; and what is for us alone: nothing, if the file is not of
+    ours.
+    """
+    ours = checkpoint.pop(KEY, {})
+    if _LOOPS in ours:
+        fit = {**checkpoint["loops"]["fit_loop"], _PROGRESS: ours[_LOOPS][_PROGRESS]}
+        checkpoint = {**checkpoint, "loops": {**checkpoint["loops"], "fit_loop": fit}}
+    return checkpoint, ours
+
+
+def position_in(ours: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Of the shared loader that wrote the checkpoint, if there was one."""
+    loaders = ours.get(_LOOPS, {}).get(_LOADERS)
+    return loaders[0] if loaders else None
 
 
 def _moved(counts: dict[str, int], ready: int) -> dict[str, int]:

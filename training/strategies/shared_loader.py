@@ -7,7 +7,7 @@ and the `length` of its fetcher, where Lightning keeps the copies that it counts
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
@@ -70,7 +70,6 @@ class SharedLoader:
         self._validations = 0  # intervals of this epoch that are over
         self._due = False
         self._marked: dict[str, Any] | None = None
-        self._loaded: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self._per_worker(len(index_sampler(self.loader)))
@@ -208,8 +207,8 @@ class SharedLoader:
         """A checkpoint written before the next push has the position of this moment."""
         self._marked = self._position()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What is left of the epochs begun; Lightning puts it into checkpoints."""
+    def position(self) -> dict[str, Any]:
+        """What is left of the epochs begun, for a checkpoint."""
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
@@ -223,27 +222,30 @@ class SharedLoader:
             "known": self._order.is_known,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Remember what `resume` is to do. What a loader of another kind has left is of no use here."""
-        self._loaded = state if "left" in state else None
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing, for the `position` has a place of its own. Lightning would warn of a loader that cannot resume."""
+        return {}
 
-    def resume(self) -> None:
-        """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What a loader of another kind has left is of no use here."""
+
+    def resume(self, position: Mapping[str, Any] | None) -> None:
+        """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one.
+
+        `position`: of the loader that wrote it, if that was one of ours.
+        """
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
-        if self._loaded is None and fit._combined_loader_states_to_load:  # at the end of an epoch Lightning loads none
-            self.load_state_dict(fit._combined_loader_states_to_load[0])
-            fit._combined_loader_states_to_load = []
-        if self._loaded is None and fit.restarting:
-            self._loaded = self._of_one_process()
-        if self._loaded is None:
+        if position is None and fit.restarting:
+            position = self._of_one_process()
+        if position is None:
             return
-        if self._loaded["batches"] != batches:
+        if position["batches"] != batches:
             rank_zero_warn(
-                f"data: the checkpoint was written in an epoch of {self._loaded['batches']} batches; now it has "
+                f"data: the checkpoint was written in an epoch of {position['batches']} batches; now it has "
                 f"{batches}. The epoch begins anew, so some of its samples are seen twice."
             )
             return
-        if self._loaded["left"] and not self._loaded["known"]:
+        if position["left"] and not position["known"]:
             rank_zero_warn(
                 "data: one worker draws this loader's samples from its own random numbers, so their order before the "
                 "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
@@ -254,13 +256,13 @@ class SharedLoader:
         over = (
             ready > 0 and fit.epoch_loop.batch_progress.is_last_batch
         )  # of epoch `first` worker 0 lacked validation only
-        self._plan(first + over)
+        self._plan(first + over, position)
         if ready:
             fit.max_batches = ready if over else ready + self._per_worker(len(self._claims.plans[first]))
-            self._say_validation(ready, self._loaded["validation_due"])
+            self._say_validation(ready, position["validation_due"])
 
     def _of_one_process(self) -> dict[str, Any]:
-        """What `state_dict` would have said in a Trainer with one process and the user's own loader."""
+        """What `position` would have said in a Trainer with one process and the user's own loader."""
         fit, trainer = self._trainer.fit_loop, self._trainer
         progress, epoch = fit.epoch_loop.batch_progress, fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         whole = self._limit(len(self._order(epoch)))
@@ -274,13 +276,12 @@ class SharedLoader:
             "known": self._order.is_the_same_everywhere,
         }
 
-    def _plan(self, first: int) -> None:
+    def _plan(self, first: int, position: Mapping[str, Any]) -> None:
         """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""
-        assert self._loaded is not None
-        left = {int(epoch): [[*part] for part in parts] for epoch, parts in self._loaded["left"].items()}
+        left = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
         if first not in left:
             left[first] = [[first, 0, self._limit(len(self._order(first)))]]
-        if self._loaded["known"]:
+        if position["known"]:
             self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
         self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
         for epoch in sorted(left):

@@ -5,11 +5,12 @@ How a strategy uses `SharedData` (one for each fit):
 - `__init__` before the fork; the monitor calls `cursor.bury(worker)` when one dies, `cursor.revive` before a restart
 - `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
 - `show` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
-- `pushed` after each push; `mark` when parameters are copied for a checkpoint; `end` in `on_train_end`
+- `pushed` after each push; `mark` when parameters are copied for a checkpoint, which is given the `position`
+- `end` in `on_train_end`, `leave` in `teardown`
 - `is_distributed` must be False: Lightning would put a sampler of its own into the loader
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -84,14 +85,17 @@ class SharedData(Uncopied):
             self._loader.succeed(before)
         return self._loader
 
-    def start(self, trainer: Trainer) -> None:
-        """Refuse what cannot be shared; go on where the checkpoint was. ValueError with the remedy."""
+    def start(self, trainer: Trainer, position: Mapping[str, Any] | None = None) -> None:
+        """Refuse what cannot be shared; go on where the checkpoint was. ValueError with the remedy.
+
+        `position`: what `position` was when the checkpoint was written.
+        """
         fit, shared = trainer.fit_loop, self._loader
         loaders = [] if fit._combined_loader is None else fit._combined_loader.flattened
         own_fetching = isinstance(fit._data_fetcher, _DataLoaderIterDataFetcher)
         if shared is None or not (len(loaders) > 1 or own_fetching):
             if shared is not None:
-                shared.resume()
+                shared.resume(position)
                 if not trainer.lightning_module.automatic_optimization:
                     trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
             return
@@ -111,6 +115,15 @@ class SharedData(Uncopied):
         if self.workers == 1 and self._loader is not None and combined is not None:
             own = [one.loader if isinstance(one, SharedLoader) else one for one in combined.flattened]
             combined._iterables = tree_unflatten(own, combined._spec)
+
+    def leave(self, trainer: Trainer) -> None:
+        """After training: what Lightning has is the user's own again."""
+        fit, combined = trainer.fit_loop, trainer.fit_loop._combined_loader
+        if self._loader is not None and combined is not None:
+            if fit._data_fetcher is not None:
+                fit._data_fetcher.teardown()  # ends loader processes
+                fit._data_fetcher = None
+            combined.flattened = [one.loader if isinstance(one, SharedLoader) else one for one in combined.flattened]
 
     def pushed(self, trainer: Trainer) -> None:
         """All batches fetched so far are in the parameters.
@@ -139,6 +152,10 @@ class SharedData(Uncopied):
         """Parameters were copied now: a checkpoint written before the next push has the position of this moment."""
         if self._loader is not None:
             self._loader.mark()
+
+    def position(self) -> dict[str, Any] | None:
+        """What is left of the epochs begun, for a checkpoint; None where no loader is shared."""
+        return None if self._loader is None else self._loader.position()
 
     def end(self) -> None:
         """This worker claims no more; what it holds, and its share of what was never begun, is open to the others."""

@@ -16,8 +16,8 @@ class SnapshotFirst(Callback):
     and the checkpoint, which says so itself, may be some updates newer.
     """
 
-    def __init__(self, take: Callable[[], object]) -> None:
-        self._take = take
+    def __init__(self, take: Callable[[], object], is_training: Callable[[], bool]) -> None:
+        self._take, self._is_training = take, is_training
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -32,7 +32,7 @@ class SnapshotFirst(Callback):
         self._if_any(trainer, lambda _, saves: saves.save_on_exception)
 
     def _if_any(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
-        theirs = trainer.checkpoint_callbacks
+        theirs = trainer.checkpoint_callbacks if self._is_training() else []  # an exception comes at any time
         if any(isinstance(one, ModelCheckpoint) and due(trainer, one) for one in theirs):
             self._take()
 

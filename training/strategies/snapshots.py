@@ -13,7 +13,7 @@ from training.ps.optimizers import packed
 from training.strategies.batch_norm import RunningStatistics
 from training.strategies.independent import IndependentWorkers
 from training.strategies.kept import Kept, all_but_weights
-from training.strategies.portable import KEY, for_any_trainer, for_workers
+from training.strategies.portable import for_any_trainer, for_workers, position_in
 from training.strategies.schedules import Schedules
 from training.strategies.shared import Shared
 from training.strategies.steps import Steps
@@ -24,7 +24,7 @@ class Snapshots(IndependentWorkers):
     """Worker 0 validates and writes checkpoints from a consistent snapshot while the others go on.
 
     A snapshot holds from the moment it is taken until the next batch. The last one of a run waits until it includes
-    every update. A subclass sets the attributes below once training is set up.
+    every update, and holds after the fit too. A subclass sets the attributes below once training is set up.
     """
 
     _shared: Shared | None = None
@@ -34,9 +34,22 @@ class Snapshots(IndependentWorkers):
     _steps: Steps | None = None
     _kept: Kept | None = None  # of the last fit; also in the process that asked for it
     _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
+    _ours: Mapping[str, Any] = {}  # what the last checkpoint that was loaded says for us alone
     _resumed: list[int] | None = None  # versions of the checkpoint that the run goes on from
+    _position: dict[str, Any] | None = None  # in the training data, of that checkpoint or of the last one written
     _has_begun = False  # this worker's training: until then it has the first version, and what was loaded into it
     _has_all = False  # the snapshot is the run's last, of which nobody trains on
+
+    def _begin_anew(self) -> None:
+        """Forget an earlier fit."""
+        self._snapshot, self._resumed, self._position = None, None, None
+        self._has_begun = self._has_all = False
+
+    def _leave_data(self) -> None:
+        """After training: the loaders are the user's own, and a checkpoint has the position that they have come to."""
+        if self._shared is not None:
+            self._position = self._shared.data.position()
+            self._shared.data.leave(self._trainer)
 
     def before_validation(self) -> None:
         """Take what is validated: first of all hooks, so that others may swap weights in theirs."""
@@ -84,6 +97,10 @@ class Snapshots(IndependentWorkers):
         self._at_step(self._snapshot.versions)
         self._follow_schedules()
         return self._snapshot
+
+    def is_training(self) -> bool:
+        """Whether this worker has begun, and its parameters are still the run's."""
+        return self._has_begun and self._joined is not None
 
     def have_snapshot(self) -> Snapshot:
         """The one that was taken since the last batch, as that of a validation: what was validated is what is saved."""
@@ -158,40 +175,54 @@ class Snapshots(IndependentWorkers):
         if self._snapshot is not None:
             checkpoint = self._portable(checkpoint)
         elif self._kept is not None and "optimizer_states" in checkpoint:  # after the fit
-            checkpoint = {**checkpoint, **self._kept.read()}
+            kept = self._kept.read()
+            callbacks = {**checkpoint["callbacks"], **kept["callbacks"]}  # on_save_checkpoint may have added to them
+            checkpoint = {**checkpoint, **kept, "callbacks": callbacks}
         super().save_checkpoint(checkpoint, filepath, storage_options)
         if self._shared is not None and self.is_global_zero:
             self._shared.board.note_checkpoint(filepath)
 
     def keep(self) -> None:
-        """At the end of worker 0's training: what a checkpoint after the fit will need."""
-        if self._kept is not None:
+        """What a checkpoint after the fit will need, there as it is after all hooks."""
+        if self._kept is not None and self._snapshot is not None:
             self._kept.write(self._portable(all_but_weights(self._trainer)))
 
     def _portable(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
         assert self._snapshot is not None
         ours = {"versions": self._snapshot.versions, "samples": self._samples()}
         step = {"global_step": sum(self._snapshot.versions)}  # Lightning asked before there was a snapshot
-        return for_any_trainer({**checkpoint, **step}, self.num_processes, ours)
+        if self._joined is not None and self._shared is not None:
+            self._position = self._shared.data.position()
+        return for_any_trainer({**checkpoint, **step}, self.num_processes, ours, self._position)
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        return for_workers(super().load_checkpoint(checkpoint_path, weights_only))
+        checkpoint, self._ours = for_workers(super().load_checkpoint(checkpoint_path, weights_only))
+        return checkpoint
 
     @override
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Every worker takes the hyper-parameters; worker 0 puts state and versions back into the shards.
 
-        A checkpoint of another strategy says only how many steps all optimizers together have made.
+        A checkpoint of another strategy says only how many steps all optimizers together have made. One without any
+        optimizer's state leaves them as they are. ValueError if it has others than the model.
         """
-        states = checkpoint["optimizer_states"]
-        for optimizer, state in zip(self.optimizers, states, strict=True):
+        states = list(checkpoint["optimizer_states"])
+        if states and len(states) != len(self.optimizers):
+            raise ValueError(
+                f"ckpt_path: the checkpoint has the state of {len(states)} optimizers, and the model has "
+                f"{len(self.optimizers)}. Use the model's configure_optimizers of then, or save with weights_only=True."
+            )
+        for optimizer, state in zip(self.optimizers, states, strict=False):
             optimizer.load_state_dict({"state": {}, "param_groups": state["param_groups"]})
-        ours = checkpoint.get(KEY, {})
-        self._resumed = ours.get("versions", _divided(checkpoint["global_step"], len(states)))
-        if self._worker == 0 and self._joined is not None:
-            self._joined.restore(self._resumed, states)
-            self._restore_samples(ours.get("samples", 0))
+        steps = checkpoint.get("global_step", 0)
+        self._resumed = self._ours.get("versions", _divided(steps, len(self.optimizers)))
+        self._position = position_in(self._ours)
+        if self._joined is not None:
+            if self._worker == 0:
+                self._joined.restore(self._resumed, states or [one.state_dict() for one in self.optimizers])
+                self._restore_samples(self._ours.get("samples", 0))
+            self._joined.show_state()
 
     def _samples(self) -> int:
         """Samples that all workers together have computed on."""

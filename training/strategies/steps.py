@@ -63,7 +63,7 @@ class _Completed(_ReadyCompletedTracker):
     """Lightning's count of its optimizers' steps, which is where `global_step` comes from."""
 
     def __init__(self, steps: "Steps") -> None:
-        self._steps = steps
+        self._steps, self._begun = steps, 0  # steps that are ready and not completed
         super().__init__()
 
     @property
@@ -73,8 +73,15 @@ class _Completed(_ReadyCompletedTracker):
     @completed.setter
     def completed(self, _value: int) -> None:
         """Lightning adds one for each of the worker's own pushes."""
+        self._begun = 0
 
-    ready = completed
+    @property
+    def ready(self) -> int:  # as above
+        return self._steps.now + self._begun
+
+    @ready.setter
+    def ready(self, value: int) -> None:
+        self._begun = value - self._steps.now
 
 
 class Steps:

@@ -26,6 +26,7 @@ class Sharing(IndependentWorkers):
         super().__init__()
         self.data, self._worker = data, worker
         self.rests: list[bool] = []
+        self._position: dict[str, Any] | None = None
         data.join(worker, 20.0, idle=self.rests.append)
 
     @property
@@ -40,7 +41,15 @@ class Sharing(IndependentWorkers):
         return self.data.process(self._trainer, dataloader) if self._trainer.training else dataloader
 
     def on_train_start(self) -> None:
-        self.data.start(self._trainer)
+        self.data.start(self._trainer, self._position)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        super().save_checkpoint({**checkpoint, "position": self.data.position()}, filepath, storage_options)
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        checkpoint = super().load_checkpoint(checkpoint_path, weights_only)
+        self._position = checkpoint.pop("position")
+        return checkpoint
 
     def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         output = super().optimizer_step(optimizer, closure, model, **kwargs)

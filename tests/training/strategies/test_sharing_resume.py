@@ -56,7 +56,7 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", **settings)
 
     saved = torch.load(tmp_path / "middle.ckpt", weights_only=True)
-    left = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]["left"]
+    left = saved["position"]["left"]
     shuffle, rest = EpochShuffle(range(144)), Counter[int]()
     for origin, start, stop in [part for parts in left.values() for part in parts]:
         shuffle.set_epoch(origin)
