@@ -22,6 +22,7 @@ from training.strategies.meetings import Meetings, Phase
 from training.strategies.places import Places, Stage
 from training.strategies.processes import Lost, Reaction
 from training.strategies.refused import refuse_model, refuse_optimizers, refuse_settings
+from training.strategies.set_aside import SetAside
 from training.strategies.shared import Shared
 from training.strategies.sharing import SharedData
 from training.strategies.snapshots import Snapshots
@@ -85,7 +86,7 @@ class Forking(Snapshots, AroundFork):
         self._run = SharedRun(workers, settings)
         meetings = Meetings(self._run.control)
         data = SharedData(workers, turns=isinstance(self.arguments.rule, Sync), meetings=meetings)
-        self._shared = Shared(self._run, data, meetings)
+        self._shared = Shared(self._run, data, meetings, aside=SetAside.of(trainer.lightning_module.parameters()))
         self._deaths = Deaths(self._shared, self.arguments.restarts)
         self._forked = workers
         return Processes(workers, self._run.servers, self.arguments.threads)

@@ -6,6 +6,7 @@ from training.ps import SharedRun
 from training.ps.region import ARRIVALS, STARTED, Memory
 from training.strategies.board import Board
 from training.strategies.meetings import Meetings
+from training.strategies.set_aside import SetAside
 from training.strategies.sharing import SharedData
 
 
@@ -18,6 +19,7 @@ class Shared:
     meetings: Meetings
     board: Board = field(default_factory=Board)
     statistics: Memory = field(default_factory=Memory)
+    aside: SetAside = field(default_factory=SetAside)  # the monitor's parameters
 
     def is_over(self) -> bool:
         """Whether nobody is to train any more: asked to stop, or the budget of updates is used up."""
@@ -37,7 +39,8 @@ class Shared:
         control.event.wait(have_come, deadline_s, lambda: f"a server waits for rendezvous {meetings} of the workers")
 
     def close(self) -> None:
-        """Give up this process's handles; in the monitor, when the run has ended."""
+        """Give up this process's handles; in the monitor, when the run has ended, which has its parameters again."""
+        self.aside.bring_back()
         self.run.close()
         self.statistics.close()
         self.meetings.close()

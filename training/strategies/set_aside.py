@@ -1,0 +1,116 @@
+"""The monitor's parameters, in a file without a name while its workers train: it computes nothing with them.
+
+They are as large as what a worker has, and nobody reads them between the fork and the end. Where they lie stays the
+same, tensors notice nothing: the pages of memory become those of a file that has the same bytes (mmap with MAP_FIXED),
+which the kernel may leave on the disk. A worker, forked meanwhile, reads its first parameters there.
+"""
+
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+LEAST: Final = 2**20  # bytes of one storage
+WORTH: Final = 64 * 2**20  # bytes of all together
+MOST: Final = 4096  # storages, the largest: a process may have 65530 mappings
+_PAGE: Final = mmap.PAGESIZE
+_FIXED: Final = 0x10  # MAP_FIXED of Linux
+
+
+class Piece(NamedTuple):
+    """Whole pages: from which address, how many bytes, where in the file."""
+
+    address: int
+    size: int
+    at: int
+
+
+class SetAside:
+    """Pages whose content lies in a file until `bring_back`. Nothing may write to them meanwhile."""
+
+    def __init__(self, pieces: Sequence[Piece] = (), descriptor: int = -1) -> None:
+        self._pieces, self._descriptor = pieces, descriptor
+
+    @classmethod
+    def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
+        """What is large, on a CPU and this process's alone; nothing where the disk has no room for it."""
+        pieces = _pieces(tensors) if sys.platform == "linux" else []
+        if sum(piece.size for piece in pieces) < WORTH:
+            return cls()
+        with tempfile.TemporaryFile() as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, pieces[-1].at + pieces[-1].size)
+                for piece in pieces:
+                    _all_of(piece, os.pwritev, file.fileno())
+            except OSError:  # no room: they stay where they are
+                return cls()
+            for piece in pieces:
+                _map(piece, mmap.MAP_PRIVATE, file.fileno())
+            return cls(pieces, os.dup(file.fileno()))
+
+    def bring_back(self) -> None:
+        """All of it is in memory again, as it was. OSError where the file cannot be read."""
+        for piece in self._pieces:
+            _map(piece, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+            _all_of(piece, os.preadv, self._descriptor)
+        if self._pieces:
+            os.close(self._descriptor)
+        self._pieces = ()
+
+
+def _pieces(tensors: Iterable[Tensor]) -> list[Piece]:
+    """The whole pages of the tensors' storages that are this process's own memory, each once."""
+    private, sizes = _private(), {}
+    for tensor in tensors:
+        if type(tensor.data) is not Tensor or is_lazy(tensor):
+            continue  # a wrapper of tensors, or without a size yet
+        if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+    pieces, at = [], 0
+    for begin, size in sorted(sizes.items(), key=lambda one: one[1], reverse=True)[:MOST]:
+        first, end = -(-begin // _PAGE) * _PAGE, (begin + size) // _PAGE * _PAGE
+        if size >= LEAST and any(low <= first and end <= high for low, high in private):
+            pieces.append(Piece(first, end - first, at))
+            at += end - first
+    return pieces
+
+
+def _private() -> list[tuple[int, int]]:
+    """From where to where this process has memory that is nobody else's, and no file's."""
+    found: list[tuple[int, int]] = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, permissions, _, _, inode = line.split()[:5]
+        low, high = (int(address, 16) for address in addresses.split("-"))
+        if permissions == "rw-p" and inode == "0":
+            joins = bool(found) and found[-1][1] == low
+            found[-1:] = [(found[-1][0], high)] if joins else [*found[-1:], (low, high)]
+    return found
+
+
+def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], descriptor: int) -> None:
+    """Move the bytes of a piece from or to its place in a file."""
+    content, done = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
+    while done < piece.size:
+        moved = move(descriptor, [content[done:]], piece.at + done)
+        if not moved:
+            raise OSError("the file that parameters were set aside in has ended too early")
+        done += moved
+
+
+def _map(piece: Piece, flags: int, descriptor: int) -> None:
+    """Let the pages of a piece be those of the file, or new ones."""
+    call = ctypes.CDLL(None, use_errno=True).mmap
+    call.restype = ctypes.c_void_p
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    protection, at = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.at
+    if call(piece.address, piece.size, protection, flags | _FIXED, descriptor, at) != piece.address:
+        raise OSError(ctypes.get_errno(), "parameters could not be mapped")
