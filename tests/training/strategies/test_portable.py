@@ -133,6 +133,15 @@ def test_a_checkpoint_after_the_fit_needs_the_end_of_one(tmp_path: Path) -> None
         made.save_checkpoint(tmp_path / "none.ckpt", weights_only=False)
 
 
+@pytest.mark.parametrize("name", ["one", "async", "bounded, process"])
+def test_a_fit_of_no_epoch_can_be_saved_and_gone_on_from(name: str, tmp_path: Path) -> None:
+    made = made_with(name, tmp_path, max_epochs=0)
+    made.fit(Plain(adam), batches(), in_order())
+    made.save_checkpoint(tmp_path / "none.ckpt", weights_only=False)
+    on, seen = gone_on("plain", tmp_path / "none.ckpt", tmp_path / "on")
+    assert on.global_step == seen == EPOCHS * BATCHES
+
+
 class Fails(Plain):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         raise ZeroDivisionError
