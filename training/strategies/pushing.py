@@ -24,8 +24,16 @@ class Pushing:
         if getattr(optimizer, "_step_supports_amp_scaling", False):  # fused ones; here a scaler is to unscale
             optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
 
-    def __call__(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Compute the gradient, if that is still to do, hand it in and take the newest parameters."""
+    def __call__(self, closure: Callable[[], Any] | None = None, **others: Any) -> Any:
+        """Compute the gradient, if that is still to do, hand it in and take the newest parameters.
+
+        ValueError for arguments of an optimizer's own, which only its `step` would understand.
+        """
+        if others:
+            raise ValueError(
+                f"optimizer: a step with {', '.join(others)} does not work with a parameter server: it makes the step "
+                "with a gradient alone. Call step without, or use strategy ddp."
+            )
         output = None
         if closure is not None:
             with torch.enable_grad():

@@ -102,3 +102,20 @@ def test_a_model_that_differs_between_workers(tmp_path: Path) -> None:
 def test_several_training_loaders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="data: several training loaders cannot be shared by 2 workers"):
         trainer(tmp_path, AsyncPS(workers=2)).fit(Plain(), [loader(), loader()], loader())
+
+
+class StepsItsOwnWay(Plain):
+    """Gives its optimizer's step an argument that no server hears of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        optimizer: Any = self.optimizers()
+        optimizer.step(how="slowly")
+
+
+def test_arguments_of_a_step(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="optimizer: a step with how does not work with a parameter server"):
+        fit(trainer(tmp_path, AsyncPS()), StepsItsOwnWay())
