@@ -219,12 +219,9 @@ class AsyncPS(SharedMeasures, Forking):
     def teardown(self) -> None:
         if self._joined is not None:
             if self._trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
-                if not self._has_begun and self._worker == 0:  # Lightning saw nothing to do: no epoch, or no batch
-                    self._snapshot = self._joined.snapshot(renew=False)
-                    self.keep()
                 self._joined.finish()
                 if self._worker == 0:
-                    self.have_snapshot()  # there is none where there was nothing to train
+                    self.have_snapshot()  # there is none where Lightning saw nothing to do: no epoch, or no batch
             for pushing in self._pushing.values():
                 pushing.end()
             self._pushing = {}
