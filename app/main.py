@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from app import state
-from app.components import style
-from app.navigation import NOTEBOOK, PLACES
-from app.views import trusting
-from training.spec.errors import ConfigError
+from scalebook.app import state
+from scalebook.app.navigation import NOTEBOOK, PLACES
+from scalebook.app.shared.components import style
+from scalebook.app.shared.views import trusting
+from scalebook.training.errors import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
 style.draw()

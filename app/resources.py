@@ -5,23 +5,25 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.services import artifacts, links, push_record, search_view
-from app.services.kept_reader import KeptReader
-from app.services.push_record import PushRecord
-from app.services.runs import RunView
-from app.serving.addresses import Addresses
-from app.serving.mlflow_server import remote_address
-from training.jobs.queue import broken_jobs
-from training.jobs.waiting import waiting_reasons as queue_reasons
-from training.records import Broken
-from training.search import study
-from training.search.folder import ENDED, SearchFolder, broken_searches
-from training.search.trials import TrialRecord, at_rest
-from training.spec import catalogue
-from training.spec.description import Description
-from training.spec.search_types import SearchSpec
-from training.tracking.reading import Curve, RunReader, RunRecord
-from training.workspace import Workspace
+from scalebook.app.runs.services import artifacts, push_record
+from scalebook.app.runs.services.kept_reader import KeptReader
+from scalebook.app.runs.services.push_record import PushRecord
+from scalebook.app.runs.services.runs import RunView
+from scalebook.app.search.services import search_view
+from scalebook.app.serving.addresses import Addresses
+from scalebook.app.serving.mlflow_server import remote_address
+from scalebook.app.shared.services import links
+from scalebook.training.config import catalogue
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.queue import broken_jobs
+from scalebook.training.jobs.waiting import waiting_reasons as queue_reasons
+from scalebook.training.search.folder import ENDED, SearchFolder, broken_searches
+from scalebook.training.search.study import study
+from scalebook.training.search.study.trials import TrialRecord, at_rest
+from scalebook.training.tracking.reading import Curve, RunReader, RunRecord
+from scalebook.training.workspace import Workspace
 
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0

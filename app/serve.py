@@ -15,26 +15,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from app.serving.access import Access, add_options
-from app.serving.addresses import Addresses, only_one
-from app.serving.child import Child, ServerDied, end_leftover
-from app.serving.mlflow_server import mlflow_server, remote_address
-from app.serving.page_server import page_server
-from training.jobs import owners, supervisor
-from training.jobs.process import alive
-from training.safe_path import HOME, environment, python
-from training.spec import catalogue
-from training.spec.errors import ConfigError
-from training.trust import HELP, OPTION, settle
-from training.workspace import OWNER_ONLY, Workspace
+from scalebook.app.serving.access import Access, add_options
+from scalebook.app.serving.addresses import Addresses, only_one
+from scalebook.app.serving.child import Child, ServerDied, end_leftover
+from scalebook.app.serving.mlflow_server import mlflow_server, remote_address
+from scalebook.app.serving.page_server import page_server
+from scalebook.training.config import catalogue
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs import owners, supervising
+from scalebook.training.jobs.process import alive
+from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.trust import HELP, OPTION, settle
+from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 log = logging.getLogger(__name__)
 RESTARTS = 3  # a server that dies more often than this within RESTART_WINDOW_S stays dead
 RESTART_WINDOW_S = 120.0
 MAKE_STORE = """
 import sys, pathlib
-from training.tracking.starting import open_store
-from training.workspace import Workspace
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 open_store(Workspace(pathlib.Path(sys.argv[1])))
 """  # in a process of its own: MLflow takes 200 MB that this one does not need
 STORE_DEADLINE_S = 120.0  # a fresh MLflow database takes 3-5 s of migrations
@@ -140,7 +140,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
             _make_store(workspace)
         for child in children:
             child.start(taken=frozenset(one.port for one in children))
-        supervisor.ensure(workspace)
+        supervising.ensure(workspace)
         for child in children:
             child.wait_until_up()
         _print(_publish(workspace, access, pages, mlflow), workspace)
@@ -208,7 +208,7 @@ def _print(addresses: Addresses, workspace: Workspace) -> None:
 
 def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> None:
     """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
-    keeper = supervisor.Keeper(workspace)
+    keeper = supervising.Keeper(workspace)
     while True:
         time.sleep(0.5)
         _keep_supervised(keeper)
@@ -228,7 +228,7 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
             log.info("%s is back: %s", child.name, child.address)
 
 
-def _keep_supervised(keeper: supervisor.Keeper) -> None:
+def _keep_supervised(keeper: supervising.Keeper) -> None:
     before = keeper.problem
     if keeper.look():
         log.warning("The supervisor had ended unexpectedly; another one goes on with the queue.")
@@ -237,7 +237,7 @@ def _keep_supervised(keeper: supervisor.Keeper) -> None:
 
 
 def _going_on(workspace: Workspace) -> str:
-    from training.jobs.queue import all_jobs
+    from scalebook.training.jobs.queue import all_jobs
 
     running = sum(job.state() in ("running", "waiting", "stopping") for job in all_jobs(workspace))
     if not running:

@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import waiting
-from training.jobs import owners, queue, supervisor
-from training.jobs.closing import MLFLOW_STATUS
-from training.jobs.folder import ENDED, JobFolder
-from training.jobs.lock import status
-from training.jobs.process import ProcessId, alive, send
-from training.notebook import store
-from training.notebook.edit import put_experiment
-from training.room import NoRoom
-from training.search.storage import StorageLost
-from training.search.study import Study
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.search import read_search
-from training.tracking.starting import open_store
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import read_search
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.room import NoRoom
+from scalebook.training.jobs import owners, queue, supervising
+from scalebook.training.jobs.folder import ENDED, JobFolder
+from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.notebook import store
+from scalebook.training.notebook.edit import put_experiment
+from scalebook.training.search.study.storage import StorageLost
+from scalebook.training.search.study.study import Study
+from scalebook.training.supervisor.closing import MLFLOW_STATUS
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 
 SIZE_MB = 20
 DEADLINE_S = 120.0
@@ -46,8 +46,8 @@ until = partial(waiting.until, deadline_s=DEADLINE_S)
 CHECKPOINT = {"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": {"every_n_epochs": 1}}
 CONFIG: dict[str, Any] = {
     "trainer": {"devices": 1, "accelerator": "cpu", "max_epochs": 30, "callbacks": [CHECKPOINT]},
-    "model": {"class_path": "training.models.MLPClassifier"},
-    "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+    "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
 }
 SPACE = {"learning_rate": {"log_uniform": [0.001, 1.0]}}
 
@@ -88,7 +88,7 @@ class Range:
 
     def __init__(self, disk: Disk, workspace: Workspace, description: Description) -> None:
         self.disk, self.workspace, self.description = disk, workspace, description
-        self.supervisor = supervisor.running(workspace)
+        self.supervisor = supervising.running(workspace)
 
     def train(self) -> JobFolder:
         (job,) = queue.submit(self.workspace, CONFIG, seeds=[1], description=self.description)
@@ -106,7 +106,7 @@ class Range:
             run = open_store(self.workspace).get_run(job.id)
             assert run.info.status == MLFLOW_STATUS[result.status], (run.info.status, result)
             words.append(f"{result.status}{f': {result.cause}' if result.failure else ''}")
-        assert supervisor.running(self.workspace) == self.supervisor, "another supervisor"
+        assert supervising.running(self.workspace) == self.supervisor, "another supervisor"
         after = self.train()
         until(lambda: after.state() in ENDED, "a later run")
         assert after.state() == "finished", after.result()
@@ -239,12 +239,12 @@ def workplace() -> Iterator[Range]:
         open_store(workspace)
         description = describe(workspace)
         with owners.hold(workspace):
-            supervisor.ensure(workspace)
+            supervising.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:
                 yield Range(disk, workspace, description)
             finally:
-                _end(supervisor.running(workspace))
+                _end(supervising.running(workspace))
 
 
 def _end(process: ProcessId | None) -> None:

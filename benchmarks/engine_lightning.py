@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, STEPS_PER_S, WARM_UP_STEPS, Measured
-from training.strategies import register
+from scalebook.training.strategies import register
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):

@@ -11,8 +11,8 @@ from benchmarks.engine_lightning import through_lightning
 from benchmarks.engine_ps import parameter_server
 from benchmarks.engine_table import Goal
 from benchmarks.engine_task import Measured, OptimizerName
-from training.ps import Settings
-from training.ps.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps import Settings
+from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 
 
 class System(NamedTuple):

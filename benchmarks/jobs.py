@@ -15,24 +15,24 @@ from typing import Any
 
 import psutil
 
-from training.jobs import owners, queue, supervisor
-from training.jobs.folder import JobFolder, JobRequest, Result, Started
-from training.jobs.lock import status
-from training.jobs.process import ProcessId, alive, send
-from training.jobs.waiting import waiting_reasons
-from training.spec.catalogue import describe
-from training.tracking import names
-from training.tracking.starting import open_store
-from training.trust import JOB, sign
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.jobs import owners, queue, supervising
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.trust import JOB, sign
+from scalebook.training.workspace import Workspace
 
 RUNS = 5
 MANY = 1000
 DEADLINE_S = 120.0
 CONFIG: dict[str, Any] = {
     "trainer": {"max_epochs": 3, "accelerator": "cpu"},
-    "model": {"class_path": "training.models.ConvClassifier"},
-    "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+    "model": {"class_path": "scalebook.training.models.ConvClassifier"},
+    "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
 }
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         ]
         rows.append(("describe, not in the cache", seconds(lambda: describe(workspace))))
         with owners.hold(workspace):
-            process = supervisor.ensure(workspace)
+            process = supervising.ensure(workspace)
             try:
                 rows += _processes(workspace, process)
                 rows += _starts(workspace)

@@ -21,20 +21,20 @@ from typing import Any
 import psutil
 
 from benchmarks import waiting
-from training.jobs import owners, queue, supervisor
-from training.jobs.folder import JobFolder
-from training.jobs.lock import status
-from training.jobs.process import ProcessId, alive, descendants, send, session
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.tracking.starting import open_store
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import owners, queue, supervising
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 
 DEADLINE_S = 90.0
 until = partial(waiting.until, deadline_s=DEADLINE_S)
-ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
+ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
 SYNC_RESTARTED = {
-    "class_path": "training.strategies.AsyncPS",
+    "class_path": "scalebook.training.strategies.AsyncPS",
     "init_args": {"rule": "sync", "workers": 2, "restarts": 1, "host": "process"},  # one server, forked first
 }
 SHARED_MEMORY = Path("/dev/shm")
@@ -51,8 +51,8 @@ class Range:
         """A job of two workers in the middle of training, its end far away unless `epochs` says otherwise."""
         config = {
             "trainer": {"strategy": strategy, "devices": 2, "accelerator": "cpu", "max_epochs": epochs},
-            "model": {"class_path": "training.models.MLPClassifier"},
-            "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+            "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+            "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
         }
         (job,) = queue.submit(self.workspace, config, seeds=[1], description=self.description)
         until(lambda: (at := job.progress()) is not None and at.updates > 20, f"{job.id} to train")
@@ -71,7 +71,7 @@ def kill(process: ProcessId) -> None:
 
 
 def current(range_: Range) -> ProcessId:
-    found = supervisor.running(range_.workspace)
+    found = supervising.running(range_.workspace)
     assert found is not None, "no supervisor is running"
     return found
 
@@ -102,7 +102,7 @@ def the_supervisor(range_: Range, strategy: Any) -> str:
     before = current(range_)
     kill(before)
     assert job.state() == "running", job.state()
-    assert supervisor.ensure(range_.workspace) != before
+    assert supervising.ensure(range_.workspace) != before
     return closed(range_, job, "finished", None)
 
 
@@ -111,7 +111,7 @@ def supervisor_and_main(range_: Range, strategy: Any) -> str:
     kill(current(range_))
     kill(main_of(job))
     assert job.state() == "failed", job.state()
-    supervisor.ensure(range_.workspace)
+    supervising.ensure(range_.workspace)
     return closed(range_, job, "failed", "killed")
 
 
@@ -124,7 +124,7 @@ def the_warm_process(range_: Range, strategy: Any) -> str:
 
 def the_app(range_: Range, strategy: Any) -> str:
     """The owner, the Streamlit server and the MLflow server, all at once."""
-    command = [sys.executable, "-m", "app.serve", str(range_.workspace.root)]
+    command = [sys.executable, "-m", "scalebook.app.serve", str(range_.workspace.root)]
     app = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
     said = app.stdout
     assert said is not None
@@ -144,7 +144,7 @@ def the_app(range_: Range, strategy: Any) -> str:
 
 
 def is_warm(process: psutil.Process) -> bool:
-    return "training.jobs.warm" in process.cmdline()
+    return "scalebook.training.supervisor.warm" in process.cmdline()
 
 
 def of_supervisor(range_: Range, process: ProcessId) -> bool:
@@ -174,12 +174,12 @@ def workplace() -> Iterator[Range]:
         workspace = Workspace(Path(folder).resolve()).create()
         open_store(workspace)
         with owners.hold(workspace):
-            supervisor.ensure(workspace)
+            supervising.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:
                 yield Range(workspace, describe(workspace))
             finally:
-                if (last := supervisor.running(workspace)) is not None:
+                if (last := supervising.running(workspace)) is not None:
                     send(last, signal.SIGTERM)
                     until(lambda: not alive(last), "the supervisor to leave")
 

@@ -20,11 +20,11 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch.optim import SGD, Optimizer
 
-from training.callbacks.rate_scaling import ScaledRates
-from training.data import Digits
-from training.models import MLPClassifier
-from training.optimizers import LAMB, LARS
-from training.spec.rate_scaling import RateScaling
+from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.config.rate_scaling import RateScaling
+from scalebook.training.data import Digits
+from scalebook.training.models import MLPClassifier
+from scalebook.training.optimizers import LAMB, LARS
 
 PER: Final = 32
 WARM_UP: Final = 2.0  # epochs

@@ -29,9 +29,9 @@ from benchmarks.digits_task import batches_per_epoch
 from benchmarks.largest import largest, most
 from benchmarks.learning_rates_training import Ended, free, in_turn
 from benchmarks.machine import Others, machine
-from training.ps import Settings
-from training.ps.damping import Damping, Inverse, NoDamping
-from training.strategies.processes import run_workers
+from scalebook.training.ps import Settings
+from scalebook.training.ps.policy.damping import Damping, Inverse, NoDamping
+from scalebook.training.strategies.processes import run_workers
 
 TARGET: Final = 0.9
 SEEDS: Final = 3

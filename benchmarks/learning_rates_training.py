@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from torch.optim import SGD
 
 from benchmarks.digits_task import accuracy, batch, batches_per_epoch, gradient, perceptron
-from training.ps import Settings, SharedRun, join
-from training.ps.cursor import Cursor
-from training.strategies.processes import run_workers
+from scalebook.training.ps import Settings, SharedRun, join
+from scalebook.training.ps.worker.cursor import Cursor
+from scalebook.training.strategies.processes import run_workers
 
 DEADLINE_S: Final = 60.0
 HOPELESS: Final = 0.3  # validation accuracy after a quarter of the updates: a training with less is given up

@@ -22,7 +22,7 @@ def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
     from lightning.pytorch import LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset
 
-    from training.strategies import AsyncPS
+    from scalebook.training.strategies import AsyncPS
 
     width = round((parameters / LAYERS) ** 0.5)
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
+from scalebook.training.files import yaml
+from scalebook.training.workspace import Workspace
 from tests.app.recorded import config, record
 from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
-from training.spec import yaml
-from training.workspace import Workspace
 
 CELLS = 6
 NOTEBOOKS = 10

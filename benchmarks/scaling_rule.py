@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.machine import machine
-from training.jobs.owners import hold
-from training.search import folder as searches
-from training.search import launch
-from training.search.reading import read
-from training.search.trials import TrialRecord
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.jobs.owners import hold
+from scalebook.training.search import folder as searches
+from scalebook.training.search import launch
+from scalebook.training.search.study.reading import read
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.workspace import Workspace
 
 BATCHES: Final[list[int]] = [2**exponent for exponent in range(4, 11)]
 RATES: Final = [0.01 * 2**octave for octave in range(9)]
@@ -63,8 +63,8 @@ def config(epochs: int, rate: float, scaling: Mapping[str, Any] | None = None) -
     found: dict[str, Any] = {
         "seed_everything": 1,
         "trainer": {"max_epochs": epochs, "accelerator": "cpu"},
-        "model": {"class_path": "training.models.MLPClassifier"},
-        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 16}},
+        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 16}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": rate}},
     }
     return found if scaling is None else {**found, "lr_scaling": dict(scaling)}

@@ -16,16 +16,16 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from app.services import experiments
+from scalebook.app.runs.services import experiments
+from scalebook.training.config import catalogue
+from scalebook.training.jobs.folder import ENDED, JobFolder
+from scalebook.training.notebook import store
+from scalebook.training.search import folder as searches
+from scalebook.training.search import launch
+from scalebook.training.search.map.pictures import map_picture
+from scalebook.training.search.study.reading import read
+from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
-from training.jobs.folder import ENDED, JobFolder
-from training.notebook import store
-from training.search import folder as searches
-from training.search import launch
-from training.search.pictures import map_picture
-from training.search.reading import read
-from training.spec import catalogue
-from training.workspace import Workspace
 
 DEADLINE_S = 2400.0
 WIDTH, HEIGHT, TALLEST = 1280, 900, 2200

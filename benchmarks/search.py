@@ -17,17 +17,17 @@ from typing import Any
 from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit
-from training.jobs import queue, supervisor
-from training.jobs.devices import inventory
-from training.jobs.folder import ENDED
-from training.jobs.lock import status
-from training.jobs.owners import hold
-from training.search import folder as searches
-from training.search import launch
-from training.search.reading import read
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue, supervising
+from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.folder import ENDED
+from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.owners import hold
+from scalebook.training.search import folder as searches
+from scalebook.training.search import launch
+from scalebook.training.search.study.reading import read
+from scalebook.training.workspace import Workspace
 
 LOADED_S = 120.0
 LONGEST_S = 3600.0
@@ -39,8 +39,8 @@ def config(epochs: int) -> dict[str, Any]:
     return {
         "seed_everything": 1,
         "trainer": {"max_epochs": epochs, "accelerator": "cpu"},
-        "model": {"class_path": "training.models.MLPClassifier"},
-        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 32}},
+        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 32}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
     }
 
@@ -56,7 +56,7 @@ def calibrated(workspace: Workspace, description: Description, seconds: float) -
 def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     """Run the search and print what came of it; 1 where the records disagree."""
     description = describe(workspace)
-    supervisor.ensure(workspace)
+    supervising.ensure(workspace)
     until(lambda: (now := status(workspace)) is not None and now.warm == "ready", "the warm process")
     epochs = calibrated(workspace, description, seconds)
     body = {
@@ -95,7 +95,7 @@ def main() -> int:
         workspace = Workspace(Path(root).resolve()).create()
         with hold(workspace):
             code = measure(workspace, told.trials, told.seconds)
-        until(lambda: supervisor.running(workspace) is None, "the supervisor to leave")
+        until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
     return code
 
 

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from training.jobs.queue import all_jobs
-from training.search.folder import SearchFolder
-from training.search.record import INTERRUPTED, SearchRecord
-from training.search.trials import TrialRecord
-from training.tracking import names
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking import names
 
 
 def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:

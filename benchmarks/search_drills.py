@@ -21,17 +21,17 @@ import psutil
 from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit
-from training.jobs import queue, supervisor
-from training.jobs.folder import ENDED
-from training.jobs.process import ProcessId, alive, descendants, send, session
-from training.search import folder as searches
-from training.search import launch
-from training.search.folder import SearchFolder
-from training.search.reading import read
-from training.search.trials import TrialRecord
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue, supervising
+from scalebook.training.jobs.folder import ENDED
+from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
+from scalebook.training.search import folder as searches
+from scalebook.training.search import launch
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.study.reading import read
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.workspace import Workspace
 
 DEADLINE_S: Final = 240.0
 until = partial(waiting.until, deadline_s=DEADLINE_S)
@@ -41,8 +41,8 @@ BODY: Final[dict[str, Any]] = {
     "config": {
         "seed_everything": 1,
         "trainer": {"max_epochs": 4, "accelerator": "cpu"},
-        "model": {"class_path": "training.models.MLPClassifier"},
-        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
     },
     "objective": "val/loss",
@@ -69,7 +69,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     processes = kill(folder, victim)
     until(lambda: not any(map(alive, processes)), "the victims to be gone")
     killed = time.monotonic()
-    supervisor.ensure(workspace)
+    supervising.ensure(workspace)
     until(lambda: folder.state() in searches.ENDED, f"the search to end: {folder.state()}")
     records = records_of(folder, description)
     wrong = audit(folder, records)
@@ -89,7 +89,7 @@ def _trials(folder: SearchFolder, description: Description) -> int:
 
 def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
     """SIGKILL; returns who was killed."""
-    driving, now = folder.driving(), supervisor.running(folder.workspace)
+    driving, now = folder.driving(), supervising.running(folder.workspace)
     assert driving is not None
     assert now is not None
     victims = {"driver": [driving.process], "supervisor": [now]}.get(victim)
@@ -118,7 +118,7 @@ def main() -> int:
         for number in range(told.rounds):
             for victim in VICTIMS:
                 wrong += drill(workspace, description, victim, number * len(VICTIMS) + VICTIMS.index(victim))
-        until(lambda: supervisor.running(workspace) is None, "the supervisor to leave")
+        until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
         until(lambda: not _left(root), "every process to be gone")
     print(f"{told.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
     return 1 if wrong else 0

@@ -21,13 +21,13 @@ from playwright.sync_api import Page, sync_playwright
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.machine import Others
+from scalebook.training.config import catalogue
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.study.study import Study
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
-from training.search.folder import SearchFolder
-from training.search.study import Study
-from training.search.trials import TrialRecord
-from training.spec import catalogue
-from training.workspace import Workspace
 
 TABS = ("Map", "Curves", "Parallel coordinates", "Importance", "Pareto", "Table")
 HEAD_S, TAB_S, PAYLOAD_BYTES = 0.1, 0.4, 1_500_000  # what is asked for
@@ -38,10 +38,10 @@ TOOK: list[tuple[float, float]] = []
 SCRIPT = """
 import time
 from pathlib import Path
-from app import resources
-from app.views import search_live
+from scalebook.app import resources
+from scalebook.app.views import search_live
 from benchmarks import search_page
-from training.search.folder import SearchFolder
+from scalebook.training.search.folder import SearchFolder
 folder = SearchFolder(Path({path!r}))
 resources._search_records.clear()
 resources._search_importance.clear()

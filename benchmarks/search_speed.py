@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import Others
-from training.search import reading
-from training.search.study import Asked, Study, read
-from training.search.trials import TrialRecord
-from training.spec.search_types import Objective, SearchSpec
-from training.spec.space import Dimension
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.search.types import Objective, SearchSpec
+from scalebook.training.search.study import reading
+from scalebook.training.search.study.study import Asked, Study, read
+from scalebook.training.search.study.trials import TrialRecord
 
 SIZES = (100, 300, 1000)
 POINTS = 20

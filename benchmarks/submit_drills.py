@@ -17,18 +17,18 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import waiting
-from training.jobs import queue, submitting, supervisor
-from training.jobs.folder import ENDED, JobFolder
-from training.jobs.process import send
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.tracking.starting import open_store
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue, submitting, supervising
+from scalebook.training.jobs.folder import ENDED, JobFolder
+from scalebook.training.jobs.process import send
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 
 CONFIG = {
     "trainer": {"max_epochs": 1, "accelerator": "cpu"},
-    "model": {"class_path": "training.models.MLPClassifier"},
-    "data": {"class_path": "training.data.Digits"},
+    "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.data.Digits"},
 }
 LONGEST_S = 1.0
 DEADLINE_S = 120.0
@@ -83,7 +83,7 @@ def main() -> int:
         before = Counter(line.partition(" has ")[2] or "says" for line in audit(workspace))
         for job in queue.all_jobs(workspace):
             job.ask_to_stop("not to be run")
-        process = supervisor.ensure(workspace)
+        process = supervising.ensure(workspace)
         try:
             waiting.until(lambda: not submitting.abandoned(workspace), "submissions to be withdrawn", DEADLINE_S)
             jobs = queue.all_jobs(workspace)

@@ -2,6 +2,6 @@
 
 import streamlit as st
 
-from app.views import compare_runs
+from scalebook.app.compare.views import compare_runs
 
 compare_runs.show([one for one in st.query_params.get("runs", "").split(",") if one])

@@ -2,11 +2,12 @@
 
 import streamlit as st
 
-from app import resources, state
-from app.components import html, page_head
-from app.navigation import NOTEBOOK
-from app.services import notebooks
-from app.views import compose, preload, writing
+from scalebook.app import resources, state
+from scalebook.app.compose.views import compose, preload
+from scalebook.app.navigation import NOTEBOOK
+from scalebook.app.shared.components import html, page_head
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.views import writing
 
 choice = notebooks.pick(resources.workspace(), st.query_params.get("notebook"))
 if choice is None:

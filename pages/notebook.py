@@ -2,11 +2,12 @@
 
 import streamlit as st
 
-from app import resources
-from app.components import html, page_head
-from app.navigation import COMPOSE
-from app.services import notebooks
-from app.views import cells, new_notebook, note, pulse, writing
+from scalebook.app import resources
+from scalebook.app.navigation import COMPOSE
+from scalebook.app.notebook.views import cells, new_notebook
+from scalebook.app.shared.components import html, page_head
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.views import note, pulse, writing
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app.views import pulse, run_detail, run_list
+from scalebook.app.runs.views import run_detail, run_list
+from scalebook.app.shared.views import pulse
 
 run_id = st.query_params.get("run")
 if run_id:

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app.views import pulse, search_list, search_one, search_setup, writing
+from scalebook.app.search.views import search_list, search_one, search_setup
+from scalebook.app.shared.views import pulse, writing
 
 asked = st.query_params
 view = "one" if "search" in asked else "setup" if "notebook" in asked else "list"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from scalebook.training.config.description import Description
 from tests.prepared import Prepared, prepare
-from training.spec.description import Description
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ SEARCH = "tests/training/search"
 JOBS = "tests/training/jobs"
 NOTEBOOK = "tests/training/notebook"
 SERVICES = "tests/app/services"
-SPEC = "tests/training/spec"
+SPEC = "tests/training/config"
 
 
 class Mutant(NamedTuple):
@@ -23,108 +23,108 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
-        "engine", "training/ps/rules.py",
+        "engine", "training/ps/policy/rules.py",
         "min(view.clocks.values()) <= self.bound", "min(view.clocks.values()) <= self.bound + 1",
         "a worker runs one push beyond the bound", (f"{PS}/test_rules.py",),
     ),
     Mutant(
-        "engine", "training/ps/rules.py",
+        "engine", "training/ps/policy/rules.py",
         "return arrival.staleness == 0", "return arrival.staleness <= 1",
         "sync takes gradients of the version before", (f"{PS}/test_rules.py",),
     ),
     Mutant(
-        "engine", "training/ps/damping.py",
+        "engine", "training/ps/policy/damping.py",
         "sum(stalenesses) / len(stalenesses))", "max(stalenesses))",
         "a round is damped by its stalest gradient", (f"{PS}/test_damping.py",),
     ),
     Mutant(
-        "engine", "training/ps/damping.py",
+        "engine", "training/ps/policy/damping.py",
         "return staleness <= self.limit", "return staleness < self.limit",
         "the limit itself is dropped", (f"{PS}/test_damping.py",),
     ),
     Mutant(
-        "engine", "training/ps/shard.py",
+        "engine", "training/ps/applying/shard.py",
         "origins[0].seq <= applied[row", "origins[0].seq < applied[row",
         "a push that is sent again is applied twice", (f"{PS}/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/shard.py",
+        "engine", "training/ps/applying/shard.py",
         "if slab != newest and slab not in used:", "if slab != newest:",
         "a version that a worker reads is written over", (f"{PS}/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/rounds.py",
+        "engine", "training/ps/applying/rounds.py",
         "total.div_(count) if count > 1 else total", "total.div_(count - 1) if count > 1 else total",
         "the mean of a round is too large", (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
     Mutant(
-        "engine", "training/ps/rounds.py",
+        "engine", "training/ps/applying/rounds.py",
         "if now.closed or not now.gathered or now.gathered < ", "if now.closed or now.gathered + 1 < ",
         "a round is closed one gradient early",
         (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
     Mutant(
-        "engine", "training/ps/cursor.py",
+        "engine", "training/ps/worker/cursor.py",
         "self._commit([(row + _GONE, 1), (row + _HANDED, self._words[row + _DONE])])",
         "self._commit([(row + _GONE, 1)])",
         "batches that a dead worker had claimed are lost",
         (f"{PS}/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),
     ),
     Mutant(
-        "engine", "training/ps/journal.py",
+        "engine", "training/ps/memory/redo_log.py",
         "if self._listed[_COUNT]:", "if not self._listed[_COUNT]:",
         "a commit that a kill broke off stays half done",
         (f"{PS}/test_journal.py::test_a_kill_at_any_write_leaves_the_state_before_or_after",),
     ),
     Mutant(
-        "engine", "training/ps/measures.py",
+        "engine", "training/ps/coordination/measures.py",
         "math.ceil(q * self.total)", "math.floor(q * self.total)",
         "quantiles of the staleness are one too low", (f"{PS}/test_measures.py",),
     ),
     Mutant(
-        "engine", "training/ps/hyper.py",
+        "engine", "training/ps/optimizer/hyper.py",
         "not isinstance(value, Tensor) and value == group.get(key)", "value == group.get(key)",
         "a learning rate in a tensor that changes in place does not travel", (f"{PS}/test_hyper.py",),
     ),
     Mutant(
-        "search", "training/search/pruners.py",
+        "search", "training/search/study/pruners.py",
         "if len(others) < STARTUP or not own:", "if len(others) <= STARTUP or not own:",
         "the median pruner begins one trial late", (f"{SEARCH}/test_pruners.py",),
     ),
     Mutant(
-        "search", "training/search/pruners.py",
+        "search", "training/search/study/pruners.py",
         "max(1, len(known) // ETA) - 1", "max(1, len(known) // ETA)",
         "halving keeps one trial too many", (f"{SEARCH}/test_pruners.py",),
     ),
     Mutant(
-        "search", "training/search/pruners.py",
+        "search", "training/search/study/pruners.py",
         "math.log(samples / x0) / math.log(x1 / x0) if x0 > 0 else samples / x1", "(samples - x0) / (x1 - x0)",
         "curves are read along straight chords", (f"{SEARCH}/test_pruners.py",),
     ),
     Mutant(
-        "search", "training/search/trials.py",
+        "search", "training/search/study/trials.py",
         "key=lambda one: (sign * one.values[0], one.number), default=None)",
         "key=lambda one: (one.values[0], one.number), default=None)",
         "the best is the lowest, whatever the goal", (f"{SEARCH}/test_trials.py",),
     ),
     Mutant(
-        "search", "training/search/trials.py",
+        "search", "training/search/study/trials.py",
         "finished = [one for one in records if one.state == \"finished\" and math.isfinite(one.values[0])]",
         "finished = [one for one in records if one.state == \"finished\"]",
         "a trial that missed the target can be the best", (f"{SEARCH}/test_trials.py",),
     ),
     Mutant(
-        "search", "training/search/bounds.py",
+        "search", "training/search/driver/bounds.py",
         "or batch < hit.batch:", "or batch <= hit.batch:",
         "a batch that ran out of memory is tried again", (f"{SEARCH}/test_bounds.py",),
     ),
     Mutant(
-        "search", "training/search/outcome.py",
+        "search", "training/search/driver/outcome.py",
         "reached <= spec.target if lower", "reached < spec.target if lower",
         "who meets the target exactly has missed it", (f"{SEARCH}/test_outcome.py",),
     ),
     Mutant(
-        "search", "training/search/outcome.py",
+        "search", "training/search/driver/outcome.py",
         "return \"again\" if result.cause.endswith(UNWATCHED) else \"failed\"", "return \"failed\"",
         "a run that died with the machine fails its trial", (f"{SEARCH}/test_outcome.py",),
     ),
@@ -140,12 +140,12 @@ MUTANTS = (
         "small jobs overtake a big one for ever", (f"{JOBS}/test_schedule.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/watch.py",
+        "jobs", "training/supervisor/watch.py",
         "if now - self._moved < self.limits.stall_s:", "if now - self._checked < self.limits.stall_s:",
         "a job that shows no life is never ended", (f"{JOBS}/test_clock.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/watch.py",
+        "jobs", "training/supervisor/watch.py",
         "if now - since >= self.limits.grace_s:", "if now >= self.limits.grace_s:",
         "a job that is asked to stop gets no grace", (f"{JOBS}/test_clock.py",),
     ),
@@ -181,12 +181,12 @@ MUTANTS = (
         "a fence in a quotation is run", (f"{NOTEBOOK}/test_parse.py",),
     ),
     Mutant(
-        "notebook", "training/notebook/estimate.py",
+        "notebook", "training/estimate.py",
         "return T_975[degrees - 1]", "return T_975[min(degrees, 19)]",
         "intervals are of one seed more", (f"{NOTEBOOK}/test_estimate.py",),
     ),
     Mutant(
-        "notebook", "training/notebook/estimate.py",
+        "notebook", "training/estimate.py",
         "if amounts and count == len(amounts) else None", "if count else None",
         "a target that one run missed has a mean all the same", (f"{NOTEBOOK}/test_estimate.py",),
     ),
@@ -201,33 +201,33 @@ MUTANTS = (
         "what is the same everywhere is told as a difference", (f"{NOTEBOOK}/test_comparison.py",),
     ),
     Mutant(
-        "forms", "app/services/form.py",
+        "forms", "app/shared/services/form.py",
         " and isinstance(value, bool) == isinstance(field.default, bool)", "",
         "`true` is left out where the default is 1", (f"{SERVICES}/test_form.py",),
     ),
     Mutant(
-        "forms", "app/services/form.py",
+        "forms", "app/shared/services/form.py",
         "return days * 1440 + hours * 60 + minutes + seconds / 60", "return days * 1440 + hours * 60 + minutes",
         "the seconds of a budget are lost", (f"{SERVICES}/test_form.py",),
     ),
     Mutant(
-        "forms", "app/services/form.py",
+        "forms", "app/shared/services/form.py",
         "        drop(config, f\"trainer.{key}\")", "        get(config, f\"trainer.{key}\")",
         "the budget before stays and ends the run first", (f"{SERVICES}/test_form.py",),
     ),
     Mutant(
-        "forms", "app/services/search_fields.py",
+        "forms", "app/search/services/search_fields.py",
         "low = max(low, type(low)(field.minimum))", "low = type(low)(low)",
         "a first range begins below what its field takes", (f"{SERVICES}/test_search_fields.py",),
     ),
     Mutant(
-        "forms", "training/spec/space.py",
+        "forms", "training/config/search/space.py",
         "return int(value).bit_length() - 1\n        if self.kind == \"grid\"",
         "return int(value).bit_length()\n        if self.kind == \"grid\"",
         "a study stores another power of two", (f"{SPEC}/test_space.py",),
     ),
     Mutant(
-        "forms", "training/spec/fields.py",
+        "forms", "training/config/fields.py",
         "(value == low and field.exclusive_minimum)", "(value == low and field.exclusive_maximum)",
         "a learning rate of 0 is taken", (f"{SPEC}/test_validate.py",),
     ),

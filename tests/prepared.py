@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from training.spec import catalogue
-from training.tracking.starting import open_store
-from training.workspace import Workspace
+from scalebook.training.config import catalogue
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 
 
 class Prepared(NamedTuple):
@@ -60,6 +60,6 @@ def _store(path: Path) -> None:
 
 
 def _description(path: Path) -> None:
-    from training.describe import describe  # with torch and Lightning
+    from scalebook.training.describe import describe  # with torch and Lightning
 
     path.write_text(describe(Workspace(path.with_name("described"))).to_json(), encoding="utf-8")

@@ -10,17 +10,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = (
-    "training.workspace",
-    "training.failures",
-    "training.records",
-    "training.safe_path",
-    "training.trust",
-    "training.spec",
-    "training.jobs",
-    "training.notebook",
-    "training.search",
-    "training.tracking.names",
-    "training.tracking.reading",
+    "scalebook.training.workspace",
+    "scalebook.training.failures",
+    "scalebook.training.files.records",
+    "scalebook.training.safe_path",
+    "scalebook.training.trust",
+    "scalebook.training.config",
+    "scalebook.training.jobs",
+    "scalebook.training.notebook",
+    "scalebook.training.search",
+    "scalebook.training.tracking.names",
+    "scalebook.training.tracking.reading",
 )
 HEAVY = ("torch", "lightning", "jsonargparse")
 
@@ -66,7 +66,9 @@ def test_the_browser_side_uses_only_the_light_parts_of_training(path: Path) -> N
 
 @pytest.mark.parametrize("path", sources("training/ps"), ids=str)
 def test_the_parameter_server_stands_alone(path: Path) -> None:
-    own = [name for name in imports(path) if within(name, ("training",)) and not within(name, ("training.ps",))]
+    own = [
+        name for name in imports(path) if within(name, ("training",)) and not within(name, ("scalebook.training.ps",))
+    ]
     assert own == []
     assert [name for name in imports(path) if within(name, ("lightning", "mlflow", "optuna"))] == []
 

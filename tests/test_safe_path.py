@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.jobs import supervising
+from scalebook.training.jobs.process import send
+from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
-from training.jobs import supervisor
-from training.jobs.process import send
-from training.workspace import Workspace
 
 pytestmark = pytest.mark.xdist_group("tests/safe_path")
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     poison(made)
     (made / "page.md").write_text(PAGE, encoding="utf-8")
     yield made
-    if found := supervisor.running(Workspace(made)):
+    if found := supervising.running(Workspace(made)):
         send(found, signal.SIGTERM)
 
 
@@ -79,8 +79,8 @@ def test_no_command_imports_what_lies_in_its_folder(folder: Path, words: str, sa
 
 
 def test_nor_does_the_module(tmp_path: Path) -> None:
-    """`python -m training`: Python itself looks for `training` in the current folder first, but for nothing else."""
+    """`python -m scalebook`: Python itself looks for `training` in the current folder first, but for nothing else."""
     poison(tmp_path, packages=False)
     (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
-    assert "nothing wrong" in call(tmp_path, sys.executable, "-m", "training", "notebook", "check", "page.md")
+    assert "nothing wrong" in call(tmp_path, sys.executable, "-m", "scalebook", "notebook", "check", "page.md")
     assert ran(tmp_path) == []

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import streamlit
 
+from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
-from training.workspace import Workspace
 
 pytestmark = pytest.mark.xdist_group("tests/wheel")
 

@@ -5,10 +5,10 @@ import os
 import sys
 from typing import Final
 
-from training.safe_path import environment, leave_current_folder, python
-from training.spec.errors import ConfigError
-from training.spec.machine import refusals_told
-from training.workspace import OWNER_ONLY
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.machine import refusals_told
+from scalebook.training.safe_path import environment, leave_current_folder, python
+from scalebook.training.workspace import OWNER_ONLY
 
 USAGE: Final = """usage: scalebook COMMAND ...
 
@@ -26,14 +26,14 @@ USAGE: Final = """usage: scalebook COMMAND ...
 SCALEBOOK_WORKSPACE overrides."""
 
 COMMANDS: Final = {
-    "fit": "training.commands",
-    "validate": "training.commands",
-    "test": "training.commands",
-    "predict": "training.commands",
-    "describe": "training.describe",
-    "jobs": "training.jobs.command",
-    "notebook": "training.notebook.command",
-    "search": "training.search.command",
+    "fit": "scalebook.training.commands.fit",
+    "validate": "scalebook.training.commands.fit",
+    "test": "scalebook.training.commands.fit",
+    "predict": "scalebook.training.commands.fit",
+    "describe": "scalebook.training.describe",
+    "jobs": "scalebook.training.commands.jobs",
+    "notebook": "scalebook.training.commands.notebook",
+    "search": "scalebook.training.commands.search",
 }
 WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")
 
@@ -47,10 +47,10 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = argv[0], argv[1:]
     os.umask(OWNER_ONLY)
     if command == "ui":
-        os.execve(sys.executable, python("-m", "app.serve", *rest), environment())
+        os.execve(sys.executable, python("-m", "scalebook.app.serve", *rest), environment())
     try:
         if command not in COMMANDS:
-            from training.spec.classes import suggestion
+            from scalebook.training.config.classes import suggestion
 
             raise ConfigError(command, "is no command", suggestion(command, [*COMMANDS, "ui"]))
         module = importlib.import_module(COMMANDS[command])

@@ -8,7 +8,7 @@ from typing import Any, Final
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from typing_extensions import override
 
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
 
 REMEDY: Final = (
     "A model's own hyper-parameters are kept in it: leave out those that are objects, with "

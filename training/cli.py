@@ -19,21 +19,21 @@ from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfi
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from typing_extensions import override
 
-import training.data
-import training.models
-import training.optimizers
-import training.strategies
-from training.callbacks.clock import DataClock
-from training.callbacks.defaults import default_callbacks
-from training.callbacks.rate_scaling import ScaledRates
-from training.callbacks.threads import Threads
-from training.checkpoints import PlainCheckpoints
-from training.jobs.folder import JobFolder
-from training.spec.errors import ConfigError
-from training.spec.rate_scaling import KEY, NO_BATCH, RateScaling
-from training.spec.translate import translated
-from training.tee import TALKERS
-from training.tracking.logger import RunLogger
+import scalebook.training.data
+import scalebook.training.models
+import scalebook.training.optimizers
+import scalebook.training.strategies
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.defaults import default_callbacks
+from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.threads import Threads
+from scalebook.training.checkpoints import PlainCheckpoints
+from scalebook.training.config.rate_scaling import KEY, NO_BATCH, RateScaling
+from scalebook.training.config.translate import translated
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.tee import TALKERS
+from scalebook.training.tracking.logger import RunLogger
 
 PROFILERS: Final[dict[str, type[Profiler]]] = {
     "simple": SimpleProfiler,
@@ -63,7 +63,7 @@ class TrainingCLI(LightningCLI):
         self.command, self.job = command, job
         self.run = run
         torch.set_num_threads(1)  # until the workers are forked; then Threads
-        training.strategies.register()
+        scalebook.training.strategies.register()
         super().__init__(
             LightningModule,
             LightningDataModule,

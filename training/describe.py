@@ -13,19 +13,19 @@ import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import ReduceLROnPlateau
 
-import training.data
-import training.models
-import training.optimizers
-from training.introspect import Source, describe_class, fields_of
-from training.modules import import_modules
-from training.spec.catalogue import content_hash
-from training.spec.classes import suggestion
-from training.spec.description import GROUPS, ClassInfo, Description, Field
-from training.spec.errors import ConfigError
-from training.strategies import AsyncPS
-from training.tracking.names import VAL_LOSS
-from training.trust import HELP, OPTION, settle
-from training.workspace import Workspace
+import scalebook.training.data
+import scalebook.training.models
+import scalebook.training.optimizers
+from scalebook.training.config.catalogue import content_hash
+from scalebook.training.config.classes import suggestion
+from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field
+from scalebook.training.errors import ConfigError
+from scalebook.training.introspect import Source, describe_class, fields_of
+from scalebook.training.modules import import_modules
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.tracking.names import VAL_LOSS
+from scalebook.training.trust import HELP, OPTION, settle
+from scalebook.training.workspace import Workspace
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
 
@@ -85,8 +85,8 @@ def describe(workspace: Workspace) -> Description:
     modules, problems = import_modules(workspace)
     own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
     packages = [module.__name__ for module in modules]
-    models, more = _classes([(training.models, "scalebook"), *own], LightningModule, packages)
-    data, yet_more = _classes([(training.data, "scalebook"), *own], LightningDataModule, packages)
+    models, more = _classes([(scalebook.training.models, "scalebook"), *own], LightningModule, packages)
+    data, yet_more = _classes([(scalebook.training.data, "scalebook"), *own], LightningDataModule, packages)
     return Description(
         models=models,
         data=data,
@@ -150,7 +150,7 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
         config_value="ddp",
     )
     ours = describe_class(
-        AsyncPS, "training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
+        AsyncPS, "scalebook.training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
     )
     return [single, ddp, replace(ours, fields=[with_bounds(field) for field in ours.fields])]
 
@@ -163,10 +163,10 @@ def _optimizers() -> list[ClassInfo]:
     ]
     ours = [
         describe_class(
-            getattr(training.optimizers, name), f"training.optimizers.{name}", "scalebook", skip=skip,
+            getattr(scalebook.training.optimizers, name), f"scalebook.training.optimizers.{name}", "scalebook", skip=skip,
             basic=BASIC_OPTIMIZER_FIELDS,
         )
-        for name in training.optimizers.__all__
+        for name in scalebook.training.optimizers.__all__
     ]  # fmt: skip
     return library + [replace(one, fields=[with_bounds(field) for field in one.fields]) for one in ours]
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
-from training.room import is_full
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.room import is_full
 
 
 class FailureClass(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from jsonargparse import ArgumentParser
 
-from training.spec.description import ClassInfo, Field, FieldType
+from scalebook.training.config.description import ClassInfo, Field, FieldType
 
 Source = Literal["scalebook", "library", "user"]
 JSON_TYPES: dict[str, FieldType] = {

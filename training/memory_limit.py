@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
 
 MB: Final = 1_000_000
 

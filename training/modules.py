@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from training.trust import OPTION, trusted
-from training.workspace import Workspace
+from scalebook.training.trust import OPTION, trusted
+from scalebook.training.workspace import Workspace
 
 UNTRUSTED: Final = f"not imported, because the folder is not trusted ({OPTION} trusts it)"
 

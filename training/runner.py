@@ -13,19 +13,19 @@ from typing import Final
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from training.cli import TrainingCLI, quieten
-from training.failures import FailureClass, classify
-from training.jobs.closing import MLFLOW_STATUS
-from training.jobs.folder import JobFolder, Result
-from training.memory_limit import memory_limit
-from training.modules import import_modules
-from training.room import EXIT_NO_ROOM, is_full
-from training.spec.confined import confine
-from training.tee import copied_to
-from training.tracking import names
-from training.tracking.writer import client_after_fork
-from training.trust import trusted
-from training.workspace import Workspace
+from scalebook.training.cli import TrainingCLI, quieten
+from scalebook.training.config.confined import confine
+from scalebook.training.failures import FailureClass, classify
+from scalebook.training.files.room import EXIT_NO_ROOM, is_full
+from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.memory_limit import memory_limit
+from scalebook.training.modules import import_modules
+from scalebook.training.supervisor.closing import MLFLOW_STATUS
+from scalebook.training.tee import copied_to
+from scalebook.training.tracking import names
+from scalebook.training.tracking.writer import client_after_fork
+from scalebook.training.trust import trusted
+from scalebook.training.workspace import Workspace
 
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2

@@ -14,7 +14,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def python(*words: str) -> list[str]:
-    """The command line of a Python of ours, such as `python("-m", "training", "describe")`; give it `environment()`."""
+    """The command line of a Python of ours, such as `python("-m", "scalebook", "describe")`; give it `environment()`."""
     return [sys.executable, "-P", *words]
 
 

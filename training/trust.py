@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from training.spec.errors import ConfigError
-from training.workspace import OWNER_ONLY, SETTINGS, Workspace, state_home
+from scalebook.training.errors import ConfigError
+from scalebook.training.workspace import OWNER_ONLY, SETTINGS, Workspace, state_home
 
 MARK: Final = "trusted"
 """A file of the hidden folder with a random word that the record outside repeats: a folder in its place has none."""

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
-from training.spec.errors import ConfigError
-from training.spec.files import read_text
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.reading import read_text
 
 HIDDEN = ".scalebook"
 SETTINGS = "scalebook.toml"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.spec.errors import ConfigError
-from training.workspace import Workspace, state_home
+from scalebook.training.errors import ConfigError
+from scalebook.training.workspace import Workspace, state_home
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "token"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from training import records
-from training.jobs.process import ProcessId
-from training.workspace import Workspace
+from scalebook.training.files import records
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.workspace import Workspace
 
 FILE = "ui.json"
 LOCK = "ui.lock"

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.serving.ports import answers, free_port
-from training.jobs.process import ProcessId, alive
+from scalebook.app.serving.ports import answers, free_port
+from scalebook.training.jobs.process import ProcessId, alive
 
 
 class ServerDied(RuntimeError):

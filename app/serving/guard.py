@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 
-from app.serving.access import TOKEN, Access
-from app.serving.refusal import WHERE_IT_IS, page
+from scalebook.app.serving.access import TOKEN, Access
+from scalebook.app.serving.refusal import WHERE_IT_IS, page
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

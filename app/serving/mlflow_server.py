@@ -1,4 +1,4 @@
-"""MLflow's own server over the workspace's store: `python -m app.serving.mlflow_server PORT`, behind our guard.
+"""MLflow's own server over the workspace's store: `python -m scalebook.app.serving.mlflow_server PORT`, behind our guard.
 
 One process and 0.25 GB, where `mlflow server` takes fifteen and 2.5 GB, or two and 0.5 GB with one worker.
 """
@@ -7,12 +7,12 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from app.serving.access import Access, add_options
-from app.serving.child import Child
-from app.serving.guard import Guard
-from app.serving.ports import LOOPBACK
-from training.safe_path import HOME, environment, python
-from training.workspace import OWNER_ONLY, Workspace
+from scalebook.app.serving.access import Access, add_options
+from scalebook.app.serving.child import Child
+from scalebook.app.serving.guard import Guard
+from scalebook.app.serving.ports import LOOPBACK
+from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 PORT = 5000
 HEALTH = "/health"
@@ -26,7 +26,7 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         return None
 
     def command(port: int) -> Sequence[str]:
-        return python("-m", "app.serving.mlflow_server", str(port), *access.arguments())
+        return python("-m", "scalebook.app.serving.mlflow_server", str(port), *access.arguments())
 
     return Child(
         name="MLflow",
@@ -51,7 +51,7 @@ def remote_address() -> str | None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM. MLflow is imported here (4 s)."""
-    parser = argparse.ArgumentParser(prog="python -m app.serving.mlflow_server")
+    parser = argparse.ArgumentParser(prog="python -m scalebook.app.serving.mlflow_server")
     parser.add_argument("port", type=int)
     add_options(parser)
     options = parser.parse_args(argv)

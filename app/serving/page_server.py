@@ -1,4 +1,4 @@
-"""The Streamlit server: `python -m app.serving.page_server PORT`, with the slow imports done before the first visit."""
+"""The Streamlit server: `python -m scalebook.app.serving.page_server PORT`, with the slow imports done before the first visit."""
 
 import argparse
 import os
@@ -7,14 +7,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.serving.access import Access, add_options
-from app.serving.child import Child
-from app.serving.guard import Guard
-from app.serving.page_settings import page_settings
-from app.serving.ports import LOOPBACK
-from training.safe_path import HOME, environment, python
-from training.trust import trusted
-from training.workspace import OWNER_ONLY, Workspace
+from scalebook.app.serving.access import Access, add_options
+from scalebook.app.serving.child import Child
+from scalebook.app.serving.guard import Guard
+from scalebook.app.serving.page_settings import page_settings
+from scalebook.app.serving.ports import LOOPBACK
+from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.trust import trusted
+from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 PORT = 8501
 HEALTH = "/_stcore/health"
@@ -24,7 +24,7 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
     """The server, not yet started."""
 
     def command(port: int) -> Sequence[str]:
-        return python("-m", "app.serving.page_server", str(port), *access.arguments())
+        return python("-m", "scalebook.app.serving.page_server", str(port), *access.arguments())
 
     return Child(
         name="Scalebook",
@@ -41,14 +41,14 @@ def warm_up() -> None:
     """Import what the pages need and open the store once: 3 s that the first visitor need not wait for."""
     import plotly.graph_objects  # noqa: F401
 
-    from training.tracking.reading import RunReader
+    from scalebook.training.tracking.reading import RunReader
 
     RunReader(Workspace.find().tracking_uri()).runs(limit=1)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m app.serving.page_server")
+    parser = argparse.ArgumentParser(prog="python -m scalebook.app.serving.page_server")
     parser.add_argument("port", type=int)
     add_options(parser)
     options = parser.parse_args(argv)

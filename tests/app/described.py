@@ -1,10 +1,10 @@
 """A description small enough to reason about, with one of everything a form must cope with."""
 
-from training.spec.description import ClassInfo, Description, Field
+from scalebook.training.config.description import ClassInfo, Description, Field
 
-ASYNC = ClassInfo("training.ps.rules.Async", "Async", "Nobody waits.", config_value="async")
+ASYNC = ClassInfo("scalebook.training.ps.policy.rules.Async", "Async", "Nobody waits.", config_value="async")
 BOUNDED = ClassInfo(
-    "training.ps.rules.Bounded",
+    "scalebook.training.ps.policy.rules.Bounded",
     "Bounded",
     "Nobody runs ahead.",
     fields=[Field("bound", "int", "How far.", default=4, minimum=1)],
@@ -18,7 +18,7 @@ def description() -> Description:
     return Description(
         models=[
             ClassInfo(
-                "training.models.PixelCNN",
+                "scalebook.training.models.PixelCNN",
                 "PixelCNN",
                 "Draws images.",
                 fields=[
@@ -33,7 +33,7 @@ def description() -> Description:
         ],
         data=[
             ClassInfo(
-                "training.data.Digits",
+                "scalebook.training.data.Digits",
                 "Digits",
                 fields=[Field("batch_size", "int", "Samples a worker takes at a time.", default=64, minimum=1)],
             )
@@ -42,7 +42,7 @@ def description() -> Description:
             ClassInfo("auto", "single", "One process.", config_value="auto"),
             ClassInfo("ddp", "ddp", "All average.", config_value="ddp"),
             ClassInfo(
-                "training.strategies.AsyncPS",
+                "scalebook.training.strategies.AsyncPS",
                 "AsyncPS",
                 "Nobody waits.",
                 fields=[

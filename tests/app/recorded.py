@@ -9,16 +9,15 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from training import records
-from training.jobs.folder import JobFolder, JobRequest, Result, Started
-from training.jobs.process import ProcessId
-from training.spec import yaml
-from training.tracking import names
-from training.tracking.starting import experiment_id, open_store
-from training.trust import JOB, sign
-from training.workspace import Workspace
+from scalebook.training.files import records, yaml
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import experiment_id, open_store
+from scalebook.training.trust import JOB, sign
+from scalebook.training.workspace import Workspace
 
-ASYNC = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async"}}
 
 
 def config(workers: int = 2, strategy: Any = ASYNC, lr: float = 0.001) -> dict[str, Any]:
@@ -26,8 +25,8 @@ def config(workers: int = 2, strategy: Any = ASYNC, lr: float = 0.001) -> dict[s
     return {
         "seed_everything": 1,
         "trainer": {"strategy": strategy, "devices": workers, "max_epochs": 5},
-        "model": {"class_path": "training.models.PixelCNN"},
-        "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 32}},
+        "model": {"class_path": "scalebook.training.models.PixelCNN"},
+        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 32}},
         "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
     }
 

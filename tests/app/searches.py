@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalebook.training.config.search.definition import body_of
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.search.types import Objective, SearchSpec
+from scalebook.training.failures import FailureClass
+from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult
+from scalebook.training.search.study.study import Study
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.trust import SEARCH, sign
+from scalebook.training.workspace import Workspace
 from tests.app.recorded import config
-from training.failures import FailureClass
-from training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult
-from training.search.study import Study
-from training.search.trials import TrialRecord
-from training.spec.search import body_of
-from training.spec.search_types import Objective, SearchSpec
-from training.spec.space import Dimension
-from training.trust import SEARCH, sign
-from training.workspace import Workspace
 
 BATCH = Dimension("batch_size", "powers_of_two", 16, 1024)
 RATE = Dimension("learning_rate", "log_uniform", 0.001, 1.0)

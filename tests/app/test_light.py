@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scalebook.training.workspace import Workspace
 from tests.app.recorded import record
 from tests.prepared import Prepared
-from training.workspace import Workspace
 
 PROGRAM = """
 import sys
 from streamlit.testing.v1 import AppTest
-from app.navigation import PLACES
+from scalebook.app.navigation import PLACES
 app = AppTest.from_file("app/main.py", default_timeout=60).run()
 for place in PLACES:
     app.switch_page(place.script)

@@ -11,39 +11,50 @@ from pathlib import Path
 
 import pytest
 
-from app.services import drafts, push_record, runs, search_setup, searches
-from app.services.drafts import SavedDraft
-from app.services.search_setup import SavedSetup
-from app.serving.addresses import Addresses
+from scalebook.app.runs.services import push_record, runs
+from scalebook.app.search.services import search_setup, searches
+from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.app.serving.addresses import Addresses
+from scalebook.app.shared.services import drafts
+from scalebook.app.shared.services.drafts import SavedDraft
+from scalebook.training.commands import jobs
+from scalebook.training.commands import search as search_command
+from scalebook.training.config import catalogue
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import body_of
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.files.records import VERSION
+from scalebook.training.jobs import folder, queue, waiting
+from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
+from scalebook.training.jobs.lock import Status, SupervisorLock, status
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.search import folder as search_folder
+from scalebook.training.search import launch
+from scalebook.training.search.driver.trial_jobs import CurveTail
+from scalebook.training.search.folder import (
+    Driving,
+    SearchFolder,
+    SearchProgress,
+    SearchRequest,
+    SearchResult,
+    all_searches,
+)
+from scalebook.training.search.study import reading
+from scalebook.training.search.study.study import Study
+from scalebook.training.supervisor.recorder import Recorder
+from scalebook.training.supervisor.search_drivers import Drivers
+from scalebook.training.supervisor.starter import Starter
+from scalebook.training.supervisor.turns import Turns
+from scalebook.training.supervisor.watch import Limits
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.trust import JOB as SIGNED
+from scalebook.training.trust import sign
+from scalebook.training.workspace import Workspace
 from tests.app.described import description
 from tests.app.searches import spec
-from training import records
-from training.jobs import command, folder, queue, waiting
-from training.jobs.devices import Inventory
-from training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
-from training.jobs.lock import Status, SupervisorLock, status
-from training.jobs.process import ProcessId
-from training.jobs.recorder import Recorder
-from training.jobs.starter import Starter
-from training.jobs.turns import Turns
-from training.jobs.watch import Limits
-from training.records import VERSION
-from training.search import command as search_command
-from training.search import folder as search_folder
-from training.search import launch, reading
-from training.search.folder import Driving, SearchFolder, SearchProgress, SearchRequest, SearchResult, all_searches
-from training.search.keeping import Drivers
-from training.search.study import Study
-from training.search.trial_jobs import CurveTail
-from training.spec import catalogue
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.search import body_of
-from training.tracking import names
-from training.tracking.reading import RunRecord
-from training.trust import JOB as SIGNED
-from training.trust import sign
-from training.workspace import Workspace
 
 HURT = "b" * 32
 """The job, and the search, whose records are spoilt."""
@@ -56,7 +67,7 @@ SPEC = replace(spec(), trials=3)
 def job(workspace: Workspace, name: str, ended: bool, process: ProcessId | None = None) -> JobFolder:
     made = JobFolder(workspace.jobs / name)
     made.path.mkdir()
-    records.put(made.config, b"model: {class_path: training.models.PixelCNN}\n")
+    records.put(made.config, b"model: {class_path: scalebook.training.models.PixelCNN}\n")
     made.write(JobRequest(name, 1.5, "e", workspace.tracking_uri(), 3, 2, cell="cell", name=f"run {name[0]}"))
     sign(made.path, name, SIGNED)
     if process is not None:
@@ -212,13 +223,13 @@ def test_a_spoilt_record_stops_nothing_else(
 
 def listed(workspace: Workspace, broken: Path | None, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands show what is well, and the broken one with its path."""
-    assert command.main(["list"]) == 0
+    assert jobs.main(["list"]) == 0
     assert search_command.main(["list"]) == 0
     said = capsys.readouterr().out
     assert f"{WELL[:8]}  waiting" in said
     assert f"{WELL[:8]}  finished" in said
     assert broken is None or f"broken: {broken}: is broken (empty)" in said
-    assert command.main(["list", "--json"]) == 0
+    assert jobs.main(["list", "--json"]) == 0
     assert {WELL, ALIVE} <= {one["id"] for one in json.loads(capsys.readouterr().out)}
 
 

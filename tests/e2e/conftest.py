@@ -15,11 +15,11 @@ import psutil
 import pytest
 from playwright.sync_api import BrowserContext
 
-from app.serving.access import Access
-from app.serving.addresses import Addresses
+from scalebook.app.serving.access import Access
+from scalebook.app.serving.addresses import Addresses
+from scalebook.training.jobs import supervising
+from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
-from training.jobs import supervisor
-from training.workspace import Workspace
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +76,7 @@ class Served:
         return printed
 
 
-UI = (sys.executable, "-P", "-m", "app.serve")
+UI = (sys.executable, "-P", "-m", "scalebook.app.serve")
 
 
 def serve(
@@ -109,7 +109,7 @@ def serve(
 
 def end_supervisor(workspace: Workspace) -> None:
     """Nothing of a test may outlive it: the supervisor with all its runs."""
-    if found := supervisor.running(workspace):
+    if found := supervising.running(workspace):
         main = psutil.Process(found.pid)
         family = [main, *main.children(recursive=True)]
         for one in family:

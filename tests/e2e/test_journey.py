@@ -8,12 +8,12 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.serving.ports import answers
+from scalebook.app.serving.ports import answers
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.notebook import store
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
 from tests.e2e.conftest import Served
-from training.jobs.queue import all_jobs
-from training.notebook import store
-from training.tracking import names
-from training.tracking.reading import RunReader
 
 START_MS = 40_000  # for a run to start on two busy cores, its process included
 RUN_MS = 60_000
@@ -116,7 +116,9 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
 
 
 def test_a_bounded_run_shows_what_each_worker_does(page: Page, served: Served) -> None:
-    run = compose_and_run(page, served, "Parameter server", "class_path: training.ps.rules.Bounded", bound=3)
+    run = compose_and_run(
+        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
+    )
     expect(page.get_by_role("heading", name="Pushes")).to_be_visible(timeout=START_MS)
     expect(page.locator(".sb-summary").first).to_contain_text("AsyncPS × 2, bounded, bound 3")
     wait_until_finished(page)

@@ -5,12 +5,12 @@ import time
 
 from playwright.sync_api import Locator, Page, expect
 
-from app.services import searches
+from scalebook.app.search.services import searches
+from scalebook.training.notebook import store
+from scalebook.training.search import launch
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
 from tests.e2e.conftest import Served
-from training.notebook import store
-from training.search import launch
-from training.tracking import names
-from training.tracking.reading import RunReader
 
 START_MS = 60_000  # for the first trial to start on two busy cores, driver and forking parent included
 END_MS = 90_000

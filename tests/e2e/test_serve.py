@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from app.serving.addresses import Addresses
-from app.serving.ports import LOOPBACK, answers
+from scalebook.app.serving.addresses import Addresses
+from scalebook.app.serving.ports import LOOPBACK, answers
+from scalebook.training.jobs import supervising
+from scalebook.training.jobs.process import alive
+from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
-from training.jobs import supervisor
-from training.jobs.process import alive
-from training.workspace import Workspace
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def _is_killed_before_it_could_end(owner: Served) -> None:
 
 
 def ui(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "app.serve", str(folder), *options]
+    command = [sys.executable, "-m", "scalebook.app.serve", str(folder), *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
 
 
@@ -84,12 +84,12 @@ def _tells_its_address(workspace: Workspace, served: Served) -> None:
 
 
 def _replaces_its_supervisor(workspace: Workspace) -> None:
-    before = supervisor.running(workspace)
+    before = supervising.running(workspace)
     assert before is not None
     os.kill(before.pid, signal.SIGKILL)
     deadline = time.monotonic() + END_DEADLINE_S
     while time.monotonic() < deadline:
-        now = supervisor.running(workspace)
+        now = supervising.running(workspace)
         if now is not None and now != before:
             return
         time.sleep(0.05)

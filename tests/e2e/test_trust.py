@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.serving.ports import LOOPBACK
+from scalebook.app.serving.ports import LOOPBACK
+from scalebook.training.trust import trusted, withdraw
 from tests.e2e.conftest import Served
-from tests.training.jobs.conftest import wait_for
-from training.trust import trusted, withdraw
+from tests.training.benches import wait_for
 
 TIMEOUT_MS = 60_000
 NOT_FETCHED = "Pictures from elsewhere are not fetched"

@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from scalebook.training.config.catalogue import describe
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 from tests.fuzz.targets import TARGETS, Finding, tried
-from training.spec.catalogue import describe
-from training.tracking.starting import open_store
-from training.workspace import Workspace
 
 
 def main() -> int:

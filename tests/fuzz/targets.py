@@ -12,22 +12,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from app.navigation import PLACES
-from app.services import notebooks, runs, searches
-from app.services.kept_reader import KeptReader
+from scalebook.app.navigation import PLACES
+from scalebook.app.runs.services import runs
+from scalebook.app.runs.services.kept_reader import KeptReader
+from scalebook.app.search.services import searches
+from scalebook.app.shared.services import notebooks
+from scalebook.training.__main__ import main
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import read_search
+from scalebook.training.config.search.point import resolve, summary
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.jobs import queue
+from scalebook.training.search import launch
+from scalebook.training.workspace import Workspace
 from tests.fuzz import seeds
 from tests.fuzz.mutants import PIECES, VALUES, bent, mutant
-from training.__main__ import main
-from training.jobs import queue
-from training.search import launch
-from training.spec import yaml
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.point import resolve, summary
-from training.spec.search import read_search
-from training.spec.search_types import SearchSpec
-from training.workspace import Workspace
 
 DEADLINE_S: Final = 5.0
 CODES: Final = (0, 2)

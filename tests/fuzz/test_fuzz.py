@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from scalebook.training.__main__ import main
+from scalebook.training.workspace import Workspace
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS, tried
-from training.__main__ import main
-from training.workspace import Workspace
 
 A_TARGET = 12
 PLAIN = {"page.md": seeds.NOTEBOOK, "fit.yaml": seeds.CONFIG, "search.yaml": seeds.SEARCH}
@@ -42,7 +42,7 @@ def test_what_the_mutants_are_made_from_is_right(workspace: Workspace, monkeypat
 def test_as_a_command_it_is_one_line(content: bytes, said: str, workspace: Workspace) -> None:
     path = workspace.root / "fit.yaml"
     path.write_bytes(content)
-    command = [sys.executable, "-m", "training", "fit", "-c", str(path)]
+    command = [sys.executable, "-m", "scalebook", "fit", "-c", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

@@ -13,9 +13,9 @@ from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.states import TrainerStatus
 from typing_extensions import override
 
-from training.strategies.async_ps import AsyncPS
-from training.strategies.launcher import AroundFork
-from training.strategies.tuners import is_finder
+from scalebook.training.strategies.async_ps import AsyncPS
+from scalebook.training.strategies.launcher import AroundFork
+from scalebook.training.strategies.tuners import is_finder
 
 Way = Literal["one", "two", "plain", "fork"]
 BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork"}
@@ -84,7 +84,7 @@ class OneWorker(AsyncPS):
 
 def _is_ours(callback: Callback) -> bool:
     """Whether the strategy has put it among the worker's callbacks."""
-    return type(callback).__module__.startswith("training.strategies.")
+    return type(callback).__module__.startswith("scalebook.training.strategies.")
 
 
 def strategy(way: Way) -> dict[str, Any]:

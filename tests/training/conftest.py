@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
-from training.workspace import Workspace
 
 
 @pytest.fixture

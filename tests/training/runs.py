@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from training.jobs.folder import JobFolder
-from training.jobs.queue import submit
-from training.runner import run_job
-from training.spec.catalogue import describe
-from training.tracking.reading import RunReader, RunRecord
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.queue import submit
+from scalebook.training.runner import run_job
+from scalebook.training.tracking.reading import RunReader, RunRecord
+from scalebook.training.workspace import Workspace
 
 ASYNC: dict[str, Any] = {"class_path": "AsyncPS", "init_args": {"workers": 2}}
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
+from scalebook.training.__main__ import main
+from scalebook.training.cli import TrainingCLI
+from scalebook.training.config.description import Description
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.jobs.queue import submit
+from scalebook.training.runner import run_job
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.ddp import DDP
+from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, config
-from training.__main__ import main
-from training.cli import TrainingCLI
-from training.jobs.queue import submit
-from training.runner import run_job
-from training.spec import yaml
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.strategies import AsyncPS
-from training.strategies.ddp import DDP
-from training.workspace import Workspace
 
 
 class Bomb:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.__main__ import COMMANDS, main
+from scalebook.training.files import yaml
+from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, config, reader
-from training.__main__ import COMMANDS, main
-from training.jobs.devices import inventory
-from training.jobs.queue import all_jobs
-from training.spec import yaml
-from training.tracking import names
-from training.workspace import Workspace
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_print_config_shows_all_and_runs_nothing(
     assert main(["fit", "-c", str(file), "--print_config"]) == 0
     shown = yaml.load(capsys.readouterr().out)
     assert shown["model"] == {
-        "class_path": "training.models.MLPClassifier",
+        "class_path": "scalebook.training.models.MLPClassifier",
         "init_args": {
             "hidden": 16,
             **{key: shown["model"]["init_args"][key] for key in ("layers", "activation", "dropout")},
@@ -121,13 +121,13 @@ def test_help_and_unknown_commands(workspace: Workspace, capsys: pytest.CaptureF
 
 def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None:
     """What `scalebook` runs, in a shell without a terminal."""
-    command = [sys.executable, "-m", "training", "fit", "-c", str(file)]
+    command = [sys.executable, "-m", "scalebook", "fit", "-c", str(file)]
     wrong = subprocess.run([*command, "--threads", "0"], capture_output=True, text=True, timeout=60, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("scalebook: error: threads: is 0, which is out of bounds. Give a whole number")
     assert len(wrong.stderr.splitlines()) == 1
     done = subprocess.run(
-        [sys.executable, "-m", "training", "fit", "-c", str(file), "--trainer.strategy=ddp", "--trainer.devices=2"],
+        [sys.executable, "-m", "scalebook", "fit", "-c", str(file), "--trainer.strategy=ddp", "--trainer.devices=2"],
         capture_output=True,
         text=True,
         timeout=110,

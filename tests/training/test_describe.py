@@ -11,12 +11,12 @@ import pytest
 import torch
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveFloat
 
-from training.describe import main
-from training.introspect import fields_of
-from training.spec.description import ClassInfo, Description, Field
-from training.spec.errors import ConfigError
-from training.spec.validate import validate
-from training.workspace import Workspace
+from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.config.validate import validate
+from scalebook.training.describe import main
+from scalebook.training.errors import ConfigError
+from scalebook.training.introspect import fields_of
+from scalebook.training.workspace import Workspace
 
 
 def by_name(description: Description, group: str, name: str) -> ClassInfo:
@@ -217,17 +217,19 @@ def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     In a process of its own: LightningCLI's parser finds all classes of a process.
     """
     module = workspace.root / "twin_names.py"
-    module.write_text("from training.data import Digits as Ours\n\nclass Digits(Ours):\n    pass\n", encoding="utf-8")
+    module.write_text(
+        "from scalebook.training.data import Digits as Ours\n\nclass Digits(Ours):\n    pass\n", encoding="utf-8"
+    )
     (workspace.root / "scalebook.toml").write_text('modules = ["twin_names"]\n', encoding="utf-8")
-    command = [sys.executable, "-m", "training", "describe", "--trust"]
+    command = [sys.executable, "-m", "scalebook", "describe", "--trust"]
     environment = {**os.environ, "SCALEBOOK_WORKSPACE": str(workspace.root)}
     told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     both = Description.from_json(told.stdout)
     assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
     (problem,) = validate({"model": "MLPClassifier", "data": "Digits"}, both)
     assert str(problem) == (
-        "data: names 'Digits', and training.data.Digits and twin_names.Digits are called so; "
-        "training.data.Digits is used. Write the whole path of the one that you mean."
+        "data: names 'Digits', and scalebook.training.data.Digits and twin_names.Digits are called so; "
+        "scalebook.training.data.Digits is used. Write the whole path of the one that you mean."
     )
     assert problem.severity == "warning"
     assert not list(validate({"model": "MLPClassifier", "data": "twin_names.Digits"}, both))

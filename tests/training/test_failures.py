@@ -3,8 +3,8 @@ import pickle
 import pytest
 import torch
 
-from training.failures import ADVICE, Diverged, FailureClass, ServerLost, TimedOut, WorkerLost, classify
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
+from scalebook.training.failures import ADVICE, Diverged, FailureClass, ServerLost, TimedOut, WorkerLost, classify
 
 
 def chained(outer: BaseException, inner: BaseException) -> BaseException:

@@ -11,23 +11,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from scalebook.training.config.description import Description
+from scalebook.training.failures import FailureClass, classify
+from scalebook.training.jobs.folder import TrialOf
+from scalebook.training.jobs.queue import submit
+from scalebook.training.memory_limit import MB, data_bytes, free_bytes, memory_limit
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.ddp import DDP
+from scalebook.training.workspace import Workspace
 from tests.training.runs import config, reader
 from tests.training.strategies.small import Batch, Small, fit, trainer
-from training.failures import FailureClass, classify
-from training.jobs.folder import TrialOf
-from training.jobs.queue import submit
-from training.memory_limit import MB, data_bytes, free_bytes, memory_limit
-from training.spec.description import Description
-from training.strategies import AsyncPS
-from training.strategies.ddp import DDP
-from training.workspace import Workspace
 
 LIMIT_MB = 200
 RUN = """
 import importlib, os, pathlib, sys
-from training.jobs.warming import PRELOAD
+from scalebook.training.supervisor.warming import PRELOAD
 for name in PRELOAD: importlib.import_module(name)
-from training.runner import run_job
+from scalebook.training.runner import run_job
 codes = []
 for path in sys.argv[1:]:
     if not (pid := os.fork()): os._exit(run_job(pathlib.Path(path)))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.failures import FailureClass
+from scalebook.training.files import yaml
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.runner import run_job
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
-from training.failures import FailureClass
-from training.jobs.folder import JobFolder
-from training.runner import run_job
-from training.spec import yaml
-from training.tracking import names
-from training.workspace import Workspace
 
 STRATEGIES = pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC], ids=["single", "ddp", "async"])
 LONG = {"max_epochs": 100_000}
@@ -202,7 +202,7 @@ def test_a_store_that_is_gone_does_not_hide_how_a_run_ended(
     def refuse(*_: object) -> None:
         raise OSError("no store")
 
-    monkeypatch.setattr("training.runner.client_after_fork", refuse)
+    monkeypatch.setattr("scalebook.training.runner.client_after_fork", refuse)
     assert run_job(job.path) == 0
     result = job.result()
     assert result is not None

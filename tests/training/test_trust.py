@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from scalebook.training import trust
+from scalebook.training.__main__ import main
+from scalebook.training.commands import notebook
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.modules import import_modules
+from scalebook.training.runner import run_job
+from scalebook.training.trust import FOUND, JOB, may_run, sign, trusted, withdraw
+from scalebook.training.workspace import Workspace, state_home
 from tests.training.runs import config, run
-from training import trust
-from training.__main__ import main
-from training.jobs import queue
-from training.jobs.waiting import waiting_reasons
-from training.modules import import_modules
-from training.notebook import command
-from training.runner import run_job
-from training.spec import yaml
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.trust import FOUND, JOB, may_run, sign, trusted, withdraw
-from training.workspace import Workspace, state_home
 
 MINE = """
 from pathlib import Path
@@ -70,7 +70,7 @@ def ran(workspace: Workspace) -> bool:
 
 
 def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["check", str(folder.root / "page.md")]) == 2
+    assert notebook.main(["check", str(folder.root / "page.md")]) == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1, told
     assert "theirs: model: names 'a_module_of_mine.Mine', which is no known model." in told
@@ -267,7 +267,9 @@ def test_untrusted_configs_name_harmless_classes_alone(
     with pytest.raises(ConfigError, match=r"which is used only in a folder that you trust.*--trust") as caught:
         queue.submit(workspace, given, seeds=[1], description=describe(workspace))
     assert caught.value.problem.key == key
-    monkeypatch.setattr("training.jobs.queue.require", lambda *_, **__: None)  # as if it had got past the validation
+    monkeypatch.setattr(
+        "scalebook.training.jobs.queue.require", lambda *_, **__: None
+    )  # as if it had got past the validation
     (job,) = queue.submit(workspace, given, seeds=[1], description=describe(workspace), start=False)
     assert run_job(job.path) == 2
     result = job.result()
@@ -342,7 +344,7 @@ def test_a_plain_run_needs_no_trust(workspace: Workspace) -> None:
 
 def test_whoever_is_first_makes_the_key(tmp_path: Path) -> None:
     """Of four at once all use the same."""
-    code = "import training.trust as t; print(t._key().hex())"
+    code = "import scalebook.training.trust as t; print(t._key().hex())"
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     started = [
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) for _ in range(4)

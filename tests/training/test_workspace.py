@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from training.notebook import store
-from training.spec.errors import ConfigError
-from training.workspace import SETTINGS, Workspace
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook import store
+from scalebook.training.workspace import SETTINGS, Workspace
 
 
 def test_the_nearest_folder_upwards_that_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_hidden_folder_that_cannot_be_closed_is_refused(tmp_path: Path, monkey
 
 COMMANDS = """
 import os, sys
-from training.__main__ import main
+from scalebook.training.__main__ import main
 main(["jobs", "list"])
 print(oct(os.umask(0)))
 """

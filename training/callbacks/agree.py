@@ -7,7 +7,7 @@ from typing import Final
 
 from lightning.pytorch import Trainer
 
-from training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import Measured
 
 FIRST_STEPS: Final = 2
 MOST_STEPS: Final = 1000

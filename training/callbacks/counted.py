@@ -5,7 +5,7 @@ from typing import Any, Literal
 from lightning.pytorch import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
-from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 
 NANOSECOND = 1e-9
 

@@ -6,9 +6,9 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from training.callbacks.measure import Measure
-from training.jobs.folder import JobFolder
-from training.tracking.logger import Axes
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.tracking.logger import Axes
 
 
 class Curve(Callback):

@@ -2,18 +2,18 @@
 
 from lightning.pytorch import Callback
 
-from training.callbacks.clock import DataClock
-from training.callbacks.curve import Curve
-from training.callbacks.divergence import DivergenceGuard
-from training.callbacks.heartbeat import Heartbeat
-from training.callbacks.last_checkpoint import LastCheckpoint
-from training.callbacks.measure import Measure
-from training.callbacks.noise_scale import NoiseScale
-from training.callbacks.pictures import Pictures
-from training.callbacks.push_record import PushRecord
-from training.callbacks.stop_file import StopFile
-from training.callbacks.threads import Threads
-from training.jobs.folder import JobFolder
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.curve import Curve
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.heartbeat import Heartbeat
+from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.noise_scale import NoiseScale
+from scalebook.training.callbacks.pictures import Pictures
+from scalebook.training.callbacks.push_record import PushRecord
+from scalebook.training.callbacks.stop_file import StopFile
+from scalebook.training.callbacks.threads import Threads
+from scalebook.training.jobs.folder import JobFolder
 
 
 def default_callbacks(

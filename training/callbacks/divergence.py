@@ -9,9 +9,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
-from training.callbacks.measure import Measure, loss_of
-from training.failures import Diverged
-from training.tracking.names import TRAIN_LOSS
+from scalebook.training.callbacks.measure import Measure, loss_of
+from scalebook.training.failures import Diverged
+from scalebook.training.tracking.names import TRAIN_LOSS
 
 LOOK_S: Final = 0.5
 """How often the flag on a GPU is read, which waits for the GPU."""

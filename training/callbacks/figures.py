@@ -9,8 +9,8 @@ from typing import Final
 import torch
 from lightning.pytorch import Trainer
 
-from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from training.tracking import names
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.tracking import names
 
 MB: Final = 1e6
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of ru_maxrss

@@ -8,9 +8,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 from typing_extensions import override
 
-from training.callbacks.measure import Measure
-from training.jobs.folder import JobFolder, Progress
-from training.tracking import names
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.jobs.folder import JobFolder, Progress
+from scalebook.training.tracking import names
 
 EVERY_S: Final = 1.0
 FIRST_LINE_S: Final = 2.0

@@ -8,7 +8,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
-from training.callbacks.agree import Agreed
+from scalebook.training.callbacks.agree import Agreed
 
 EVERY_S: Final = 60.0
 """Training lost at most when a run dies. Saving each short epoch would cost more than the epoch."""

@@ -9,14 +9,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
-from training.callbacks.clock import DataClock
-from training.callbacks.counted import CountedHere
-from training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
-from training.callbacks.measured import Measured
-from training.callbacks.summary import Summary
-from training.ps.measures import Counts
-from training.tracking import names
-from training.tracking.logger import Axes, RunLogger
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.counted import CountedHere
+from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
+from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.summary import Summary
+from scalebook.training.ps.coordination.measures import Counts
+from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import Axes, RunLogger
 
 FIRST_EVENT_S: Final = 0.1
 LONGEST_EVENT_S: Final = 10.0

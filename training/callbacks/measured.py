@@ -2,7 +2,7 @@
 
 from typing import Literal, Protocol, runtime_checkable
 
-from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 
 
 @runtime_checkable

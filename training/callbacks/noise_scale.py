@@ -15,11 +15,11 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from typing_extensions import override
 
-from training.callbacks.measure import Measure, batch_size, loss_of
-from training.callbacks.measured import Measured
-from training.spec.errors import ConfigError
-from training.tracking import names
-from training.tracking.logger import RunLogger
+from scalebook.training.callbacks.measure import Measure, batch_size, loss_of
+from scalebook.training.callbacks.measured import Measured
+from scalebook.training.errors import ConfigError
+from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import RunLogger
 
 COST: Final = 0.03
 """Share of the time of the steps that probes may take."""

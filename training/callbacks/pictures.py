@@ -10,8 +10,8 @@ from PIL import Image
 from torch import Tensor
 from typing_extensions import override
 
-from training.tracking import names
-from training.tracking.logger import upload
+from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import upload
 
 DRAWN: Final = 16
 LEAST_SIDE: Final = 320

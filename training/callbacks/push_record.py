@@ -9,11 +9,11 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from training import records
-from training.callbacks.measured import Measured
-from training.ps.measures import StalenessHistogram
-from training.tracking import names
-from training.tracking.logger import upload
+from scalebook.training.callbacks.measured import Measured
+from scalebook.training.files import records
+from scalebook.training.ps.coordination.measures import StalenessHistogram
+from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import upload
 
 EVERY_S: Final = 1.0
 

@@ -9,8 +9,8 @@ from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from training.spec.errors import ConfigError
-from training.spec.rate_scaling import KEY, RateScaling
+from scalebook.training.config.rate_scaling import KEY, RateScaling
+from scalebook.training.errors import ConfigError
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from typing import Any, Final
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from training.callbacks.agree import Agreed
+from scalebook.training.callbacks.agree import Agreed
 
 EVERY_S: Final = 0.3
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from training.tracking import names
+from scalebook.training.tracking import names
 
 VALIDATION = "val/"
 

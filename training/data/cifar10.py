@@ -9,10 +9,10 @@ import torch
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from typing_extensions import override
 
-from training.data.download import RemoteFile
-from training.data.errors import DataError
-from training.data.images import ImageSpec, LabelledImages
-from training.data.module import DownloadedImages, Part
+from scalebook.training.data.download import RemoteFile
+from scalebook.training.data.errors import DataError
+from scalebook.training.data.images import ImageSpec, LabelledImages
+from scalebook.training.data.module import DownloadedImages, Part
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 MIRRORS = ("https://www.cs.toronto.edu/~kriz/", "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/")

@@ -10,9 +10,9 @@ import torch
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from typing_extensions import override
 
-from training.data.errors import DataError
-from training.data.images import ImageSpec, LabelledImages
-from training.data.module import ImageDataModule, Part
+from scalebook.training.data.errors import DataError
+from scalebook.training.data.images import ImageSpec, LabelledImages
+from scalebook.training.data.module import ImageDataModule, Part
 
 
 class Digits(ImageDataModule):

@@ -13,7 +13,7 @@ from typing import IO
 
 from lightning.pytorch.utilities import rank_zero_info
 
-from training.data.errors import DataError
+from scalebook.training.data.errors import DataError
 
 CHUNK_BYTES = 1 << 18
 

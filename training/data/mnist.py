@@ -10,10 +10,10 @@ import torch
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from typing_extensions import override
 
-from training.data.download import RemoteFile
-from training.data.errors import DataError
-from training.data.images import ImageSpec, LabelledImages
-from training.data.module import DownloadedImages, Part
+from scalebook.training.data.download import RemoteFile
+from scalebook.training.data.errors import DataError
+from scalebook.training.data.images import ImageSpec, LabelledImages
+from scalebook.training.data.module import DownloadedImages, Part
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 

@@ -11,11 +11,11 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from training.data.batches import Batch, ImageBatches, loader
-from training.data.download import RemoteFile, cache_folder, fetch, missing
-from training.data.errors import DataError
-from training.data.images import ImageSpec, LabelledImages
-from training.data.split import stratified_split
+from scalebook.training.data.batches import Batch, ImageBatches, loader
+from scalebook.training.data.download import RemoteFile, cache_folder, fetch, missing
+from scalebook.training.data.errors import DataError
+from scalebook.training.data.images import ImageSpec, LabelledImages
+from scalebook.training.data.split import stratified_split
 
 Part = Literal["train", "test"]
 EVALUATION_BATCH = 256  # images; validation needs no gradients, and its result does not depend on the batch

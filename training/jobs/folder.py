@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from training import records
-from training.failures import ADVICE, FailureClass
-from training.jobs.process import ProcessId, alive
-from training.records import Broken
+from scalebook.training.failures import ADVICE, FailureClass
+from scalebook.training.files import records
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.process import ProcessId, alive
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")

@@ -10,9 +10,9 @@ from typing import Final
 
 import psutil
 
-from training import records
-from training.jobs.process import ProcessId, alive
-from training.workspace import Workspace
+from scalebook.training.files import records
+from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.workspace import Workspace
 
 LOCK: Final = "supervisor.lock"
 LOCKS: Final = Path("/proc/locks")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training import records
-from training.jobs.process import ProcessId, alive
-from training.records import Broken
-from training.workspace import Workspace
+from scalebook.training.files import records
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.workspace import Workspace
 
 
 def folder(workspace: Workspace) -> Path:

@@ -9,29 +9,28 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from zipfile import is_zipfile
 
-from training import records
-from training.jobs.devices import inventory
-from training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
-from training.jobs.process import ProcessId, alive
-from training.jobs.submitting import submission
-from training.jobs.supervisor import ensure
-from training.records import Broken
-from training.room import understood
-from training.spec import yaml
-from training.spec.catalogue import describe
-from training.spec.classes import named
-from training.spec.complete import complete
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.fields import shown
-from training.spec.identity import config_hash
-from training.spec.machine import refusals_told
-from training.spec.validate import require
-from training.spec.workload import Workload, workload
-from training.tracking import names
-from training.tracking.starting import create_run, experiment_id, open_store, surroundings
-from training.trust import JOB, may_run, sign
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.classes import named
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import Description
+from scalebook.training.config.fields import shown
+from scalebook.training.config.identity import config_hash
+from scalebook.training.config.validate import require
+from scalebook.training.config.workload import Workload, workload
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records, yaml
+from scalebook.training.files.machine import refusals_told
+from scalebook.training.files.records import Broken
+from scalebook.training.files.room import understood
+from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
+from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.jobs.submitting import submission
+from scalebook.training.jobs.supervising import ensure
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from scalebook.training.trust import JOB, may_run, sign
+from scalebook.training.workspace import Workspace
 
 CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
 """What Lightning finds by itself."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from training.jobs.devices import Inventory
-from training.jobs.folder import JobRequest
+from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.folder import JobRequest
 
 STARTS = "starts now"
 Item = TypeVar("Item", int, str)

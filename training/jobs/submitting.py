@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from training.tracking import names
-from training.tracking.starting import open_store
-from training.workspace import Workspace
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

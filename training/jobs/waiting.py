@@ -1,13 +1,13 @@
 """Why each waiting job waits, said at any time by anybody who can read the folders."""
 
-from training.jobs.devices import inventory
-from training.jobs.folder import JobFolder, Started
-from training.jobs.lock import status
-from training.jobs.queue import all_jobs
-from training.jobs.schedule import STARTS, Lease, plan
-from training.room import lacking
-from training.trust import FOUND, JOB, may_run
-from training.workspace import Workspace
+from scalebook.training.files.room import lacking
+from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.jobs.schedule import STARTS, Lease, plan
+from scalebook.training.trust import FOUND, JOB, may_run
+from scalebook.training.workspace import Workspace
 
 NO_SUPERVISOR = "no supervisor is running"
 LOADING = "its devices are free; the process that starts runs is loading (about 6 s, once)"

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import nn
 from typing_extensions import override
 
-from training.data.batches import Batch
-from training.models.image_model import ImageModel
-from training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
+from scalebook.training.data.batches import Batch
+from scalebook.training.models.image_model import ImageModel
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 
 
 class Classifier(ImageModel, ABC):

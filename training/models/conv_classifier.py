@@ -6,9 +6,9 @@ from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 from typing_extensions import override
 
-from training.data.images import ImageSpec
-from training.models.classifier import Classifier
-from training.spec.errors import ConfigError
+from scalebook.training.data.images import ImageSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.models.classifier import Classifier
 
 GROUPS = 8  # of feature maps normalised together, where their number divides
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from lightning.pytorch import LightningModule
 from typing_extensions import override
 
-from training.data.images import ImageSpec
-from training.spec.errors import ConfigError
+from scalebook.training.data.images import ImageSpec
+from scalebook.training.errors import ConfigError
 
 CHECKPOINT_KEY = "images"
 

@@ -6,8 +6,8 @@ from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 from typing_extensions import override
 
-from training.data.images import ImageSpec
-from training.models.classifier import Classifier
+from scalebook.training.data.images import ImageSpec
+from scalebook.training.models.classifier import Classifier
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
 

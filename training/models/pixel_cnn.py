@@ -8,12 +8,12 @@ from jsonargparse.typing import PositiveInt
 from torch import nn
 from typing_extensions import override
 
-from training.data.batches import Batch
-from training.data.images import ImageSpec
-from training.models.image_model import ImageModel
-from training.models.masked_conv import GatedLayer, MaskedRow
-from training.spec.errors import ConfigError
-from training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
+from scalebook.training.data.batches import Batch
+from scalebook.training.data.images import ImageSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.models.image_model import ImageModel
+from scalebook.training.models.masked_conv import GatedLayer, MaskedRow
+from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
 
 
 class PixelCNN(ImageModel):

@@ -1,4 +1,4 @@
-"""The YAML inside a cell: what an experiment and a comparison may say. A search is read by `training.spec.search`."""
+"""The YAML inside a cell: what an experiment and a comparison may say. A search is read by `scalebook.training.config.search.definition`."""
 
 import difflib
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from typing import Any, Final, get_args
 
 from ruamel.yaml.error import MarkedYAMLError
 
-from training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, SearchCell
-from training.notebook.positions import composed, line_of
-from training.spec import yaml
-from training.spec.errors import ConfigError
-from training.spec.search_body import KEYS as SEARCH_KEYS
+from scalebook.training.config.search.body import KEYS as SEARCH_KEYS
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, SearchCell
+from scalebook.training.notebook.positions import composed, line_of
 
 Told = ExperimentCell | ComparisonCell | SearchCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note, Notebook, SearchCell
-from training.notebook.fences import fences
-from training.notebook.front import front_problem
-from training.notebook.positions import composed, line_of
-from training.spec.classes import named, suggestion
-from training.spec.description import Description
-from training.spec.errors import Problem, one_line
-from training.spec.search import search_problems
-from training.spec.validate import validate
-from training.tracking import names
+from scalebook.training.config.classes import named, suggestion
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import search_problems
+from scalebook.training.config.validate import validate
+from scalebook.training.errors import Problem, one_line
+from scalebook.training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note, Notebook, SearchCell
+from scalebook.training.notebook.fences import fences
+from scalebook.training.notebook.front import front_problem
+from scalebook.training.notebook.positions import composed, line_of
+from scalebook.training.tracking import names
 
 Claimed = ExperimentCell | ComparisonCell | SearchCell
 MOST_SAID: Final = 50

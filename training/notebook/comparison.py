@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.notebook.cells import Axis, ComparisonCell, Notebook
-from training.notebook.results import SeedResult, results
-from training.notebook.rows import AXES, Outcome, Row, row
-from training.spec.description import Description
-from training.tracking import names
-from training.tracking.reading import Curve, RunReader, RunRecord
+from scalebook.training.config.description import Description
+from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
+from scalebook.training.notebook.results import SeedResult, results
+from scalebook.training.notebook.rows import AXES, Outcome, Row, row
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import Curve, RunReader, RunRecord
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from training.notebook.bodies import Told, load_mapping
-from training.notebook.cells import BrokenCell, Cell, ComparisonCell, Kind, Note, Notebook, SearchCell
-from training.notebook.fences import NAME, NAME_REMEDY, fences
-from training.notebook.lines import line_end, split_lines
-from training.notebook.patch import patch
-from training.notebook.splice import inserted, removed, replaced
-from training.spec.errors import ConfigError
-from training.spec.flow import block, flow, key_text, same
-from training.spec.yaml import TOP_KEYS
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.flow import block, flow, key_text, same
+from scalebook.training.files.yaml import TOP_KEYS
+from scalebook.training.notebook.bodies import Told, load_mapping
+from scalebook.training.notebook.cells import BrokenCell, Cell, ComparisonCell, Kind, Note, Notebook, SearchCell
+from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
+from scalebook.training.notebook.lines import line_end, split_lines
+from scalebook.training.notebook.patch import patch
+from scalebook.training.notebook.splice import inserted, removed, replaced
 
 
 def replace_note(nb: Notebook, index: int, text: str) -> Notebook:

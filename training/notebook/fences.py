@@ -8,8 +8,8 @@ from typing import Final, cast
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from training.notebook.cells import Kind
-from training.notebook.lines import split_lines
+from scalebook.training.notebook.cells import Kind
+from scalebook.training.notebook.lines import split_lines
 
 CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search)=(.*)", re.DOTALL)
 NAME: Final = re.compile(r"[\w.+-]+")

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from training.notebook.estimate import Estimate, Reached
+from scalebook.training.estimate import Estimate, Reached
 
 NOTHING: Final = "-"
 DIGITS: Final = 4

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from training.notebook.lines import split_lines
-from training.spec import yaml
-from training.spec.errors import ConfigError, Problem
+from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.files import yaml
+from scalebook.training.notebook.lines import split_lines
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 

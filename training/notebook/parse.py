@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from training.notebook.bodies import read_body
-from training.notebook.cells import BrokenCell, Cell, Note, Notebook
-from training.notebook.fences import NAME, NAME_REMEDY, Fence, fences, first_heading
-from training.notebook.front import front_title, is_blank, split_front
-from training.notebook.lines import split_lines
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook.bodies import read_body
+from scalebook.training.notebook.cells import BrokenCell, Cell, Note, Notebook
+from scalebook.training.notebook.fences import NAME, NAME_REMEDY, Fence, fences, first_heading
+from scalebook.training.notebook.front import front_title, is_blank, split_front
+from scalebook.training.notebook.lines import split_lines
 
 MOST_LINES: Final = 25_000
 MOST_CELLS: Final = 1_000

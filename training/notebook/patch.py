@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
-from training.notebook.lines import split_lines
-from training.spec import yaml
-from training.spec.errors import ConfigError
-from training.spec.flow import block, flow, key_text, same
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.files.flow import block, flow, key_text, same
+from scalebook.training.notebook.lines import split_lines
 
 WIDTH: Final = 110
 """Columns; a mapping that fits is written on one line, `{class_path: ..., init_args: {...}}`."""

@@ -2,8 +2,8 @@
 
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from training.spec import yaml
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
 
 
 def composed(text: str) -> Node | None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from training.notebook.cells import ExperimentCell
-from training.spec.description import Description
-from training.spec.identity import config_hash
-from training.tracking import names
-from training.tracking.reading import RunReader, RunRecord
+from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
+from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader, RunRecord
 
 MOST_RUNS: Final = 500
 """Newest runs of a cell that are looked at."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from training.notebook.cells import Axis
-from training.notebook.estimate import Estimate, Reached, estimate, reached
-from training.tracking import names
-from training.tracking.reading import Curve, RunRecord
+from scalebook.training.estimate import Estimate, Reached, estimate, reached
+from scalebook.training.notebook.cells import Axis
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import Curve, RunRecord
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "failed", "missing"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)

@@ -2,11 +2,11 @@
 
 import re
 
-from training.notebook.cells import Note, Notebook
-from training.notebook.front import BYTE_ORDER_MARK, is_blank
-from training.notebook.lines import line_end, split_lines
-from training.notebook.parse import parse
-from training.spec.errors import ConfigError
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook.front import BYTE_ORDER_MARK, is_blank
+from scalebook.training.notebook.lines import line_end, split_lines
+from scalebook.training.notebook.parse import parse
 
 
 def replaced(nb: Notebook, index: int, text: str) -> Notebook:

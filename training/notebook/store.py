@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.notebook.cells import Notebook
-from training.notebook.front import front_problem, split_front
-from training.notebook.parse import parse, title
-from training.room import understood
-from training.spec.errors import ConfigError
-from training.spec.files import decoded, read_bytes
-from training.spec.flow import flow
-from training.workspace import Workspace
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.flow import flow
+from scalebook.training.files.reading import decoded, read_bytes
+from scalebook.training.files.room import understood
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.front import front_problem, split_front
+from scalebook.training.notebook.parse import parse, title
+from scalebook.training.workspace import Workspace
 
 NEW = "---\ntitle: {title}\n---\n\nWhat is the question, and what do you expect?\n"
 

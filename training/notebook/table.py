@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from training.notebook import figures
-from training.notebook.comparison import Comparison
-from training.notebook.rows import Row
+from scalebook.training.notebook import figures
+from scalebook.training.notebook.comparison import Comparison
+from scalebook.training.notebook.rows import Row
 
 WIDTH: Final = 120
 GAP: Final = "  "

@@ -8,7 +8,7 @@ from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 from typing_extensions import override
 
-from training.optimizers.layerwise import LayerWise, at_least, fraction, is_vector, ratio
+from scalebook.training.optimizers.layerwise import LayerWise, at_least, fraction, is_vector, ratio
 
 
 class LAMB(LayerWise):

@@ -17,12 +17,12 @@ The rooms, from the outside in:
     measures, readout                     what is measured
 """
 
-from training.ps.client import Client, Pushed, WrittenError
-from training.ps.join import Joined, Snapshot, join
-from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from training.ps.run import SharedRun
-from training.ps.server import serve
-from training.ps.settings import Clip, HostName, Settings
+from scalebook.training.ps.applying.server import serve
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.policy.settings import Clip, HostName, Settings
+from scalebook.training.ps.worker.client import Client, Pushed, WrittenError
+from scalebook.training.ps.worker.join import Joined, Snapshot, join
 
 __all__ = [
     "Client",

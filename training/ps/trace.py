@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from training.ps.hyper import Encoder, Groups, decode
+from scalebook.training.ps.optimizer.hyper import Encoder, Groups, decode
 
 if TYPE_CHECKING:
-    from training.ps.shard import Origin
+    from scalebook.training.ps.applying.shard import Origin
 
 RECORD: Final = struct.Struct("<qqqqqd")
 """version that it made, worker, push, version it was computed from, gradients averaged in that update, rate."""

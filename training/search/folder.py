@@ -11,18 +11,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from training import records
-from training.jobs.process import ProcessId, alive
-from training.records import Broken
-from training.search.storage import journal_path
-from training.spec import yaml
-from training.spec.errors import ConfigError
-from training.trust import FOUND, SEARCH, may_run
-from training.workspace import Workspace
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records, yaml
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.search.study.storage import journal_path
+from scalebook.training.trust import FOUND, SEARCH, may_run
+from scalebook.training.workspace import Workspace
 
 if TYPE_CHECKING:
-    from training.spec.description import Description
-    from training.spec.search import SearchSpec
+    from scalebook.training.config.description import Description
+    from scalebook.training.config.search.definition import SearchSpec
 
 BODY: Final = "search.yaml"
 State = Literal["waiting", "running", "stopping", "finished", "stopped", "failed", "interrupted"]
@@ -40,7 +39,7 @@ class SearchRequest:
     mlflow_experiment: str
     tracking_uri: str
     identity: str
-    """Of what may not change while the study goes on; see training.spec.search.identity."""
+    """Of what may not change while the study goes on; see scalebook.training.config.search.definition.identity."""
     storage: str
     """`journal:PATH` or an Optuna URL."""
     notebook: str | None = None
@@ -141,7 +140,7 @@ class SearchFolder:
         return found
 
     def spec(self, description: "Description") -> "SearchSpec":
-        from training.spec.search import read_search
+        from scalebook.training.config.search.definition import read_search
 
         return read_search(self.body(), None, description)
 

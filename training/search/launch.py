@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training import records
-from training.jobs.queue import COMMAND_LINE
-from training.jobs.submitting import submission
-from training.jobs.supervisor import ensure
-from training.records import Broken
-from training.room import understood
-from training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.machine import refusals_told
-from training.spec.search import SearchSpec, body_of, identity, read_search
-from training.tracking import names
-from training.tracking.starting import create_run, experiment_id, open_store, surroundings
-from training.trust import SEARCH, sign
-from training.workspace import Workspace
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import SearchSpec, body_of, identity, read_search
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.files.machine import refusals_told
+from scalebook.training.files.records import Broken
+from scalebook.training.files.room import understood
+from scalebook.training.jobs.queue import COMMAND_LINE
+from scalebook.training.jobs.submitting import submission
+from scalebook.training.jobs.supervising import ensure
+from scalebook.training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from scalebook.training.trust import SEARCH, sign
+from scalebook.training.workspace import Workspace
 
 
 def start(

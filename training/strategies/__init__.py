@@ -2,8 +2,8 @@
 
 from lightning.pytorch.strategies import StrategyRegistry
 
-from training.strategies.async_ps import AsyncPS
-from training.strategies.ddp import DDP
+from scalebook.training.strategies.async_ps import AsyncPS
+from scalebook.training.strategies.ddp import DDP
 
 __all__ = ["DDP", "AsyncPS", "register"]
 

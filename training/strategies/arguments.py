@@ -8,10 +8,10 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from training.ps import Clip, HostName, Settings
-from training.ps.damping import Damping
-from training.ps.rules import Rule
-from training.strategies.batch_norm import BatchNormPolicy
+from scalebook.training.ps import Clip, HostName, Settings
+from scalebook.training.ps.policy.damping import Damping
+from scalebook.training.ps.policy.rules import Rule
+from scalebook.training.strategies.batch_norm import BatchNormPolicy
 
 KEY: Final = "trainer.strategy.init_args"
 LEAST: Final = {"workers": 1, "warmup_updates": 0, "shards": 1, "restarts": 0, "threads": 1}

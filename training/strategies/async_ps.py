@@ -1,4 +1,4 @@
-"""SGD with a parameter server under Lightning: the glue between its Trainer and `training.ps`.
+"""SGD with a parameter server under Lightning: the glue between its Trainer and `scalebook.training.ps`.
 
 Each worker runs Lightning's own loops on its share of the data; the rule says what becomes of its gradients, and
 whether it waits for others. Worker 0 also validates, logs and writes checkpoints, from a consistent snapshot.
@@ -14,26 +14,26 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from training.ps import HostName, Joined, Pushed, join
-from training.ps.damping import Damping, DampingName, make_damping
-from training.ps.rules import Rule, RuleName, View, make_rule
-from training.strategies.arguments import Arguments
-from training.strategies.bar_totals import bar_totals
-from training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
-from training.strategies.first import First, stand_first
-from training.strategies.forking import Forking
-from training.strategies.launcher import take_rank
-from training.strategies.meetings import Phase
-from training.strategies.metrics import share_metrics
-from training.strategies.places import Stage
-from training.strategies.pushing import Pushing
-from training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
-from training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
-from training.strategies.shared import Shared
-from training.strategies.shared_measures import SharedMeasures
-from training.strategies.snapshot_first import SnapshotFirst
-from training.strategies.steps import Steps
-from training.strategies.worker_role import train_only
+from scalebook.training.ps import HostName, Joined, Pushed, join
+from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
+from scalebook.training.ps.policy.rules import Rule, RuleName, View, make_rule
+from scalebook.training.strategies.arguments import Arguments
+from scalebook.training.strategies.bar_totals import bar_totals
+from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
+from scalebook.training.strategies.first import First, stand_first
+from scalebook.training.strategies.forking import Forking
+from scalebook.training.strategies.launcher import take_rank
+from scalebook.training.strategies.meetings import Phase
+from scalebook.training.strategies.metrics import share_metrics
+from scalebook.training.strategies.places import Stage
+from scalebook.training.strategies.pushing import Pushing
+from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
+from scalebook.training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
+from scalebook.training.strategies.shared import Shared
+from scalebook.training.strategies.shared_measures import SharedMeasures
+from scalebook.training.strategies.snapshot_first import SnapshotFirst
+from scalebook.training.strategies.steps import Steps
+from scalebook.training.strategies.worker_role import train_only
 
 
 class AsyncPS(SharedMeasures, Forking):
@@ -56,7 +56,7 @@ class AsyncPS(SharedMeasures, Forking):
             0's), or `frozen` ones that nobody changes.
         restarts: How often, in one run, a worker that has died is started again. Then training goes on without it.
             Worker 0 is not: its death ends the run.
-        trace: Whether to write every update down, to be replayed (`training.ps.replay`).
+        trace: Whether to write every update down, to be replayed (`scalebook.training.ps.replay`).
         norms: Whether to measure how far the parameters moved under each gradient.
         deadline_s: Seconds after which any wait for another process counts as failed.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal

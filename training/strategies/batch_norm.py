@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
-from training.ps.region import Memory
+from scalebook.training.ps.memory.region import Memory
 
 BatchNormPolicy = Literal["per_worker", "averaged", "frozen"]
 _NAMES: Final = ("running_mean", "running_var")

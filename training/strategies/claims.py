@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterator
 
-from training.ps.cursor import Claim, Cursor
-from training.strategies.epoch_order import EpochOrder, Indices
+from scalebook.training.ps.worker.cursor import Claim, Cursor
+from scalebook.training.strategies.epoch_order import EpochOrder, Indices
 
 
 class Claims:

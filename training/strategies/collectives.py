@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from training.strategies.meetings import Meetings
-from training.strategies.places import Places, Stage
+from scalebook.training.strategies.meetings import Meetings
+from scalebook.training.strategies.places import Places, Stage
 
 LISTENER: Final = -1
 """The number of a process that is no worker, and hears what the workers say before training."""

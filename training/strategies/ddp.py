@@ -19,7 +19,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from typing_extensions import override
 
-from training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
+from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
 
 LOOPBACK = "127.0.0.1"
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from lightning.pytorch import Callback
 
-from training.failures import ProcessLost
-from training.strategies.processes import Lost, Reaction
-from training.strategies.shared import Shared
+from scalebook.training.failures import ProcessLost
+from scalebook.training.strategies.processes import Lost, Reaction
+from scalebook.training.strategies.shared import Shared
 
 SERVER_RESTARTS: Final = 3
 """In one run; a server that keeps dying has a reason that a restart does not mend."""

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
-from training.strategies.stacks import answering, stack_file, stack_of
-from training.strategies.threads import end_pools
+from scalebook.training.strategies.stacks import answering, stack_file, stack_of
+from scalebook.training.strategies.threads import end_pools
 
 Role = Literal["worker", "server"]
 Body = Callable[[int], Any]

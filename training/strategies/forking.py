@@ -8,26 +8,26 @@ from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
-from training.failures import ProcessLost
-from training.ps import SharedRun, serve
-from training.ps.membership import Membership
-from training.ps.region import ARRIVALS
-from training.ps.rules import Sync
-from training.strategies.arguments import Arguments
-from training.strategies.collectives import LISTENER, Collectives
-from training.strategies.deaths import Deaths, resume_hint
-from training.strategies.kept import Kept
-from training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
-from training.strategies.meetings import Meetings, Phase
-from training.strategies.places import Places, Stage
-from training.strategies.processes import Lost, Reaction
-from training.strategies.refused import refuse_model, refuse_optimizers, refuse_settings
-from training.strategies.set_aside import SetAside
-from training.strategies.shared import Shared
-from training.strategies.sharing import SharedData
-from training.strategies.snapshots import Snapshots
-from training.strategies.tuners import is_finder, tune
-from training.strategies.worker_role import end_now, ends_here, serve_only
+from scalebook.training.failures import ProcessLost
+from scalebook.training.ps import SharedRun, serve
+from scalebook.training.ps.coordination.membership import Membership
+from scalebook.training.ps.memory.region import ARRIVALS
+from scalebook.training.ps.policy.rules import Sync
+from scalebook.training.strategies.arguments import Arguments
+from scalebook.training.strategies.collectives import LISTENER, Collectives
+from scalebook.training.strategies.deaths import Deaths, resume_hint
+from scalebook.training.strategies.kept import Kept
+from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
+from scalebook.training.strategies.meetings import Meetings, Phase
+from scalebook.training.strategies.places import Places, Stage
+from scalebook.training.strategies.processes import Lost, Reaction
+from scalebook.training.strategies.refused import refuse_model, refuse_optimizers, refuse_settings
+from scalebook.training.strategies.set_aside import SetAside
+from scalebook.training.strategies.shared import Shared
+from scalebook.training.strategies.sharing import SharedData
+from scalebook.training.strategies.snapshots import Snapshots
+from scalebook.training.strategies.tuners import is_finder, tune
+from scalebook.training.strategies.worker_role import end_now, ends_here, serve_only
 
 LAST_MEETING: Final = "run-stage"
 MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", LAST_MEETING}

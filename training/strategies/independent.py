@@ -8,7 +8,7 @@ from lightning.pytorch.strategies import ParallelStrategy, SingleDeviceStrategy
 from torch import Tensor
 from typing_extensions import override
 
-from training.strategies.collectives import Collectives, operation_name
+from scalebook.training.strategies.collectives import Collectives, operation_name
 
 T = TypeVar("T")
 

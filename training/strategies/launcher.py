@@ -15,11 +15,11 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerSta
 from torch import Tensor
 from typing_extensions import override
 
-from training.failures import ProcessLost
-from training.ps.region import anonymous_file
-from training.strategies import profiled
-from training.strategies.processes import Lost, Reaction, run_workers
-from training.strategies.threads import check_fork
+from scalebook.training.failures import ProcessLost
+from scalebook.training.ps.memory.region import anonymous_file
+from scalebook.training.strategies import profiled
+from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from scalebook.training.strategies.threads import check_fork
 
 
 class Processes(NamedTuple):

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
-from training.ps.lock import LOCK_BYTES, make_lock
-from training.ps.region import LINE, Control, anonymous_file
-from training.ps.uncopied import Uncopied
+from scalebook.training.ps.memory.lock import LOCK_BYTES, make_lock
+from scalebook.training.ps.memory.region import LINE, Control, anonymous_file
+from scalebook.training.ps.memory.uncopied import Uncopied
 
 IN_BATCH: Final = 1 << 40
 """Places from here on are inside a batch; those below are boundaries, the earlier the higher."""

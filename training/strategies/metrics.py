@@ -8,8 +8,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.metric import jit_distributed_available
 
-from training.ps.uncopied import Uncopied
-from training.strategies.collectives import Collectives
+from scalebook.training.ps.memory.uncopied import Uncopied
+from scalebook.training.strategies.collectives import Collectives
 
 
 def share_metrics(module: LightningModule, meeting: Callable[[], Collectives | None]) -> None:

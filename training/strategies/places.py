@@ -8,13 +8,13 @@ from typing import Any, Final
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 
-from training.strategies.meetings import AFTER, IN_BATCH, boundary
+from scalebook.training.strategies.meetings import AFTER, IN_BATCH, boundary
 
 _OWN: Final = ("lightning.pytorch.", "lightning.fabric.")
 _FOR_THE_USER: Final = ("lightning.pytorch.core.module", "lightning.pytorch.demos.")
 _LOGGED: Final = "lightning.pytorch.trainer.connectors.logger_connector.result"
 """`log` with `sync_dist`, and metrics: computed in every worker, in whichever callback asks first."""
-_BETWEEN: Final = ("training.strategies.", "lightning_utilities.", "torchmetrics.", "torch.")
+_BETWEEN: Final = ("scalebook.training.strategies.", "lightning_utilities.", "torchmetrics.", "torch.")
 
 
 class Stage(Enum):

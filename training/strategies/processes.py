@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from training.strategies.forked import Body, Role, WorkerTraceback
-from training.strategies.threads import each_of
-from training.strategies.watch import Arrivals, Lost, Policy, Reaction, Watch
+from scalebook.training.strategies.forked import Body, Role, WorkerTraceback
+from scalebook.training.strategies.threads import each_of
+from scalebook.training.strategies.watch import Arrivals, Lost, Policy, Reaction, Watch
 
 __all__ = ["Lost", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
 
@@ -53,7 +53,7 @@ def run_workers(
     the memory of the monitor as it is then. Exceptions are another matter: the first worker's or server's is raised,
     with its type, as soon as it comes, unless a death that ends the run explains it.
 
-    `threads` are torch's in each process; None shares out what there is (`training.strategies.threads`). While
+    `threads` are torch's in each process; None shares out what there is (`scalebook.training.strategies.threads`). While
     `arrivals` tells of meetings that workers are still to come to, TimedOut is raised when nobody in the run has done
     anything for a minute; it names whoever did not come, and says where that worker stands.
 

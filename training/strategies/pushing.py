@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from training.ps import Client
-from training.ps.client import Pushed
+from scalebook.training.ps import Client
+from scalebook.training.ps.worker.client import Pushed
 
 
 class Pushing:

@@ -19,10 +19,10 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
-from training.memory_limit import available_bytes
-from training.ps.join import Need
-from training.ps.settings import Settings
-from training.strategies.tuners import is_finder
+from scalebook.training.memory_limit import available_bytes
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.join import Need
+from scalebook.training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes
 _WRITES: Final = (

@@ -20,8 +20,8 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
-from training.ps.rules import Rule, Sync, View
-from training.strategies.board import Board, PlateauStep
+from scalebook.training.ps.policy.rules import Rule, Sync, View
+from scalebook.training.strategies.signals import Board, PlateauStep
 
 
 class Schedules:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from training.ps import SharedRun
-from training.ps.region import ARRIVALS, STARTED, Memory
-from training.strategies.board import Board
-from training.strategies.meetings import Meetings
-from training.strategies.set_aside import SetAside
-from training.strategies.sharing import SharedData
+from scalebook.training.ps import SharedRun
+from scalebook.training.ps.memory.region import ARRIVALS, STARTED, Memory
+from scalebook.training.strategies.meetings import Meetings
+from scalebook.training.strategies.set_aside import SetAside
+from scalebook.training.strategies.sharing import SharedData
+from scalebook.training.strategies.signals import Board
 
 
 @dataclass

@@ -15,10 +15,10 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 
-from training.ps.cursor import Claim, Cursor
-from training.ps.uncopied import Drawn
-from training.strategies.claims import Claims
-from training.strategies.epoch_order import EpochOrder, index_sampler
+from scalebook.training.ps.memory.uncopied import Drawn
+from scalebook.training.ps.worker.cursor import Claim, Cursor
+from scalebook.training.strategies.claims import Claims
+from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
 
 
 class Interval(int):
@@ -249,7 +249,7 @@ class SharedLoader:
             rank_zero_warn(
                 "data: one worker draws this loader's samples from its own random numbers, so their order before the "
                 "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
-                "training.data.shuffle.EpochShuffle as its sampler to resume exactly."
+                "scalebook.training.data.shuffle.EpochShuffle as its sampler to resume exactly."
             )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
         ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""What a run in shared memory has measured so far (training.callbacks.measured.Measured)."""
+"""What a run in shared memory has measured so far (scalebook.training.callbacks.measured.Measured)."""
 
 from typing import Final, Literal
 
-from training.ps import Counts, PushMeasures, SharedRun, StalenessHistogram, WorkerTimes
-from training.ps.region import COMPUTE, DATA, ROW, SAMPLES
+from scalebook.training.ps import Counts, PushMeasures, SharedRun, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES
 
 PARTS: Final = {"compute": COMPUTE, "data": DATA}
 

@@ -23,11 +23,11 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
-from training.ps.cursor import Cursor
-from training.ps.uncopied import Uncopied
-from training.strategies.meetings import Meetings
-from training.strategies.shared_loader import SharedLoader
-from training.strategies.streams import Stream
+from scalebook.training.ps.memory.uncopied import Uncopied
+from scalebook.training.ps.worker.cursor import Cursor
+from scalebook.training.strategies.meetings import Meetings
+from scalebook.training.strategies.shared_loader import SharedLoader
+from scalebook.training.strategies.streams import Stream
 
 POLL_S: Final = 0.002
 

@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from training.ps import Joined, Snapshot
-from training.ps.optimizers import packed
-from training.strategies.batch_norm import RunningStatistics
-from training.strategies.independent import IndependentWorkers
-from training.strategies.kept import Kept, all_but_weights
-from training.strategies.portable import for_any_trainer, for_workers, position_in
-from training.strategies.schedules import Schedules
-from training.strategies.shared import Shared
-from training.strategies.steps import Steps
-from training.strategies.worker_role import ends_here
+from scalebook.training.ps import Joined, Snapshot
+from scalebook.training.ps.optimizer.rebuilding import packed
+from scalebook.training.strategies.batch_norm import RunningStatistics
+from scalebook.training.strategies.independent import IndependentWorkers
+from scalebook.training.strategies.kept import Kept, all_but_weights
+from scalebook.training.strategies.portable import for_any_trainer, for_workers, position_in
+from scalebook.training.strategies.schedules import Schedules
+from scalebook.training.strategies.shared import Shared
+from scalebook.training.strategies.steps import Steps
+from scalebook.training.strategies.worker_role import ends_here
 
 
 class Snapshots(IndependentWorkers):

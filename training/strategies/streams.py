@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from training.strategies.meetings import Meetings
+from scalebook.training.strategies.meetings import Meetings
 
 _NOTHING: Final = object()
 

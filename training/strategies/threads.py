@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
-from training.jobs.devices import CPU_QUOTA, cpu_quota
+from scalebook.training.jobs.devices import CPU_QUOTA, cpu_quota
 
 _HARD: Final = 2  # omp_pause_hard, OpenMP 5.0
 _CPU: Final = Path("/sys/devices/system/cpu")

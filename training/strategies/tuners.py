@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.tuner.lr_finder import _determine_lr_attr_name
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 
-from training.strategies.processes import run_workers
+from scalebook.training.strategies.processes import run_workers
 
 Finder = BatchSizeFinder | LearningRateFinder
 

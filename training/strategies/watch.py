@@ -11,9 +11,17 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from training.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
-from training.strategies import stillness
-from training.strategies.forked import GRACE_S, Body, Forked, Role, WorkerTraceback, fork, holding_back_sigterm
+from scalebook.training.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
+from scalebook.training.strategies import stillness
+from scalebook.training.strategies.forked import (
+    GRACE_S,
+    Body,
+    Forked,
+    Role,
+    WorkerTraceback,
+    fork,
+    holding_back_sigterm,
+)
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show

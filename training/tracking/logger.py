@@ -10,8 +10,8 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
-from training.tracking.names import SAMPLES, SECONDS, UPDATES
-from training.tracking.writer import MetricWriter, client_after_fork
+from scalebook.training.tracking.names import SAMPLES, SECONDS, UPDATES
+from scalebook.training.tracking.writer import MetricWriter, client_after_fork
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

@@ -40,13 +40,13 @@ DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved m
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
 DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
 
-# Gradient noise scale, where it is measured (training.callbacks.noise_scale)
+# Gradient noise scale, where it is measured (scalebook.training.callbacks.noise_scale)
 NOISE_SCALE: Final = "noise/scale"  # B_simple, samples
 NOISE_LOW: Final = "noise/scale_low"  # 95 % interval
 NOISE_HIGH: Final = "noise/scale_high"
 NOISE_BATCH: Final = "noise/batch_suggested"  # a batch of all workers together
 
-# Tests of a config (training.tuning)
+# Tests of a config (scalebook.training.tuning)
 RATE_STEEPEST: Final = "rates/steepest"  # learning rate where the loss of a range test falls fastest
 RATE_LARGEST: Final = "rates/largest"  # the largest that still trains
 LARGEST_BATCH: Final = "batch/largest"  # samples of one worker that fit into memory

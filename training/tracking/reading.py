@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from training.tracking import names
+from scalebook.training.tracking import names
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

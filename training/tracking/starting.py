@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.tracking import names
-from training.workspace import Workspace, sqlite_address
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace, sqlite_address
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from training.failures import TimedOut
+from scalebook.training.failures import TimedOut
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from training.failures import FailureClass
-from training.tuning.batch_tries import Tried
-from training.tuning.bracket import Bracket
+from scalebook.training.failures import FailureClass
+from scalebook.training.tuning.batch_tries import Tried
+from scalebook.training.tuning.bracket import Bracket
 
 HEADER: Final = "  batch   global  result          ms/step  us/sample   samples/s  memory MB   left MB"
 SATURATED: Final = 0.9

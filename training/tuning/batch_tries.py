@@ -5,23 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from training import records
-from training.jobs import queue
-from training.jobs.closing import MLFLOW_STATUS
-from training.jobs.folder import JobFolder, Result, TrialOf
-from training.spec.classes import named
-from training.spec.description import Description
-from training.spec.workload import Workload
-from training.tracking import names
-from training.tracking.starting import create_run, experiment_id, open_store, surroundings
-from training.tuning.configs import cut
-from training.tuning.following import follow
-from training.workspace import Workspace
+from scalebook.training.config.classes import named
+from scalebook.training.config.description import Description
+from scalebook.training.config.workload import Workload
+from scalebook.training.files import records
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import JobFolder, Result, TrialOf
+from scalebook.training.supervisor.closing import MLFLOW_STATUS
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
+from scalebook.training.tuning.configs import cut
+from scalebook.training.tuning.following import follow
+from scalebook.training.workspace import Workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-CALLBACK: Final = "training.tuning.batch_try.BatchTry"
+CALLBACK: Final = "scalebook.training.tuning.batch_try.BatchTry"
 TEST: Final = "largest batch"
 
 
@@ -111,7 +111,7 @@ class BatchTries:
 
 @dataclass(frozen=True)
 class _Told:
-    """What a try wrote down of itself (training.tuning.batch_try), as far as it came."""
+    """What a try wrote down of itself (scalebook.training.tuning.batch_try), as far as it came."""
 
     workers: int | None = None
     training_samples: int | None = None

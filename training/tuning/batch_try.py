@@ -10,15 +10,15 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
-from training import records
-from training.callbacks.divergence import DivergenceGuard
-from training.callbacks.measure import batch_size
-from training.callbacks.noise_scale import training_samples
-from training.callbacks.pictures import Pictures
-from training.memory_limit import MB, data_bytes, free_bytes
-from training.spec.errors import ConfigError
-from training.tracking import names
-from training.tracking.logger import upload
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.measure import batch_size
+from scalebook.training.callbacks.noise_scale import training_samples
+from scalebook.training.callbacks.pictures import Pictures
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.memory_limit import MB, data_bytes, free_bytes
+from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import upload
 
 
 class BatchTry(Callback):

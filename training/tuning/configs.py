@@ -4,13 +4,13 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from training.spec.arguments import Arguments, parse
-from training.spec.classes import mapping
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.validate import require
-from training.trust import OPTION, settle
-from training.workspace import Workspace
+from scalebook.training.config.arguments import Arguments, parse
+from scalebook.training.config.classes import mapping
+from scalebook.training.config.description import Description
+from scalebook.training.config.validate import require
+from scalebook.training.errors import ConfigError
+from scalebook.training.trust import OPTION, settle
+from scalebook.training.workspace import Workspace
 
 TRAINER: Final[dict[str, Any]] = {
     "max_epochs": -1,

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from training.failures import ADVICE, FailureClass
-from training.jobs import queue
-from training.jobs.folder import ENDED, JobFolder, Result
-from training.jobs.supervisor import Keeper
-from training.jobs.waiting import waiting_reasons
-from training.workspace import Workspace
+from scalebook.training.failures import ADVICE, FailureClass
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import ENDED, JobFolder, Result
+from scalebook.training.jobs.supervising import Keeper
+from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.workspace import Workspace
 
 LOOK_EVERY_S: Final = 0.05
 REASONS_EVERY_S: Final = 2.0

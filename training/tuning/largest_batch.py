@@ -4,20 +4,20 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from training.failures import FailureClass
-from training.jobs.interrupting import sigterm_interrupts
-from training.jobs.owners import hold
-from training.jobs.submitting import submission
-from training.memory_limit import MB, available_bytes
-from training.spec.catalogue import describe
-from training.spec.errors import ConfigError
-from training.spec.workload import Workload, workload
-from training.tuning.batch_table import HEADER, answer, row
-from training.tuning.batch_tries import BatchTries, Tried
-from training.tuning.bracket import Bracket
-from training.tuning.configs import asked, settle_before, whole
-from training.tuning.following import INTERRUPTED
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.workload import Workload, workload
+from scalebook.training.errors import ConfigError
+from scalebook.training.failures import FailureClass
+from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.submitting import submission
+from scalebook.training.memory_limit import MB, available_bytes
+from scalebook.training.tuning.batch_table import HEADER, answer, row
+from scalebook.training.tuning.batch_tries import BatchTries, Tried
+from scalebook.training.tuning.bracket import Bracket
+from scalebook.training.tuning.configs import asked, settle_before, whole
+from scalebook.training.tuning.following import INTERRUPTED
+from scalebook.training.workspace import Workspace
 
 OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")
 MOST: Final = 65_536
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
     """What each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
-    from training.jobs.devices import inventory
+    from scalebook.training.jobs.devices import inventory
 
     if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and inventory().gpus):
         if asked_mb is not None:

@@ -5,30 +5,30 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from training import records
-from training.jobs import queue
-from training.jobs.folder import JobFolder, Result
-from training.jobs.interrupting import sigterm_interrupts
-from training.jobs.owners import hold
-from training.notebook.figures import duration
-from training.spec.catalogue import describe
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.workload import workload
-from training.tracking import names
-from training.tracking.starting import open_store
-from training.tuning.configs import asked, cut, number, settle_before, whole
-from training.tuning.following import INTERRUPTED, follow
-from training.tuning.plot import plot
-from training.tuning.rate_curve import RateCurve
-from training.workspace import Workspace
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.config.workload import workload
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.owners import hold
+from scalebook.training.notebook.figures import duration
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.tuning.configs import asked, cut, number, settle_before, whole
+from scalebook.training.tuning.following import INTERRUPTED, follow
+from scalebook.training.tuning.plot import plot
+from scalebook.training.tuning.rate_curve import RateCurve
+from scalebook.training.workspace import Workspace
 
 OPTIONS: Final = ("--from", "--to", "--updates")
 LOWEST: Final = 1e-5
 HIGHEST: Final = 10.0
 UPDATES: Final = 200
 LEAST_UPDATES: Final = 20
-CALLBACK: Final = "training.callbacks.rate_range.RateRange"
+CALLBACK: Final = "scalebook.training.tuning.rate_range.RateRange"
 TEST: Final = "learning rates"
 SAY_EVERY_S: Final = 5.0
 HELP: Final = f"""usage: scalebook search rates -c FILE [--from RATE] [--to RATE] [--updates N] [--KEY VALUE ...]

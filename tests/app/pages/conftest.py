@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.navigation import NOTEBOOK, PLACES
+from scalebook.app.navigation import NOTEBOOK, PLACES
+from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
-from training.workspace import Workspace
 
 MAIN = str(Path(__file__).resolve().parents[3] / "app" / "main.py")
 TEXT = """---
@@ -22,9 +22,9 @@ Does staleness hurt?
 repeats: 2   # seeds 1 and 2
 config:
   seed_everything: 1
-  trainer: {strategy: {class_path: training.strategies.AsyncPS, init_args: {rule: async}}, devices: 2, max_epochs: 5}
-  model: {class_path: training.models.PixelCNN}
-  data: {class_path: training.data.Digits, init_args: {batch_size: 32}}
+  trainer: {strategy: {class_path: scalebook.training.strategies.AsyncPS, init_args: {rule: async}}, devices: 2, max_epochs: 5}
+  model: {class_path: scalebook.training.models.PixelCNN}
+  data: {class_path: scalebook.training.data.Digits, init_args: {batch_size: 32}}
   optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.001}}
 ```
 """

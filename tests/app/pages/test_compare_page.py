@@ -1,6 +1,6 @@
+from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html, words
 from tests.app.recorded import config, record
-from training.workspace import Workspace
 
 
 def test_nothing_chosen_says_what_to_do(open_page: Open) -> None:

@@ -3,11 +3,12 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
+from scalebook.training.config import catalogue
+from scalebook.training.files import yaml
+from scalebook.training.notebook import store
+from scalebook.training.trust import trust
+from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html
-from training.notebook import store
-from training.spec import catalogue, yaml
-from training.trust import trust
-from training.workspace import Workspace
 
 ASYNC = "AsyncPS"
 USERS_MODULE = '''
@@ -51,7 +52,7 @@ def pick(app: AppTest, label: str, option: str) -> None:
 
 def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    assert config(app)["model"] == {"class_path": "training.models.PixelCNN"}
+    assert config(app)["model"] == {"class_path": "scalebook.training.models.PixelCNN"}
     assert not app.button(key="compose-run").disabled
     assert [one.value for one in app.error] == []
     assert "scalebook notebook run" in app.code[1].value
@@ -194,13 +195,15 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     pick(app, "Rule", "bounded")
     assert strategy_args(app) == {"rule": "bounded"}
     number(app, "Bound").set_value(3).run()
-    assert strategy_args(app) == {"rule": {"class_path": "training.ps.rules.Bounded", "init_args": {"bound": 3}}}
+    assert strategy_args(app) == {
+        "rule": {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
+    }
     assert "--cell pixelcnn-bounded-x2" in app.code[1].value
     number(app, "Bound").set_value(4).run()
     assert strategy_args(app) == {"rule": "bounded"}
     pick(app, "Damping", "delay")
     number(app, "Strength").set_value(1.0).run()
-    damping = {"class_path": "training.ps.damping.DelayCompensation", "init_args": {"strength": 1.0}}
+    damping = {"class_path": "scalebook.training.ps.policy.damping.DelayCompensation", "init_args": {"strength": 1.0}}
     assert strategy_args(app) == {"rule": "bounded", "damping": damping}
     pick(app, "Damping", "none")
     assert strategy_args(app) == {"rule": "bounded"}

@@ -1,7 +1,7 @@
+from scalebook.training.notebook import store
+from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
-from training.notebook import store
-from training.workspace import Workspace
 
 
 def test_an_empty_workspace_says_what_to_do(open_page: Open, workspace: Workspace) -> None:

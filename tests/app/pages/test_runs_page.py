@@ -2,12 +2,12 @@ import re
 
 import pytest
 
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, html, words
 from tests.app.recorded import record, write_pushes
-from training.tracking import names
-from training.tracking.starting import open_store
-from training.workspace import Workspace
 
 
 def test_no_run_says_what_to_do(open_page: Open) -> None:
@@ -56,7 +56,7 @@ def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, wor
     assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
     assert len(app.get("plotly_chart")) == 3  # bits, loss, throughput
     assert "staleness 1: 300 pushes, 71.4%" in html(app)
-    assert any("training.models.PixelCNN" in one.value for one in app.code)
+    assert any("scalebook.training.models.PixelCNN" in one.value for one in app.code)
     assert any("epoch 1: val/bits_per_dim 2.4" in one.value for one in app.code)
     assert "mean staleness" in html(app)
 

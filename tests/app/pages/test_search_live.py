@@ -5,13 +5,13 @@ import re
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import resources
-from app.services import search_view
+from scalebook.app import resources
+from scalebook.app.search.services import search_view
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, html, words
-from training.search.folder import SearchFolder
-from training.search.trials import TrialRecord
-from training.workspace import Workspace
 
 SPACE = (searches.BATCH, searches.RATE, searches.STRATEGY)
 TABS = {

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.notebook import store
+from scalebook.training.search import launch
+from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
+from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.searches import BATCH, RATE, folder, records, spec
-from training.jobs.process import ProcessId
-from training.notebook import store
-from training.search import launch
-from training.search.folder import Driving, SearchFolder, SearchResult
-from training.workspace import Workspace
 
 CELL = "pixelcnn-async-2"
 SEARCH = """

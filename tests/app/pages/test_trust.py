@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.services.trusting import Asking
+from scalebook.app.shared.services.trusting import Asking
+from scalebook.training.config import catalogue
+from scalebook.training.jobs import supervising
+from scalebook.training.trust import trusted
+from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, words
-from training.jobs import supervisor
-from training.spec import catalogue
-from training.trust import trusted
-from training.workspace import Workspace
 
 QUESTION = "This folder wants to run code of its own"
 
@@ -28,7 +28,7 @@ def test_modules_are_asked_about_on_every_page_and_imported_by_none(
 ) -> None:
     (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
     (tmp_path / "mine.py").write_text("open(__file__ + '.ran', 'w')", encoding="utf-8")
-    monkeypatch.setattr(supervisor, "ensure", lambda _: None)
+    monkeypatch.setattr(supervising, "ensure", lambda _: None)
     catalogue.describe(workspace)  # here, where it may take longer than a page
     for page in ("", "runs"):
         app = open_page(page)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.serving.access import Access, add_options, keep_token
-from training.spec.errors import ConfigError
-from training.workspace import Workspace
+from scalebook.app.serving.access import Access, add_options, keep_token
+from scalebook.training.errors import ConfigError
+from scalebook.training.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.serving.addresses import Addresses, only_one
-from training.jobs.process import ProcessId
-from training.workspace import Workspace
+from scalebook.app.serving.addresses import Addresses, only_one
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.workspace import Workspace
 
 HOLD = """
 import sys, pathlib
-from app.serving.addresses import only_one
-from training.workspace import Workspace
+from scalebook.app.serving.addresses import only_one
+from scalebook.training.workspace import Workspace
 with only_one(Workspace(pathlib.Path(sys.argv[1]))) as mine:
     print(mine, flush=True)
     sys.stdin.read()

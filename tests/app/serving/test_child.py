@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.serving.child import Child, ServerDied, end_leftover
-from app.serving.ports import LOOPBACK, free_port
-from training.jobs.process import alive
+from scalebook.app.serving.child import Child, ServerDied, end_leftover
+from scalebook.app.serving.ports import LOOPBACK, free_port
+from scalebook.training.jobs.process import alive
 
 
 def server(tmp_path: Path, *code: str) -> Child:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from app.serving.access import Access
-from app.serving.guard import Guard
-from app.serving.ports import LOOPBACK, free_port
+from scalebook.app.serving.access import Access
+from scalebook.app.serving.guard import Guard
+from scalebook.app.serving.ports import LOOPBACK, free_port
+from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, Answer, ask, handshake
-from training.workspace import Workspace
 
 pytestmark = pytest.mark.xdist_group("serving/guard")
 

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from app.serving.page_settings import page_settings
-from app.serving.ports import LOOPBACK
+from scalebook.app.serving.page_settings import page_settings
+from scalebook.app.serving.ports import LOOPBACK
 
 FILE = Path(__file__).parents[3] / ".streamlit" / "config.toml"
 

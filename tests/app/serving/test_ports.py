@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from app.serving.ports import LOOPBACK, answers, free_port
+from scalebook.app.serving.ports import LOOPBACK, answers, free_port
 
 
 def test_a_taken_port_is_passed_over() -> None:

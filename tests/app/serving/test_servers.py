@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.serving.access import Access
-from app.serving.child import Child
-from app.serving.mlflow_server import mlflow_server
-from app.serving.page_server import page_server
+from scalebook.app.serving.access import Access
+from scalebook.app.serving.child import Child
+from scalebook.app.serving.mlflow_server import mlflow_server
+from scalebook.app.serving.page_server import page_server
+from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
-from training.workspace import Workspace
 
 pytestmark = pytest.mark.xdist_group("serving/servers")
 

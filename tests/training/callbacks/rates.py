@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import Parameter, ParameterList
 from torch.optim import SGD, Optimizer
 
+from scalebook.training.callbacks.rate_scaling import CountsUpdates
 from tests.training.strategies.small import Batch
-from training.callbacks.rate_scaling import CountsUpdates
 
 Configure = Callable[[LightningModule], Any]
 

@@ -1,12 +1,12 @@
 import json
 from typing import Any
 
+from scalebook.training.config.description import Description
+from scalebook.training.jobs.folder import JobFolder, TrialOf
+from scalebook.training.jobs.queue import submit
+from scalebook.training.runner import run_job
+from scalebook.training.workspace import Workspace
 from tests.training.runs import config
-from training.jobs.folder import JobFolder, TrialOf
-from training.jobs.queue import submit
-from training.runner import run_job
-from training.spec.description import Description
-from training.workspace import Workspace
 
 
 def trial(workspace: Workspace, description: Description, given: dict[str, Any]) -> JobFolder:

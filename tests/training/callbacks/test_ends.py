@@ -8,15 +8,15 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from scalebook.training.callbacks.agree import Agreed
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.stop_file import StopFile
+from scalebook.training.callbacks.threads import Threads
+from scalebook.training.failures import Diverged
 from tests.training.callbacks.small import OneWeight, loader, trainer
-from training.callbacks.agree import Agreed
-from training.callbacks.clock import DataClock
-from training.callbacks.divergence import DivergenceGuard
-from training.callbacks.last_checkpoint import LastCheckpoint
-from training.callbacks.measure import Measure
-from training.callbacks.stop_file import StopFile
-from training.callbacks.threads import Threads
-from training.failures import Diverged
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -45,7 +45,7 @@ def test_a_stop_file_ends_the_run_after_the_batch(tmp_path: Path) -> None:
 
 def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("training.callbacks.agree.time.monotonic", lambda: now)
+    monkeypatch.setattr("scalebook.training.callbacks.agree.time.monotonic", lambda: now)
     asked: list[float] = []
 
     def decide() -> bool:
@@ -61,7 +61,7 @@ def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_pace_of_workers_in_step_follows_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("training.callbacks.agree.time.monotonic", lambda: now)
+    monkeypatch.setattr("scalebook.training.callbacks.agree.time.monotonic", lambda: now)
     agreed = Agreed(lambda: False, 0.5)
     now = 0.02  # two steps of 10 ms
     assert agreed._pace() == 50

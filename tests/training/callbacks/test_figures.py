@@ -3,11 +3,11 @@ import math
 import pytest
 import torch
 
+from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
+from scalebook.training.callbacks.summary import Summary
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.tracking import names
 from tests.training.callbacks.small import OneWeight, loader, trainer
-from training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
-from training.callbacks.summary import Summary
-from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from training.tracking import names
 
 
 def test_rates_are_of_the_window_not_of_the_whole_run() -> None:

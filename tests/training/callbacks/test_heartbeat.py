@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback, Trainer
 
+from scalebook.training.callbacks import heartbeat
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.heartbeat import Heartbeat, fraction, line
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.jobs.folder import JobFolder, Progress
 from tests.training.callbacks.small import OneWeight, loader, trainer
-from training.callbacks import heartbeat
-from training.callbacks.clock import DataClock
-from training.callbacks.heartbeat import Heartbeat, fraction, line
-from training.callbacks.measure import Measure
-from training.jobs.folder import JobFolder, Progress
 
 
 class Fractions(Callback):

@@ -5,10 +5,10 @@ import pytest
 import torch
 from lightning.pytorch.profilers import SimpleProfiler
 
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.measure import Measure, batch_size, loss_of
+from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
-from training.callbacks.clock import DataClock
-from training.callbacks.measure import Measure, batch_size, loss_of
-from training.tracking import names
 
 
 @pytest.mark.parametrize(

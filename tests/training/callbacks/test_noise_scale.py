@@ -10,16 +10,16 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.noise_scale import NoiseScale, Probe, estimate, explained, suggested
+from scalebook.training.errors import ConfigError
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.ddp import DDP
+from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight
 from tests.training.callbacks.small import trainer as plain_trainer
 from tests.training.strategies.small import fit, trainer
-from training.callbacks.clock import DataClock
-from training.callbacks.measure import Measure
-from training.callbacks.noise_scale import NoiseScale, Probe, estimate, explained, suggested
-from training.spec.errors import ConfigError
-from training.strategies import AsyncPS
-from training.strategies.ddp import DDP
-from training.tracking import names
 
 WIDTH = 40
 
@@ -172,7 +172,7 @@ def test_the_cost_stays_within_its_share(monkeypatch: pytest.MonkeyPatch) -> Non
             now += 0.005 if "log" in vars(self) else 0.004  # the copy of a probe has a `log` of its own
             return super().training_step(batch, batch_idx)
 
-    monkeypatch.setattr("training.callbacks.noise_scale.perf_counter", lambda: now)
+    monkeypatch.setattr("scalebook.training.callbacks.noise_scale.perf_counter", lambda: now)
     measure = Measure(DataClock())
     noise = NoiseScale(measure)
     data: Any = samples(4 * 260, 0.2)

@@ -8,14 +8,14 @@ import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from PIL import Image
 
+from scalebook.training.callbacks import push_record
+from scalebook.training.callbacks.clock import DataClock
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.push_record import PushRecord, draw_staleness
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
-from training.callbacks import push_record
-from training.callbacks.clock import DataClock
-from training.callbacks.measure import Measure
-from training.callbacks.measured import Measured
-from training.callbacks.push_record import PushRecord, draw_staleness
-from training.ps.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from training.tracking import names
 
 
 class Told(SingleDeviceStrategy):

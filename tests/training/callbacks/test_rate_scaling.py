@@ -12,15 +12,15 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, SequentialLR, StepLR
 from torch.utils.data import DataLoader, IterableDataset
 
+from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.config.rate_scaling import RateScaling
+from scalebook.training.errors import ConfigError
+from scalebook.training.ps.policy.rules import Async, Softsync, Sync
+from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.callbacks.rates import Falling, TwoByHand, plain
 from tests.training.strategies.contract.test_checkpoints import path_of
 from tests.training.strategies.small import Diary, diaries, loader, trainer
-from training.callbacks.last_checkpoint import LastCheckpoint
-from training.callbacks.rate_scaling import ScaledRates
-from training.ps.rules import Async, Softsync, Sync
-from training.spec.errors import ConfigError
-from training.spec.rate_scaling import RateScaling
-from training.strategies import DDP, AsyncPS
 
 BATCH, BATCHES = 8, 12  # of small.loader
 RISING = RateScaling("linear", per=4, warmup_epochs=1.5)

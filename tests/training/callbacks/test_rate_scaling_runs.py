@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.__main__ import main
+from scalebook.training.config.description import Description
+from scalebook.training.config.workload import workload
+from scalebook.training.files import yaml
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, config, reader, run
-from training.__main__ import main
-from training.jobs.queue import all_jobs
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
-from training.spec import yaml
-from training.spec.description import Description
-from training.spec.workload import workload
-from training.strategies import AsyncPS
-from training.tracking import names
-from training.workspace import Workspace
 
 SYNC: dict[str, Any] = {"class_path": "AsyncPS", "init_args": {"workers": 2, "rule": "sync"}}
 
@@ -39,7 +39,7 @@ def test_from_the_command_line(tmp_path: Path, workspace: Workspace, capsys: pyt
     (job,) = all_jobs(workspace)
     ran = yaml.load(job.config.read_text())
     assert ran["lr_scaling"] == {"rule": "sqrt", "per": 2, "warmup_epochs": 0.0}
-    assert ran["optimizer"]["class_path"] == "training.optimizers.LARS"
+    assert ran["optimizer"]["class_path"] == "scalebook.training.optimizers.LARS"
     assert reader(workspace).run(job.id).tags[names.TAG_LR_SCALED] == "4.0"
     assert main(["fit", "-c", str(file), "--lr_scaling.rul", "sqrt"]) == 2
     assert "lr_scaling.rul: is not an argument. Did you mean `rule`?" in capsys.readouterr().err
@@ -70,7 +70,7 @@ def test_the_noise_scale_is_measured_where_the_config_says_so(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here at every step, so that few are enough."""
-    monkeypatch.setattr("training.callbacks.noise_scale.COST", 1e9)
+    monkeypatch.setattr("scalebook.training.callbacks.noise_scale.COST", 1e9)
     given = {**config(max_epochs=2), "noise_scale": True, "lr_scaling": {"rule": "sqrt"}}
     _, code, record = run(workspace, given)
     assert code == 0

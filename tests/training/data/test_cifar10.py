@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.data import CIFAR10, DataError
-from training.data.cifar10 import ARCHIVE, TRAIN_FILES
+from scalebook.training.data import CIFAR10, DataError
+from scalebook.training.data.cifar10 import ARCHIVE, TRAIN_FILES
 
 MEMBERS = (*TRAIN_FILES, "test_batch.bin")
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from training.data import DataError, Digits
-from training.data import digits as digits_module
-from training.data.batches import ImageBatches
+from scalebook.training.data import DataError, Digits
+from scalebook.training.data import digits as digits_module
+from scalebook.training.data.batches import ImageBatches
 
 
 def ready(data: Digits) -> Digits:

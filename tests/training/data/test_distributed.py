@@ -8,8 +8,8 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from typing_extensions import override
 
-from training.data import Digits
-from training.data.batches import Batch
+from scalebook.training.data import Digits
+from scalebook.training.data.batches import Batch
 
 
 class Recorder(LightningModule):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data import DataError
-from training.data.download import RemoteFile, cache_folder, fetch
+from scalebook.training.data import DataError
+from scalebook.training.data.download import RemoteFile, cache_folder, fetch
 
 pytestmark = pytest.mark.xdist_group("data/download")
 

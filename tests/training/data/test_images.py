@@ -1,4 +1,4 @@
-from training.data import CIFAR10, MNIST, Digits, ImageSpec
+from scalebook.training.data import CIFAR10, MNIST, Digits, ImageSpec
 
 
 def test_each_data_set_tells_its_geometry_before_it_reads_a_file() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.data import MNIST, DataError
-from training.data.mnist import read_idx
+from scalebook.training.data import MNIST, DataError
+from scalebook.training.data.mnist import read_idx
 
 
 def write_idx(path: Path, array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:

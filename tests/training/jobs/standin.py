@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from training.jobs.folder import JobFolder, Progress, Result
+from scalebook.training.jobs.folder import JobFolder, Progress, Result
 
 
 def run(folder: Path) -> int:

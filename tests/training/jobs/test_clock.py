@@ -10,17 +10,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from training import records
-from training.jobs import waiting
-from training.jobs.devices import Inventory
-from training.jobs.folder import JobFolder, JobRequest, Progress, Started
-from training.jobs.lock import SupervisorLock
-from training.jobs.process import ProcessId, alive, descendants, session
-from training.jobs.turns import Turns
-from training.jobs.watch import Limits, Watch
-from training.records import Broken
-from training.trust import JOB, sign
-from training.workspace import Workspace
+from scalebook.training.files import records
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs import waiting
+from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
+from scalebook.training.jobs.lock import SupervisorLock
+from scalebook.training.jobs.process import ProcessId, alive, descendants, session
+from scalebook.training.supervisor.turns import Turns
+from scalebook.training.supervisor.watch import Limits, Watch
+from scalebook.training.trust import JOB, sign
+from scalebook.training.workspace import Workspace
 
 STEPS = (-3600.0, -30.0, 30.0, 3600.0)
 

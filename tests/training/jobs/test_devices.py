@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from training.jobs.devices import Gpu, cpu_quota, inventory, visible
+from scalebook.training.jobs.devices import Gpu, cpu_quota, inventory, visible
 
 A, B = Gpu("GPU-aaaa", "H200", 141000), Gpu("GPU-bbbb", "H200", 141000)
 

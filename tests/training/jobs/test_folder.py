@@ -2,8 +2,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
-from training.jobs.process import ProcessId
+from scalebook.training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
+from scalebook.training.jobs.process import ProcessId
 
 
 def folder(tmp_path: Path) -> JobFolder:

@@ -3,12 +3,12 @@
 import time
 import uuid
 
-from tests.training.jobs.conftest import Bench, until_state, wait_for
-from training.jobs import queue
-from training.jobs.folder import JobFolder, JobRequest, Result
-from training.jobs.supervisor import running
-from training.jobs.waiting import waiting_reasons
-from training.trust import FOUND, trust
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Result
+from scalebook.training.jobs.supervising import running
+from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.trust import FOUND, trust
+from tests.training.benches import Bench, until_state, wait_for
 
 
 def found(bench: Bench) -> JobFolder:

@@ -13,22 +13,23 @@ from typing import Any
 
 import pytest
 
-from training import records, room, runner
-from training.failures import FailureClass, classify
-from training.jobs import closing, turns, waiting
-from training.jobs.devices import Inventory
-from training.jobs.folder import JobFolder, JobRequest, Result, Started
-from training.jobs.lock import SupervisorLock, status
-from training.jobs.process import ProcessId
-from training.jobs.turns import Turns
-from training.jobs.watch import Limits
-from training.notebook import edit, store
-from training.room import EXIT_NO_ROOM
-from training.search import keeping
-from training.search.folder import Driving, SearchFolder, SearchRequest
-from training.search.outcome import judge
-from training.trust import JOB, SEARCH, sign
-from training.workspace import Workspace
+from scalebook.training import runner
+from scalebook.training.failures import FailureClass, classify
+from scalebook.training.files import records, room
+from scalebook.training.files.room import EXIT_NO_ROOM
+from scalebook.training.jobs import waiting
+from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.lock import SupervisorLock, status
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.notebook import edit, store
+from scalebook.training.search.driver.outcome import judge
+from scalebook.training.search.folder import Driving, SearchFolder, SearchRequest
+from scalebook.training.supervisor import closing, search_drivers, turns
+from scalebook.training.supervisor.turns import Turns
+from scalebook.training.supervisor.watch import Limits
+from scalebook.training.trust import JOB, SEARCH, sign
+from scalebook.training.workspace import Workspace
 
 FULL = "the disk of /data is full (0.0 MB left)"
 
@@ -215,7 +216,7 @@ def test_a_run_tries_to_say_its_result_again(
 
 
 def test_output_onto_a_full_disk_ends_nobody() -> None:
-    program = "from training.jobs.output import forgive; forgive()\nfor i in range(99): print('x' * 999, flush=True)"
+    program = "from scalebook.training.files.output import forgive; forgive()\nfor i in range(99): print('x' * 999, flush=True)"
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-c", program], check=False, stdout=full, stderr=full, timeout=60)
     assert done.returncode == 0
@@ -238,8 +239,8 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
     search.write_body({})
     sign(search.path, search.id, SEARCH)
     search.write(Driving(replace(ProcessId.of(), start=1), 1.0))
-    drivers, started = keeping.Drivers(workspace), list[str]()
-    drivers._deaths["s"] = (keeping.ATTEMPTS - 1, 0)
+    drivers, started = search_drivers.Drivers(workspace), list[str]()
+    drivers._deaths["s"] = (search_drivers.ATTEMPTS - 1, 0)
 
     def spawn(*told: Any, **more: Any) -> int:
         started.append("s")

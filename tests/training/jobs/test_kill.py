@@ -5,9 +5,9 @@ import signal
 import time
 from dataclasses import replace
 
-from tests.training.jobs.conftest import Bench, until_state, wait_for
-from training.jobs.folder import Started
-from training.jobs.process import ProcessId, alive, send, session
+from scalebook.training.jobs.folder import Started
+from scalebook.training.jobs.process import ProcessId, alive, send, session
+from tests.training.benches import Bench, until_state, wait_for
 
 
 def test_a_killed_job_is_closed_with_its_cause(bench: Bench) -> None:

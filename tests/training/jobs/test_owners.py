@@ -3,9 +3,9 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from tests.training.jobs.conftest import Bench
-from training.jobs import owners
-from training.jobs.process import ProcessId
+from scalebook.training.jobs import owners
+from scalebook.training.jobs.process import ProcessId
+from tests.training.benches import Bench
 
 
 def test_an_owner_is_present_while_it_holds(bench: Bench) -> None:

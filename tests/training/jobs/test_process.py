@@ -5,8 +5,8 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.training.jobs.conftest import wait_for
-from training.jobs.process import ProcessId, alive, descendants, die_with_parent, reap, send, session
+from scalebook.training.jobs.process import ProcessId, alive, descendants, die_with_parent, reap, send, session
+from tests.training.benches import wait_for
 
 SLEEP = "import time; time.sleep(60)"
 FAMILY = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); time.sleep(60)"

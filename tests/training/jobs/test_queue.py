@@ -9,15 +9,15 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from tests.training.jobs.conftest import Bench, until_state, wait_for
-from training.jobs import queue, supervisor
-from training.jobs.folder import JobFolder, Result
-from training.jobs.process import ProcessId
-from training.spec import yaml
-from training.spec.description import ClassInfo, Description, Field
-from training.spec.errors import ConfigError
-from training.tracking import names
-from training.tracking.starting import open_store
+from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.jobs import queue, supervising
+from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from tests.training.benches import Bench, until_state, wait_for
 
 DESCRIPTION = Description(
     models=[ClassInfo("zoo.Net", "Net", fields=[Field("width", "int", default=8, minimum=1)])],
@@ -81,7 +81,7 @@ def test_a_wrong_config_leaves_nothing_behind(bench: Bench) -> None:
         queue.submit(bench.workspace, gpu, seeds=[1], description=DESCRIPTION)
     assert list(bench.workspace.jobs.iterdir()) == []
     assert open_store(bench.workspace).search_experiments(filter_string="name = 'command line'") == []
-    assert supervisor.running(bench.workspace) is None
+    assert supervising.running(bench.workspace) is None
 
 
 def test_an_inline_job_belongs_to_this_process(bench: Bench) -> None:
@@ -149,7 +149,7 @@ def test_only_ended_jobs_can_be_deleted(bench: Bench) -> None:
 
 
 def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
-    code = "import sys, training.jobs.queue, training.jobs.waiting, training.jobs.command, training.jobs.supervisor\n"
+    code = "import sys, scalebook.training.jobs.queue, scalebook.training.jobs.waiting, scalebook.training.commands.jobs, scalebook.training.jobs.supervising\n"
     code += "print(sorted({'torch', 'mlflow', 'lightning', 'streamlit'} & set(sys.modules)))"
     with psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:
         assert process.communicate(timeout=30)[0] == "[]\n"

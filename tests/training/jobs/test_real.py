@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.training.jobs.conftest import Bench, until_state, wait_for
-from training.jobs.folder import JobFolder, JobRequest, Result
-from training.jobs.lock import status
-from training.jobs.process import ProcessId, descendants, send, session
-from training.jobs.warming import RUNNER
-from training.tracking import names
-from training.tracking.starting import create_run, experiment_id, open_store
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Result
+from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.process import ProcessId, descendants, send, session
+from scalebook.training.supervisor.warming import RUNNER
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store
+from tests.training.benches import Bench, until_state, wait_for
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -36,13 +36,16 @@ class Real:
             "seed_everything": 1,
             "threads": 1,
             "trainer": {
-                "strategy": {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}},
+                "strategy": {
+                    "class_path": "scalebook.training.strategies.AsyncPS",
+                    "init_args": {"rule": "async", "workers": 2},
+                },
                 "accelerator": "cpu",
                 "max_epochs": epochs,
                 "enable_model_summary": False,
             },
-            "model": {"class_path": "training.models.MLPClassifier"},
-            "data": {"class_path": "training.data.Digits", "init_args": {"batch_size": 64}},
+            "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+            "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
             "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
         }
         run_id = create_run(self.client, self.experiment, "a run", {}, config)

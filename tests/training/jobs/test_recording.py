@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.training.jobs.conftest import Bench, until_state, wait_for
-from training.jobs.closing import close, main
-from training.jobs.folder import JobFolder, Result
-from training.jobs.process import alive, send
-from training.tracking import names
-from training.tracking.starting import create_run, experiment_id, open_store
+from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.process import alive, send
+from scalebook.training.supervisor.closing import close, main
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store
+from tests.training.benches import Bench, until_state, wait_for
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.jobs.devices import Gpu, Inventory
-from training.jobs.folder import JobRequest, TrialOf
-from training.jobs.schedule import STARTS, Lease, duration, plan
+from scalebook.training.jobs.devices import Gpu, Inventory
+from scalebook.training.jobs.folder import JobRequest, TrialOf
+from scalebook.training.jobs.schedule import STARTS, Lease, duration, plan
 
 TWO = Inventory([0, 1])
 GPUS = Inventory(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])

@@ -10,15 +10,15 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.training.jobs.conftest import Bench, wait_for
+from scalebook.training.files.room import NoRoom
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.submitting import abandoned, folder, submission, withdraw
+from scalebook.training.search import launch
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store
+from tests.training.benches import Bench, wait_for
 from tests.training.jobs.test_queue import submit
-from training.jobs import queue
-from training.jobs.submitting import abandoned, folder, submission, withdraw
-from training.room import NoRoom
-from training.search import launch
-from training.search.folder import SearchFolder
-from training.tracking import names
-from training.tracking.starting import create_run, experiment_id, open_store
 
 
 def die(*_: object) -> NoReturn:
@@ -93,7 +93,7 @@ def test_what_cannot_be_withdrawn_at_once_is_later(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(queue, "_write", no_room)
-        patch.setattr("training.jobs.submitting.withdraw", no_room)
+        patch.setattr("scalebook.training.jobs.submitting.withdraw", no_room)
         with pytest.raises(NoRoom, match="No space left"):
             submit(bench)
     assert "a run without a job stays in MLflow for now" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from training.cli import TrainingCLI
+from scalebook.training.cli import TrainingCLI
 
 
 def fit(
@@ -27,7 +27,7 @@ def fit(
             **(trainer or {}),
         },
         "model": model,
-        "data": data or {"class_path": "training.data.Digits"},
+        "data": data or {"class_path": "scalebook.training.data.Digits"},
         "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
         "ckpt_path": None if ckpt_path is None else str(ckpt_path),
     }

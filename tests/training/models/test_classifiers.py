@@ -4,23 +4,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalebook.training.data import Digits
+from scalebook.training.models import ConvClassifier
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 from tests.training.models.fitting import fit
-from training.data import Digits
-from training.models import ConvClassifier
-from training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 
 
 @pytest.mark.parametrize(("name", "epochs", "least"), [("ConvClassifier", 8, 0.97), ("MLPClassifier", 8, 0.97)])
 def test_learns_the_digits(name: str, epochs: int, least: float, tmp_path: Path) -> None:
-    metrics = fit(tmp_path, {"class_path": f"training.models.{name}"}, epochs=epochs).trainer.callback_metrics
+    metrics = fit(tmp_path, {"class_path": f"scalebook.training.models.{name}"}, epochs=epochs).trainer.callback_metrics
     assert metrics[VAL_ACCURACY] >= least
     assert metrics[VAL_LOSS] < 0.25
     assert metrics[TRAIN_LOSS] < 0.5
 
 
 def test_validation_is_the_mean_over_images_whatever_the_batches(tmp_path: Path) -> None:
-    data = {"class_path": "training.data.Digits", "init_args": {"batch_size": 350}}  # batches of 350 and 10
-    cli = fit(tmp_path, {"class_path": "training.models.ConvClassifier"}, data=data)
+    data = {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 350}}  # batches of 350 and 10
+    cli = fit(tmp_path, {"class_path": "scalebook.training.models.ConvClassifier"}, data=data)
     model, digits = cli.model.eval(), Digits()
     digits.setup("fit")
     images, labels = (torch.cat(parts) for parts in zip(*digits.val_dataloader(), strict=True))

@@ -6,10 +6,10 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.data import Digits, ImageSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.models import ConvClassifier, ImageModel, MLPClassifier, PixelCNN
 from tests.training.models.fitting import fit
-from training.data import Digits, ImageSpec
-from training.models import ConvClassifier, ImageModel, MLPClassifier, PixelCNN
-from training.spec.errors import ConfigError
 
 MODELS: list[type[ImageModel]] = [ConvClassifier, MLPClassifier, PixelCNN]
 SMALL: dict[type[ImageModel], dict[str, Any]] = {
@@ -23,7 +23,7 @@ SMALL: dict[type[ImageModel], dict[str, Any]] = {
 def test_model_and_data_alone_make_a_config_and_the_checkpoint_needs_no_data(
     model_class: type[ImageModel], tmp_path: Path
 ) -> None:
-    config = {"class_path": f"training.models.{model_class.__name__}", "init_args": SMALL[model_class]}
+    config = {"class_path": f"scalebook.training.models.{model_class.__name__}", "init_args": SMALL[model_class]}
     cli = fit(tmp_path, config, trainer={"limit_train_batches": 2})
     assert set(model_class.metrics) <= set(cli.trainer.callback_metrics)
     checkpoint = tmp_path / "one.ckpt"
@@ -38,7 +38,7 @@ def test_model_and_data_alone_make_a_config_and_the_checkpoint_needs_no_data(
 
 @pytest.mark.parametrize("model_class", MODELS)
 def test_a_fit_goes_on_from_a_checkpoint(model_class: type[ImageModel], tmp_path: Path) -> None:
-    config = {"class_path": f"training.models.{model_class.__name__}", "init_args": SMALL[model_class]}
+    config = {"class_path": f"scalebook.training.models.{model_class.__name__}", "init_args": SMALL[model_class]}
     few = {"limit_train_batches": 2}
     checkpoint = tmp_path / "one.ckpt"
     fit(tmp_path, config, trainer=few).trainer.save_checkpoint(checkpoint)

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalebook.training.data import Digits, ImageSpec
+from scalebook.training.models import PixelCNN
+from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
 from tests.training.models.fitting import fit
-from training.data import Digits, ImageSpec
-from training.models import PixelCNN
-from training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
 
 
 def small(channels: int, layers: int, reach: int) -> PixelCNN:
@@ -78,7 +78,9 @@ def test_equal_odds_cost_the_logarithm_of_the_levels() -> None:
 
 
 def test_learns_the_digits(tmp_path: Path) -> None:
-    metrics = fit(tmp_path, {"class_path": "training.models.PixelCNN"}, epochs=2, lr=0.004).trainer.callback_metrics
+    metrics = fit(
+        tmp_path, {"class_path": "scalebook.training.models.PixelCNN"}, epochs=2, lr=0.004
+    ).trainer.callback_metrics
     assert metrics[VAL_BITS_PER_DIM] < 2.35  # 4.09 with equal odds; 2.64 is the entropy of a pixel's marginal
     assert metrics[VAL_BITS_PER_DIM].item() == pytest.approx(metrics[VAL_LOSS].item() / math.log(2), rel=1e-5)
     assert metrics[TRAIN_BITS_PER_DIM].item() == pytest.approx(metrics[TRAIN_LOSS].item() / math.log(2), rel=1e-5)

@@ -2,11 +2,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
-from training.spec.description import ClassInfo, Description, Field
-from training.tracking.reading import RunReader
-from training.tracking.starting import open_store
-from training.workspace import Workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -19,14 +19,16 @@ def description() -> Description:
     batch = Field("batch_size", "int", default=32, minimum=1)
     lr = Field("lr", "float", default=0.001, minimum=0)
     rule = Field("rule", "enum", default="async", choices=["async"])
-    conv = ClassInfo("training.models.ConvClassifier", "ConvClassifier", fields=[width], metrics=["val/accuracy"])
+    conv = ClassInfo(
+        "scalebook.training.models.ConvClassifier", "ConvClassifier", fields=[width], metrics=["val/accuracy"]
+    )
     return Description(
         models=[conv],
-        data=[ClassInfo("training.data.Digits", "Digits", fields=[batch])],
+        data=[ClassInfo("scalebook.training.data.Digits", "Digits", fields=[batch])],
         strategies=[
             ClassInfo("auto", "single", config_value="auto"),
             ClassInfo("ddp", "ddp", config_value="ddp"),
-            ClassInfo("training.strategies.AsyncPS", "AsyncPS", fields=[rule]),
+            ClassInfo("scalebook.training.strategies.AsyncPS", "AsyncPS", fields=[rule]),
         ],
         optimizers=[ClassInfo("torch.optim.Adam", "Adam", fields=[lr])],
         lr_schedulers=[],

@@ -1,6 +1,6 @@
-from training.notebook.check import check
-from training.notebook.parse import parse
-from training.spec.description import Description
+from scalebook.training.config.description import Description
+from scalebook.training.notebook.check import check
+from scalebook.training.notebook.parse import parse
 
 GOOD = """# Page
 

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
+from scalebook.training.estimate import Estimate
+from scalebook.training.notebook.comparison import compare, compare_runs, differences
+from scalebook.training.notebook.parse import parse
+from scalebook.training.notebook.results import results
+from scalebook.training.notebook.rows import Row
+from scalebook.training.notebook.table import WIDTH, strategy, table
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
 from tests.training.tracking.recorded import record
-from training.notebook.comparison import compare, compare_runs, differences
-from training.notebook.estimate import Estimate
-from training.notebook.parse import parse
-from training.notebook.results import results
-from training.notebook.rows import Row
-from training.notebook.table import WIDTH, strategy, table
-from training.spec.description import Description
-from training.spec.identity import config_hash
-from training.tracking import names
-from training.tracking.reading import RunReader
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

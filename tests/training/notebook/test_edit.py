@@ -4,12 +4,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.flow import same
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import ComparisonCell, ExperimentCell, Note, Notebook
+from scalebook.training.notebook.parse import parse
 from tests.training.notebook.strategies import configs, notebooks
-from training.notebook import edit
-from training.notebook.cells import ComparisonCell, ExperimentCell, Note, Notebook
-from training.notebook.parse import parse
-from training.spec.errors import ConfigError
-from training.spec.flow import same
 
 PAGE = """Intro.
 
@@ -59,12 +59,12 @@ def test_the_same_values_change_nothing() -> None:
 
 
 def test_a_strategy_with_arguments_replaces_a_word() -> None:
-    strategy = {"class_path": "training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async"}}
     config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 2, "max_epochs": 5}}
     gone, new = _changed_lines(PAGE, edit.put_experiment(parse(PAGE), "first", config, 3).text)
     assert new == [
         "repeats: 3   # two seeds are enough here",
-        "    strategy: {class_path: training.strategies.AsyncPS, init_args: {rule: async}}      # changed by the form",
+        "    strategy: {class_path: scalebook.training.strategies.AsyncPS, init_args: {rule: async}}      # changed by the form",
         "    devices: 2",
     ]
     assert len(gone) == 3

@@ -1,7 +1,7 @@
 import pytest
 
-from training.notebook import figures
-from training.notebook.estimate import Estimate, Reached
+from scalebook.training.estimate import Estimate, Reached
+from scalebook.training.notebook import figures
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from training.notebook import store
-from training.notebook.cells import Note, Notebook
-from training.notebook.check import check
-from training.spec.description import Description
-from training.spec.errors import ConfigError
+from scalebook.training.config.description import Description
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook.check import check
 
 BASE = "```yaml experiment=base\nconfig:\n  model: ConvClassifier\n  data: Digits\n```\n\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -99,8 +99,8 @@ def test_no_case_takes_much_memory(tmp_path: Path) -> None:
         Path(names[-1]).write_text(text, encoding="utf-8")
     code = """
 import pathlib, sys
-from training.notebook import store
-from training.spec.errors import ConfigError
+from scalebook.training.notebook import store
+from scalebook.training.errors import ConfigError
 for name in sys.argv[1:]:
     try:
         store.read(pathlib.Path(name))

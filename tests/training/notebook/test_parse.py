@@ -1,9 +1,9 @@
 from hypothesis import example, given, settings
 
+from scalebook.training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note
+from scalebook.training.notebook.front import is_blank
+from scalebook.training.notebook.parse import parse
 from tests.training.notebook.strategies import notebooks, rough_texts
-from training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note
-from training.notebook.front import is_blank
-from training.notebook.parse import parse
 
 PAGE = """---
 title: Does staleness hurt?

@@ -5,13 +5,13 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from scalebook.training.config.description import Description
+from scalebook.training.files.flow import same
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import BrokenCell, ExperimentCell, SearchCell
+from scalebook.training.notebook.check import check
+from scalebook.training.notebook.parse import parse
 from tests.training.notebook.strategies import configs, notebooks, values, words
-from training.notebook import edit
-from training.notebook.cells import BrokenCell, ExperimentCell, SearchCell
-from training.notebook.check import check
-from training.notebook.parse import parse
-from training.spec.description import Description
-from training.spec.flow import same
 
 PAGE = """# Page
 

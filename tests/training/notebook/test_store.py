@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from training.notebook import edit, store
-from training.spec.errors import ConfigError
-from training.workspace import Workspace
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook import edit, store
+from scalebook.training.workspace import Workspace
 
 PAGE = "\ufeff# Title\r\n\r\nNote without an end"
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from scalebook.training.optimizers import LAMB
 from tests.training.optimizers.steps import Array, assert_equal, gradients, layers, rising, taken
-from training.optimizers import LAMB
 
 STEPS = 12
 BETAS, EPS, DECAY = (0.8, 0.95), 1e-6, 0.05

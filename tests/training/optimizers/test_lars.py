@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from scalebook.training.optimizers import LARS
 from tests.training.optimizers.steps import Array, assert_equal, gradients, layers, rising, taken
-from training.optimizers import LARS
 
 STEPS = 12
 DECAY, MOMENTUM, TRUST = 0.05, 0.9, 0.02

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from scalebook.training.ps.trace import Record, read_head, read_updates
 from tests.training.ps.killing import Stepwise
-from training.ps.trace import Record, read_head, read_updates
 
 SHAPES = ((2,), (3, 5), (7,))
 """Of the parameters, for each worker; in one of three shards each when there are three."""

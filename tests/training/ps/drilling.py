@@ -1,6 +1,6 @@
 """One kill drill of the engine, without Lightning: real processes, one of them killed at a random moment.
 
-The workers push gradients of known value through the public door of `training.ps`, traced; one process is killed; then
+The workers push gradients of known value through the public door of `scalebook.training.ps`, traced; one process is killed; then
 everything is counted: whether the others went on, every push, the weights, and what is left behind.
 """
 
@@ -17,13 +17,13 @@ from typing import Final
 
 import psutil
 
+from scalebook.training.ps import Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.memory.region import FINISHED
+from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.training.ps.accounts import Account, gradients, make_parameters, settle
 from tests.training.ps.accounts import Final as FinalState
 from tests.training.ps.killing import HERE, SIGNAL, Phase, Stepwise
 from tests.training.ps.scenes import Scene, Victim
-from training.ps import Joined, Settings, SharedRun, join, serve
-from training.ps.region import FINISHED
-from training.strategies.processes import Lost, Reaction, run_workers
 
 WORKERS: Final = 3
 PUSHES: Final = 25  # of each worker, and as many again of one that comes back; more when there is a budget

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from training.ps import Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps import Joined, Settings, SharedRun, join, serve
 
 DEADLINE_S = 20.0
 Make = Callable[[Sequence[Parameter]], Optimizer]

@@ -16,7 +16,7 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from training.ps.rules import Bounded, Sync, View
+from scalebook.training.ps.policy.rules import Bounded, Sync, View
 
 SIGNAL: Final = signal.SIGALRM
 

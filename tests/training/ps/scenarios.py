@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Final
 
+from scalebook.training.ps.policy.damping import Damping, DropAbove, Inverse
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from tests.training.ps.virtual import Event, Fate, Speed, VirtualRun, constant, exponential
-from training.ps.damping import Damping, DropAbove, Inverse
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 RULES: Final[dict[str, tuple[Rule, Damping]]] = {

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from scalebook.training.ps import Clip, HostName
+from scalebook.training.ps.policy.damping import Damping, DropAbove, NoDamping
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from tests.training.ps.killing import Phase, WatchedBounded, WatchedSync
-from training.ps import Clip, HostName
-from training.ps.damping import Damping, DropAbove, NoDamping
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
 
 BUDGET: Final = 60
 HOSTS: Final[Sequence[HostName]] = ("inline", "process")

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from scalebook.training.ps import HostName, Settings
+from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from tests.training.ps.custom_optimizers import LayerWise, PythonNumbers
 from tests.training.ps.driven import Driven, Make, driven, random_tensors
-from training.ps import HostName, Settings
-from training.ps.damping import DelayCompensation, DropAbove, Inverse
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
 
 SHAPES = [(3, 4), (7,), (2, 2, 2), (5, 1), (1,), (6, 3)]
 HOSTS: list[HostName] = ["inline", "process"]

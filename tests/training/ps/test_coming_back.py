@@ -3,8 +3,8 @@
 import threading
 import time
 
-from training.ps import SharedRun
-from training.ps.region import FINISHED
+from scalebook.training.ps import SharedRun
+from scalebook.training.ps.memory.region import FINISHED
 
 
 def test_who_waits_for_the_end_of_all_waits_for_one_that_comes_back() -> None:

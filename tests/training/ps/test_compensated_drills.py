@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from scalebook.training.ps import HostName, Settings, SharedRun, join, serve
+from scalebook.training.ps.policy.damping import DelayCompensation
+from scalebook.training.ps.policy.rules import Async
+from scalebook.training.ps.replay import replay
+from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.training.ps.accounts import make_parameters
 from tests.training.ps.killing import HERE, Phase, Stepwise
 from tests.training.ps.scenes import HOSTS
-from training.ps import HostName, Settings, SharedRun, join, serve
-from training.ps.damping import DelayCompensation
-from training.ps.replay import replay
-from training.ps.rules import Async
-from training.strategies.processes import Lost, Reaction, run_workers
 
 WORKERS, PUSHES, PAUSE_S, DEADLINE_S = 3, 12, 0.0005, 10.0
 

@@ -10,11 +10,11 @@ from torch.nn import Linear, Module, Parameter, Sequential, Tanh
 from torch.nn.functional import mse_loss
 from torch.optim import SGD, Adam, Optimizer
 
-from training.ps import HostName, Joined, Settings, SharedRun, join, serve
-from training.ps.damping import Inverse
-from training.ps.region import FIRST_BIN, METER
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
-from training.strategies.processes import run_workers
+from scalebook.training.ps import HostName, Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.memory.region import FIRST_BIN, METER
+from scalebook.training.ps.policy.damping import Inverse
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.strategies.processes import run_workers
 
 DEADLINE_S = 30.0
 HOSTS: list[HostName] = ["inline", "process"]

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.ps import HostName
+from scalebook.training.ps.policy.rules import Async, Softsync
+from scalebook.training.ps.trace import RECORD
+from scalebook.training.strategies.processes import run_workers
 from tests.training.ps.accounts import Account, settle
 from tests.training.ps.accounts import Final as FinalState
 from tests.training.ps.drilling import PUSHES, WORKERS, Drill, drill
 from tests.training.ps.killing import Phase
 from tests.training.ps.scenes import HOSTS, Row, Scene, Victim, rows, scene
-from training.ps import HostName
-from training.ps.rules import Async, Softsync
-from training.ps.trace import RECORD
-from training.strategies.processes import run_workers
 
 ROWS = rows()
 

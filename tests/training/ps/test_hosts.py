@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam
 
-from training.ps import Client, HostName, Joined, Settings, SharedRun, join, serve
-from training.ps.damping import DropAbove
-from training.ps.region import SAMPLES
-from training.ps.rules import Async, Bounded, Softsync, Sync
-from training.strategies.processes import run_workers
+from scalebook.training.ps import Client, HostName, Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.memory.region import SAMPLES
+from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.strategies.processes import run_workers
 
 DEADLINE_S = 20.0
 Body = Callable[[Joined, list[Parameter], int], Any]

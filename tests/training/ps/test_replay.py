@@ -11,12 +11,12 @@ from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import mse_loss
 from torch.optim import Adam, Optimizer
 
-from training.ps import Clip, Settings, SharedRun, join, serve
-from training.ps.damping import DelayCompensation, Inverse
-from training.ps.replay import replay
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync
-from training.ps.trace import read_head
-from training.strategies.processes import run_workers
+from scalebook.training.ps import Clip, Settings, SharedRun, join, serve
+from scalebook.training.ps.policy.damping import DelayCompensation, Inverse
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.replay import replay
+from scalebook.training.ps.trace import read_head
+from scalebook.training.strategies.processes import run_workers
 
 WORKERS, PUSHES, DEADLINE_S = 4, 12, 30.0
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scalebook.training.ps.policy.damping import Damping, DropAbove, Inverse, NoDamping
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync, View
 from tests.training.ps.scenarios import NAMES, golden, play
 from tests.training.ps.virtual import Deadlock, Fate, Speed, VirtualRun, constant, exponential, steady
-from training.ps.damping import Damping, DropAbove, Inverse, NoDamping
-from training.ps.rules import Async, Bounded, Rule, Softsync, Sync, View
 
 # --- golden traces -------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from training.ps.damping import Damping, NoDamping
-from training.ps.rules import Arrival, Rule, View
+from scalebook.training.ps.policy.damping import Damping, NoDamping
+from scalebook.training.ps.policy.rules import Arrival, Rule, View
 
 Speed = Callable[[random.Random], float]
 """Seconds for one gradient."""

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training.failures import FailureClass
-from training.jobs.folder import JobFolder, Progress, Result
-from training.spec import yaml
-from training.tracking import names
+from scalebook.training.failures import FailureClass
+from scalebook.training.files import yaml
+from scalebook.training.jobs.folder import JobFolder, Progress, Result
+from scalebook.training.tracking import names
 
 VALIDATIONS = 4
 SAMPLES = 1000

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from training.search.study import Asked, Study
-from training.spec.search_types import Objective, SearchSpec
-from training.spec.space import Dimension
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.search.types import Objective, SearchSpec
+from scalebook.training.search.study.study import Asked, Study
 
 LOSS = Objective("val/loss", lower=True)
 ACCURACY = Objective("val/accuracy", lower=False)

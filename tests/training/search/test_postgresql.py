@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.search.study.reading import forget
+from scalebook.training.search.study.storage import StorageLost
+from scalebook.training.search.study.study import Study, read
 from tests.training.search import postgres
 from tests.training.search.postgres import PASSWORD, Server
 from tests.training.search.studies import BATCH, LOSS, RATE, SECONDS, STRATEGY, loss, run, search
-from training.search.reading import forget
-from training.search.storage import StorageLost
-from training.search.study import Study, read
-from training.spec.errors import ConfigError
-from training.spec.search_types import SearchSpec
 
 pytestmark = pytest.mark.xdist_group("search/postgresql")
 

@@ -14,9 +14,9 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from training.strategies.independent import IndependentWorkers
-from training.strategies.processes import Lost, Reaction, run_workers
-from training.strategies.sharing import SharedData
+from scalebook.training.strategies.independent import IndependentWorkers
+from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from scalebook.training.strategies.sharing import SharedData
 
 
 class Sharing(IndependentWorkers):

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch.optim import SGD, Adagrad, Adam
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.strategies import AsyncPS, register
 from tests.training.strategies.small import (
     SAMPLES,
     AtBatch,
@@ -23,7 +24,6 @@ from tests.training.strategies.small import (
     two_optimizers,
     weights,
 )
-from training.strategies import AsyncPS, register
 
 
 def momentum(model: LightningModule) -> Any:

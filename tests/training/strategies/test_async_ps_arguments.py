@@ -10,12 +10,12 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch.optim.lr_scheduler import LambdaLR
 
+from scalebook.training.callbacks.heartbeat import fraction
+from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
+from scalebook.training.ps.policy.rules import Async, Bounded, Sync
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import SAMPLES, Diary, diaries, fit, make_sgd, trainer, weights
-from training.callbacks.heartbeat import fraction
-from training.ps.damping import DelayCompensation, DropAbove, Inverse
-from training.ps.rules import Async, Bounded, Sync
-from training.strategies import AsyncPS
 
 BATCHES = SAMPLES // 8
 

@@ -14,11 +14,11 @@ import pytest
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from scalebook.training.failures import ServerLost, WorkerLost
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Normalised, Plain
 from tests.training.strategies.contract.test_schedules import RATE, by_step
 from tests.training.strategies.small import SAMPLES, AtBatch, Diary, diaries, kill_me, loader, trainer
-from training.failures import ServerLost, WorkerLost
-from training.strategies import AsyncPS
 
 EPOCHS = 4
 UPDATES = EPOCHS * SAMPLES // 8

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
+from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.strategies.small import Small, data, loader
-from training.strategies.async_ps import AsyncPS
 
 
 class Stream(IterableDataset[tuple[Tensor, ...]]):

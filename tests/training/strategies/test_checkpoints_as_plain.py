@@ -9,10 +9,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from typing_extensions import override
 
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.contract.test_exact import adam
 from tests.training.strategies.small import loader, trainer
-from training.strategies import AsyncPS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided.*"),

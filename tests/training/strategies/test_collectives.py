@@ -11,8 +11,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torchmetrics import CatMetric, MeanMetric, SumMetric
 
+from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.strategies.small import AtBatch, Batch, Small, kill_me, loader, trainer
-from training.strategies.async_ps import AsyncPS
 
 RULES = ["async", "sync"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 
+from scalebook.training.strategies import DDP, register
 from tests.training.strategies.small import SAMPLES, Diary, Small, diaries, fit, trainer
-from training.strategies import DDP, register
 
 
 def test_it_is_lightnings_ddp_to_the_last_bit(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from scalebook.training.failures import Diverged, WorkerLost
+from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, trainer
-from training.failures import Diverged, WorkerLost
-from training.strategies import DDP, AsyncPS
 
 Make = Callable[[], Strategy]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler, TensorDataset
 
-from training.data.shuffle import EpochShuffle
-from training.strategies.epoch_order import EpochOrder
+from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.strategies.epoch_order import EpochOrder
 
 DATA = TensorDataset(torch.arange(10))
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.strategies import AsyncPS, refused
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import fit, trainer, weights
-from training.strategies import AsyncPS, refused
 
 
 def adam(model: LightningModule) -> Any:

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from psutil import STATUS_ZOMBIE
 
-from training.failures import Diverged, ServerLost, WorkerLost
-from training.strategies.processes import Lost, Reaction, WorkerTraceback, run_workers
+from scalebook.training.failures import Diverged, ServerLost, WorkerLost
+from scalebook.training.strategies.processes import Lost, Reaction, WorkerTraceback, run_workers
 
 FORK = multiprocessing.get_context("fork")
 

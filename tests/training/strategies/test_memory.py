@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from benchmarks.memory import measured
-from training.strategies import AsyncPS
-from training.strategies.set_aside import WORTH
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.set_aside import WORTH
 
 WIDTH = 4200
 

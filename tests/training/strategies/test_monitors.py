@@ -10,8 +10,8 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.strategies.small import SAMPLES, Small, loader
-from training.strategies.async_ps import AsyncPS
 
 BATCHES = 2 * SAMPLES // 8 // 2  # of each worker, in two epochs
 

@@ -24,9 +24,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parameter import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import SAMPLES, Batch, fit, loader, make_sgd, trainer, weights
-from training.strategies import AsyncPS
 
 Pair = Callable[["Twice"], list[Optimizer]]
 

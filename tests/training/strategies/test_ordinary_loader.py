@@ -9,11 +9,11 @@ from lightning.pytorch import Trainer
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
+from scalebook.training.strategies.async_ps import AsyncPS
+from scalebook.training.strategies.shared_loader import Interval
+from scalebook.training.strategies.sharing import SharedData
 from tests.training.strategies.sharing_runs import numbers
 from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, loader, trainer
-from training.strategies.async_ps import AsyncPS
-from training.strategies.shared_loader import Interval
-from training.strategies.sharing import SharedData
 
 
 class Told(RandomSampler):

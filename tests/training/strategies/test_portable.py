@@ -11,11 +11,11 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.strategies.contract.cases import BATCHES, batches, in_order
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.contract.test_exact import adam
 from tests.training.strategies.small import Diary, diaries, fit, loader, trainer
-from training.strategies import DDP, AsyncPS
 
 EPOCHS = 3
 STRATEGIES: dict[str, Callable[[], Strategy | str]] = {

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from training.failures import Diverged, WorkerLost
-from training.strategies.processes import WorkerTraceback, run_workers
+from scalebook.training.failures import Diverged, WorkerLost
+from scalebook.training.strategies.processes import WorkerTraceback, run_workers
 
 
 def children() -> set[int]:
@@ -127,7 +127,7 @@ def test_sigterm_reaches_worker_0_alone_and_its_answer_is_raised() -> None:
 def test_workers_die_with_the_monitor() -> None:
     program = (
         "import sys, time, os\n"
-        "from training.strategies.processes import run_workers\n"
+        "from scalebook.training.strategies.processes import run_workers\n"
         "def body(worker):\n"
         "    print(os.getpid(), flush=True)\n"
         "    time.sleep(60)\n"

@@ -18,10 +18,10 @@ from lightning.pytorch.callbacks import (
 from torch.nn import Parameter
 from torch.optim import SGD
 
+from scalebook.training.ps.policy.rules import Softsync, Sync
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import AtBatch, fit, loader, trainer
-from training.ps.rules import Softsync, Sync
-from training.strategies import AsyncPS
 
 
 class Forked(Callback):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from training.strategies.set_aside import SetAside
+from scalebook.training.strategies.set_aside import SetAside
 
 MB = 2**20
 

@@ -10,11 +10,11 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
 
+from scalebook.training.data.batches import ImageBatches
+from scalebook.training.data.batches import loader as memory_loader
+from scalebook.training.data.images import LabelledImages
+from scalebook.training.data.shuffle import EpochShuffle
 from tests.training.strategies.sharing_runs import Net, Notes, every, in_order, numbers, run
-from training.data.batches import ImageBatches
-from training.data.batches import loader as memory_loader
-from training.data.images import LabelledImages
-from training.data.shuffle import EpochShuffle
 
 
 @pytest.mark.parametrize("turns", [False, True])

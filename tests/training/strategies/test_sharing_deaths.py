@@ -10,9 +10,9 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from scalebook.training.strategies.processes import Lost, Reaction
+from scalebook.training.strategies.sharing import SharedData
 from tests.training.strategies.sharing_runs import Net, numbers, run
-from training.strategies.processes import Lost, Reaction
-from training.strategies.sharing import SharedData
 
 
 class DieAt(Callback):

@@ -11,8 +11,8 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.data.shuffle import EpochShuffle
 from tests.training.strategies.sharing_runs import numbers, run
-from training.data.shuffle import EpochShuffle
 
 
 def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:

@@ -13,11 +13,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
+from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.steps import Step, plain
 from tests.training.strategies.contract.cases import BATCHES, CASES, Case, batches, every, few, fitted, in_order
 from tests.training.strategies.contract.models import GAN, Plain
 from tests.training.strategies.small import AtBatch, trainer
-from training.strategies import AsyncPS
-from training.strategies.steps import Step, plain
 
 EVERY = 5
 

@@ -15,10 +15,10 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import Strategy
 from torch.optim import SGD
 
+from scalebook.training.failures import FailureClass, TimedOut, classify
+from scalebook.training.strategies import DDP, AsyncPS, stillness
+from scalebook.training.strategies.processes import run_workers
 from tests.training.strategies.small import Small, fit, trainer
-from training.failures import FailureClass, TimedOut, classify
-from training.strategies import DDP, AsyncPS, stillness
-from training.strategies.processes import run_workers
 
 
 def hang() -> None:

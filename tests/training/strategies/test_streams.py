@@ -13,9 +13,9 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from scalebook.training.strategies.async_ps import AsyncPS
+from scalebook.training.strategies.streams import digest
 from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, loader, trainer
-from training.strategies.async_ps import AsyncPS
-from training.strategies.streams import digest
 
 Share = tuple[int, int]  # which, of how many
 

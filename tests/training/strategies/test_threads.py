@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.strategies import threads
-from training.strategies.processes import run_workers
+from scalebook.training.strategies import threads
+from scalebook.training.strategies.processes import run_workers
 
 SCRIPT = """
 import sys, threading, time, warnings
@@ -23,7 +23,7 @@ from torch import nn
 warnings.simplefilter("ignore")
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader, TensorDataset
-from training.strategies import DDP, AsyncPS
+from scalebook.training.strategies import DDP, AsyncPS
 
 
 class Model(LightningModule):

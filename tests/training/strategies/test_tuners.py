@@ -13,9 +13,9 @@ from lightning.pytorch.tuner.tuning import Tuner
 from torch.optim import SGD
 from torch.utils.data import DataLoader
 
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import Diary, data, diaries, loader, trainer, weights
-from training.strategies import AsyncPS
 
 MANY = 320  # samples
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
+from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import Batch, fit, trainer, weights
-from training.strategies import AsyncPS
 
 Write = Callable[[LightningModule, list[Tensor]], None]
 

@@ -2,10 +2,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
-from training.tracking.reading import RunReader
-from training.tracking.starting import open_store
-from training.workspace import Workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from training.tracking import names
+from scalebook.training.tracking import names
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

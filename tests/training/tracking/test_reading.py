@@ -2,9 +2,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
 from tests.training.tracking.recorded import record
-from training.tracking import names
-from training.tracking.reading import RunReader
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

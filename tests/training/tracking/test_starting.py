@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.tracking.starting import create_run, experiment_id, open_store
-from training.workspace import Workspace
+from scalebook.training.tracking.starting import create_run, experiment_id, open_store
+from scalebook.training.workspace import Workspace
 
 
 def test_a_store_lies_in_its_workspace_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

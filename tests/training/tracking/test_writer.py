@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from training.failures import TimedOut
-from training.tracking import writer
-from training.tracking.starting import experiment_id, open_store
-from training.tracking.writer import MetricWriter
-from training.workspace import Workspace
+from scalebook.training.failures import TimedOut
+from scalebook.training.tracking import writer
+from scalebook.training.tracking.starting import experiment_id, open_store
+from scalebook.training.tracking.writer import MetricWriter
+from scalebook.training.workspace import Workspace
 
 
 class Store:

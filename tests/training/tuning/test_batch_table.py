@@ -1,7 +1,7 @@
-from training.failures import FailureClass
-from training.tuning.batch_table import HEADER, answer, row
-from training.tuning.batch_tries import Tried
-from training.tuning.bracket import Bracket
+from scalebook.training.failures import FailureClass
+from scalebook.training.tuning.batch_table import HEADER, answer, row
+from scalebook.training.tuning.batch_tries import Tried
+from scalebook.training.tuning.bracket import Bracket
 
 OOM = FailureClass.OUT_OF_MEMORY.value
 

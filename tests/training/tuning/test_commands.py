@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.jobs.folder import ENDED
+from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.tracking import names
+from scalebook.training.tuning import largest_batch, rates
+from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
-from tests.training.jobs.conftest import clear
+from tests.training.benches import clear
 from tests.training.runs import reader
-from training.jobs.folder import ENDED
-from training.jobs.owners import hold
-from training.jobs.queue import all_jobs
-from training.spec import yaml
-from training.spec.errors import ConfigError
-from training.tracking import names
-from training.tuning import largest_batch, rates
-from training.workspace import Workspace
 
 pytestmark = pytest.mark.xdist_group("tuning/commands")
 
@@ -145,7 +145,7 @@ def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
 def test_ctrl_c_ends_what_it_started(command: str, shop: Workspace) -> None:
     """An endless job: a range test of a million updates; tries of as many."""
     known = {job.id for job in all_jobs(shop)}
-    called = [sys.executable, "-u", "-m", "training", "search", command, *words(shop, "async", "--updates", "1000000")]
+    called = [sys.executable, "-u", "-m", "scalebook", "search", command, *words(shop, "async", "--updates", "1000000")]
     process = subprocess.Popen(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         until = time.monotonic() + DEADLINE_S

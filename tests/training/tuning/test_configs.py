@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from training.spec.description import Description
-from training.spec.errors import ConfigError
-from training.spec.validate import require
-from training.tuning.configs import asked, cut, number, whole
+from scalebook.training.config.description import Description
+from scalebook.training.config.validate import require
+from scalebook.training.errors import ConfigError
+from scalebook.training.tuning.configs import asked, cut, number, whole
 
-CALLBACK = {"class_path": "training.callbacks.rate_range.RateRange", "init_args": {"updates": 50}}
+CALLBACK = {"class_path": "scalebook.training.tuning.rate_range.RateRange", "init_args": {"updates": 50}}
 
 
 def test_a_test_trains_few_updates_and_nothing_else(description: Description) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from training.tuning.rate_curve import RateCurve, Suggestion, read_curve
+from scalebook.training.tuning.rate_curve import RateCurve, Suggestion, read_curve
 
 
 def curve(fall_at: float, rise_at: float, noise: float = 0.05, points: int = 200, diverged: bool = True) -> RateCurve:

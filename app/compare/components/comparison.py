@@ -1,0 +1,147 @@
+"""A comparison: curves on one axis, a table, and what differs."""
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from scalebook.app.compare.services.mean_curve import mean_curve
+from scalebook.app.navigation import RUNS
+from scalebook.app.shared.components import chart_view, charts, html, style
+from scalebook.app.shared.components.charts import Series
+from scalebook.app.shared.services.summary import interval
+from scalebook.app.shared.services.words import figure, plain, strategy
+from scalebook.training.estimate import Estimate, Reached
+from scalebook.training.notebook.cells import Axis
+from scalebook.training.notebook.comparison import Comparison
+from scalebook.training.notebook.rows import AXES, Row
+
+
+def colours(comparison: Comparison) -> dict[str, str]:
+    """A colour for each row, in their order."""
+    return {one.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, one in enumerate(comparison.rows)}
+
+
+def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400) -> None:
+    """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    found: list[Series] = []
+    by_run = {one.run_id: one for one in comparison.curves}
+    for name, colour in colours(comparison).items():
+        row = next(one for one in comparison.rows if one.experiment == name)
+        mine = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
+        mean = mean_curve(mine, axis)
+        found += [Series(name, one.axis(axis), one.values, colour, faint=mean is not None) for one in mine]
+        if mean is not None:
+            found.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
+    if not found:
+        html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} so far.")
+        return
+    drawn = charts.lines(
+        found,
+        x_title=axis,
+        y_title=comparison.metric,
+        log_y=log_y,
+        target=comparison.target,
+        dark=style.dark(),
+        height=height,
+    )
+    chart_view.draw(drawn, key, f"{comparison.metric} against {axis}")
+
+
+def table(comparison: Comparison, *, link_runs: bool = False) -> None:
+    """What each reached, how fast, at what cost; the best value in bold."""
+    head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", "final"]
+    if comparison.target is not None:
+        head += [f"{axis} to {comparison.target:g}" for axis in AXES]
+    stale = any(one.staleness_mean for one in comparison.rows)
+    head += ["updates/s", "samples/s", *(["staleness", "p95"] if stale else []), "runs"]
+    shades, best = colours(comparison), winner(comparison)
+    rows = [_row(one, comparison, shades[one.experiment], one is best, stale, link_runs) for one in comparison.rows]
+    html.draw(html.table(head, rows, numeric=range(2, len(head))))
+    if remark := resolution(comparison):
+        st.caption(remark)
+    for one in comparison.rows:
+        if one.note:
+            st.caption(f"**{one.experiment}**: {one.note}")
+
+
+def _row(row: Row, comparison: Comparison, colour: str, best: bool, stale: bool, link_runs: bool) -> list[html.Cell]:
+    name = html.swatch(colour) + (
+        html.link(row.experiment, RUNS.url(run=row.run_ids[0])).html
+        if link_runs and row.run_ids
+        else html.text(row.experiment).html
+    )
+    cells = [
+        html.Cell(name + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))),
+        html.text(strategy(row.strategy, row.rule, row.workers)),
+        html.number("" if row.batch_global is None else str(row.batch_global)),
+        html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
+        html.number(shown(row.best), best=best),
+        html.number(shown(row.final)),
+    ]
+    if comparison.target is not None:
+        cells += [html.number(to_target(row.to_target, axis)) for axis in AXES]
+    cells += [html.number(shown(row.updates_per_second, 3)), html.number(shown(row.samples_per_second, 3))]
+    if stale:
+        cells.append(html.number(shown(row.staleness_mean, 3)))
+        cells.append(html.number("" if row.staleness_p95 is None else f"{row.staleness_p95.mean:.0f}"))
+    done = len(row.run_ids)
+    return [*cells, html.number(f"{done}" if done == row.seeds else f"{done} of {row.seeds}")]
+
+
+def _chip(outcome: str) -> str:
+    return "new" if outcome == "missing" else outcome
+
+
+def shown(one: Estimate | None, digits: int = 4) -> str:
+    """`2.103 ± 0.012`."""
+    if one is None:
+        return ""
+    return interval(one.mean, one.half) if digits == 4 else figure(one.mean, digits)
+
+
+def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
+    """The mean, or how many runs got there where some did not: such a mean would flatter."""
+    found = reached.get(axis)
+    if found is None or found.of == 0:
+        return ""
+    if found.estimate is None:
+        return "missed" if found.reached == 0 else f"{found.reached} of {found.of} only"
+    return figure(found.estimate.mean, 3)
+
+
+def ranked(comparison: Comparison) -> list[tuple[Estimate, Row]]:
+    """Rows that have a value, the best mean first."""
+    known = [(one.best, one) for one in comparison.rows if one.best is not None]
+    return sorted(known, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
+
+
+def winner(comparison: Comparison) -> Row | None:
+    """The row with the best mean, where there are at least two to compare."""
+    known = ranked(comparison)
+    return known[0][1] if len(known) > 1 else None
+
+
+def resolution(comparison: Comparison) -> str:
+    """Whether the seeds tell the best from the next, said aloud; "" where the question does not arise."""
+    known = ranked(comparison)
+    if len(known) < 2:
+        return ""
+    (first, first_row), (second, second_row) = known[:2]
+    if first.half is None or second.half is None:
+        return "Single seeds have no interval: small differences may be chance."
+    if abs(first.mean - second.mean) > first.half + second.half:
+        return ""
+    pair = f"{first_row.experiment} and {second_row.experiment}"
+    return f"{pair} are not told apart by these seeds: their 95 % intervals overlap."
+
+
+def differences(found: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
+    """Only the keys whose values differ, one a row."""
+    if not found:
+        st.caption("Their configs do not differ.")
+        return
+    rows = [
+        [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
+        for key, values in found
+    ]
+    html.draw(html.table(["Key", *names], rows))

@@ -1,0 +1,49 @@
+"""Several seeds as one curve with its interval."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scalebook.training.estimate import estimate
+from scalebook.training.tracking.reading import Curve
+
+POINTS = 200
+
+
+@dataclass(frozen=True)
+class MeanCurve:
+    """Mean over the runs at each `x`, and the ends of its 95 % interval (Student's t)."""
+
+    x: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def mean_curve(curves: Sequence[Curve], axis: str) -> MeanCurve | None:
+    """Over the stretch of `axis` that all curves cover, by linear interpolation; None without one."""
+    points = [(curve.axis(axis), curve.values) for curve in curves if curve.values]
+    if len(points) < 2:
+        return None
+    first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)
+    inside = [at for at in points[0][0] if first <= at <= last]
+    grid = sorted({first, last, *inside[:: max(1, len(inside) // POINTS)]})
+    if first > last:
+        return None
+    found = [estimate([at_x(x, y, at) for x, y in points]) for at in grid]
+    kept = [(at, one.mean, one.half or 0.0) for at, one in zip(grid, found, strict=True) if one is not None]
+    return MeanCurve(
+        [at for at, _, _ in kept],
+        [mean for _, mean, _ in kept],
+        [mean - half for _, mean, half in kept],
+        [mean + half for _, mean, half in kept],
+    )
+
+
+def at_x(x: Sequence[float], y: Sequence[float], at: float) -> float:
+    """The value at `at` on the line through the points; `at` lies within `x`, which rises."""
+    right = bisect_left(x, at)
+    if right < len(x) and x[right] == at:
+        return y[right]
+    share = (at - x[right - 1]) / (x[right] - x[right - 1])
+    return y[right - 1] + share * (y[right] - y[right - 1])

@@ -1,0 +1,88 @@
+"""Runs side by side: which ones, by which metric, against which axis."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from scalebook.app import resources
+from scalebook.app.compare.components import comparison
+from scalebook.app.navigation import RUNS
+from scalebook.app.runs.services import runs
+from scalebook.app.shared.components import axis_choice, html, page_head
+from scalebook.app.shared.services import links
+from scalebook.training.notebook.cells import Axis
+from scalebook.training.notebook.comparison import Comparison, compare_runs
+from scalebook.training.tracking.reading import RunRecord
+
+EVERY_S = 2.0
+OFFERED = 50
+
+
+def show(run_ids: Sequence[str]) -> None:
+    """The whole page for the runs in its address."""
+    records = _known(run_ids)
+    title, actions = st.columns([3, 2], vertical_alignment="bottom")
+    with title:
+        page_head.title("Compare")
+    address = resources.mlflow_address()
+    if address and records:
+        url = links.compare(address, [one.id for one in records], [one.experiment_id for one in records])
+        with actions, st.container(horizontal=True, horizontal_alignment="right"):
+            st.link_button("Open in MLflow", url, type="primary", icon=":material/open_in_new:")
+    _choice(records)
+    if not records:
+        html.empty("Nothing chosen yet", "Choose runs above, or tick them on the Runs page and press Compare.")
+        st.page_link(RUNS.script, label="Runs", icon=RUNS.icon)
+        return
+    metrics = list(dict.fromkeys(metric for one in records for metric in runs.curve_metrics(one)))
+    main = runs.main_metric(metrics)
+    if main is None:
+        html.empty("No curve yet", "These runs have logged no metric so far; the page looks again every few seconds.")
+        return
+    metric_column, target_column, axis_column = st.columns([2, 1, 3], vertical_alignment="bottom")
+    with metric_column:
+        metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
+    with target_column:
+        target = st.number_input(
+            "Target", value=None, format="%.6g", placeholder="none", key="target",
+            help="Adds what it took to get there first: updates, samples and seconds.",
+        )  # fmt: skip
+    with axis_column:
+        axis, log_y = axis_choice.draw()
+    live = any(one.ended is None for one in records)
+    st.fragment(_body, run_every=EVERY_S if live else None)([one.id for one in records], metric, target, axis, log_y)
+
+
+def _known(run_ids: Sequence[str]) -> list[RunRecord]:
+    """The runs that the store has; the others are named."""
+    found, unknown = [], []
+    for run_id in dict.fromkeys(run_ids):
+        try:
+            found.append(resources.reader().run(run_id))
+        except KeyError:
+            unknown.append(run_id)
+    if unknown:
+        st.warning(f"The store has no run {', '.join(unknown)}.")
+    return found
+
+
+def _choice(records: Sequence[RunRecord]) -> None:
+    """Which runs: those in the address, and the newest to choose from."""
+    offered = {one.id: one for one in [*records, *resources.reader().runs(limit=OFFERED)]}
+    current = [one.id for one in records]
+    key = "chosen-" + ",".join(one[:6] for one in current)
+    chosen = st.multiselect(
+        "Runs", list(offered), current, format_func=lambda one: offered[one].name or one[:8], key=key,
+        placeholder="Choose runs", label_visibility="collapsed",
+    )  # fmt: skip
+    if chosen != current:
+        st.query_params["runs"] = ",".join(chosen)
+        st.rerun()
+
+
+def _body(run_ids: Sequence[str], metric: str, target: float | None, axis: Axis, log_y: bool) -> None:
+    found: Comparison = compare_runs(resources.reader(), run_ids, metric, target)
+    comparison.curves(found, axis, log_y, key="compare")
+    comparison.table(found, link_runs=True)
+    st.subheader("What differs")
+    comparison.differences(found.differences, [one.experiment for one in found.rows])

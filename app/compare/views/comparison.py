@@ -1,0 +1,65 @@
+"""A comparison cell of a notebook: chart and table, live while any of its runs is."""
+
+from html import escape
+
+import streamlit as st
+
+from scalebook.app import resources
+from scalebook.app.compare.components import comparison
+from scalebook.app.navigation import COMPARE
+from scalebook.app.shared.components import html
+from scalebook.app.shared.services import links
+from scalebook.app.shared.views.writing import write
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import ComparisonCell
+from scalebook.training.notebook.comparison import Comparison, compare
+from scalebook.training.notebook.store import Stored
+
+EVERY_S = 2.0
+LIVE = ("running", "waiting")
+
+
+def show(stored: Stored, index: int, cell: ComparisonCell) -> None:
+    """The card; drawn every other second while a run that belongs to it waits or runs."""
+    found = _compare(stored, cell)
+    live = any(one.outcome in LIVE for one in found.rows)
+    with st.container(border=True, key=f"cell-comparison-{cell.name}"):
+        _head(stored, index, cell, found)
+        st.fragment(_body, run_every=EVERY_S if live else None)(stored, cell, None if live else found)
+
+
+def _compare(stored: Stored, cell: ComparisonCell) -> Comparison:
+    return compare(resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
+
+
+def _head(stored: Stored, index: int, cell: ComparisonCell, found: Comparison) -> None:
+    runs = [run for one in found.rows for run in one.run_ids]
+    title, buttons = st.columns([3, 2], vertical_alignment="center")
+    with title:
+        html.draw(f'<span class="sb-name">{escape(cell.name)}</span><span class="sb-dim">{escape(cell.metric)}</span>')
+    with buttons, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+        if runs:
+            st.page_link(COMPARE.script, label="Run by run", query_params={"runs": ",".join(runs)})
+        address = resources.mlflow_address()
+        if address and runs:
+            experiments = [resources.reader().run(run).experiment_id for run in runs]
+            st.link_button(
+                "Open in MLflow", links.compare(address, runs, experiments), type="tertiary", key=f"mlflow-{cell.name}"
+            )
+        if st.button("Delete", key=f"delete-{cell.name}", type="tertiary"):
+            write(stored, lambda notebook: edit.remove(notebook, index), "Deleted.")
+            st.rerun()
+
+
+def _body(stored: Stored, cell: ComparisonCell, found: Comparison | None) -> None:
+    found = found or _compare(stored, cell)
+    axis = found.axes[0]
+    if len(found.axes) > 1:
+        axis = st.segmented_control(
+            "Against", found.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
+        )
+    comparison.curves(found, axis, log_y=False, key=f"comparison-{cell.name}", height=340)
+    comparison.table(found)
+    if found.differences:
+        with st.expander("What differs in their configs"):
+            comparison.differences(found.differences, [one.experiment for one in found.rows])

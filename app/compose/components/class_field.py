@@ -1,0 +1,61 @@
+"""A field whose value is one of several classes: a choice with the classes' own words, and their settings below it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app.compose.components import fields
+from scalebook.app.shared.services import form
+from scalebook.training.config.class_fields import chosen, short
+from scalebook.training.config.description import ClassInfo, Field
+
+DrawField = Callable[[str, Field], Any]
+"""Draws the field at a dotted path, writes what it says into the config, and returns it."""
+
+
+def draw(config: form.Config, path: str, field: Field, key: str, label: str | None, inner: DrawField) -> Any:
+    """Draw the field and, by `inner`, the settings of the class it names; writes the shortest words for it at `path`.
+
+    A value that names none of the classes is shown as text, so that it can be mended.
+    """
+    value = form.value_of(config, path, field)
+    if value is not None and chosen(value, field) is None:
+        said = fields.free(label or fields.words(field.name), value, key, fields.help_of(field))
+        form.assign(config, path, field, said)
+        return said
+    info = _choice(field, value, key, label)
+    if info is None:
+        form.assign(config, path, field, None)
+        return None
+    before = chosen(value, field)
+    args = copy.deepcopy(dict(before.args)) if before is not None and before.info == info else {}
+    form.put(config, path, {"class_path": info.class_path, "init_args": args})
+    if info.summary:
+        st.caption(info.summary)
+    for one in info.fields:
+        inner(f"{path}.init_args.{one.name}", one)
+    said = short(form.get(config, path), field)
+    form.assign(config, path, field, said)
+    return said
+
+
+def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo | None:
+    options: list[ClassInfo | None] = [None, *field.options] if field.nullable else [*field.options]
+    before = chosen(value, field)
+    index = options.index(before.info if before else None) if before or field.nullable else None
+    found: ClassInfo | None = st.selectbox(
+        label or fields.words(field.name),
+        options,
+        index,
+        format_func=lambda one: "none" if one is None else one.config_value or one.name,
+        key=key,
+        help="\n\n".join([fields.help_of(field), *(_line(one) for one in field.options if one.summary)]),
+        placeholder="Choose one",
+    )
+    return found
+
+
+def _line(info: ClassInfo) -> str:
+    return f"**{info.config_value or info.name}**: {info.summary}"

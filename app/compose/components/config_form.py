@@ -1,0 +1,297 @@
+"""The form of an experiment: draws a config with the fields that the description names, returns the config it says now.
+
+Problems belong beside their field, but are known only when all fields have been read: each field leaves a slot behind,
+which `show_problems` fills.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from scalebook.app.compose.components import class_field, fields, rate_fields
+from scalebook.app.shared.services import form
+from scalebook.app.shared.services.words import sentence
+from scalebook.training.config.description import ClassInfo, Description, Field, Group
+from scalebook.training.config.workload import STRATEGY_LABELS
+from scalebook.training.errors import Problem
+
+NO_SCHEDULE = "constant"
+SOURCES = {"user": " (yours)", "library": "", "scalebook": ""}
+
+
+@dataclass
+class ConfigForm:
+    """One drawing of the form. `config` is changed field by field; `slots` are places for problems, by dotted path."""
+
+    description: Description
+    config: form.Config
+    last: form.Config
+    """What the page said in its run before this one."""
+    version: int
+    slots: dict[str, DeltaGenerator] = field(default_factory=dict)
+
+    def key(self, path: str) -> str:
+        return f"compose.{self.version}.{path}"
+
+    def draw(self, name: str, repeats: int, suggested: str) -> tuple[str, int]:
+        """All sections; returns the cell's name, "" to take the suggested one, and its number of seeds.
+
+        A section whose fields come and go is in a container, so that those below keep their place on the page: the
+        browser makes what moves anew, and forgets what is being typed into it.
+        """
+        name = self._name(name, suggested)
+        self._section("What is trained")
+        left, right = st.columns(2)
+        with left:
+            self._class("model", "models", "Model")
+        with right:
+            self._class("data", "data", "Data")
+        self._section("How it is spread")
+        with st.container():
+            self._strategy()
+        self._section("Optimizer")
+        with st.container():
+            self._optimizer()
+        self._section("Learning rate and batch")
+        with st.container():
+            rate_fields.draw(self.config, self.description, self._field)
+        self._section("Budget and seeds")
+        repeats = self._budget(repeats)
+        self._advanced()
+        return name, repeats
+
+    def _section(self, title: str) -> None:
+        st.subheader(title)
+
+    def _slot(self, path: str) -> None:
+        self.slots[path] = st.empty()
+
+    def _name(self, name: str, suggested: str) -> str:
+        said = st.text_input(
+            "Name",
+            name,
+            key=self.key("name"),
+            placeholder=suggested,
+            help="What the cell and its runs are called. Left empty, it follows the choices below.",
+        )
+        self._slot("name")
+        return said.strip()
+
+    def _class(self, path: str, group: Group, label: str) -> ClassInfo | None:
+        """A choice of class, and its plain fields below; the advanced ones in a fold."""
+        info = self._choice(path, group, label, getattr(self.description, group))
+        if info is not None and info.config_value is None:
+            skip = {"data": ("batch_size",), "trainer.strategy": form.HANDLED_STRATEGY_ARGS}.get(path, ())
+            self._args(f"{path}.init_args", info, [one for one in info.fields if one.name not in skip])
+        return info
+
+    def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
+        before = form.chosen(self.config, path, group, self.description)
+        index = next((i for i, one in enumerate(entries) if one == before), None)
+        info = st.selectbox(
+            label,
+            entries,
+            index,
+            format_func=lambda one: STRATEGY_LABELS.get(_strategy_key(one), one.name) + SOURCES[one.source],
+            key=self.key(path),
+            help="\n\n".join(f"**{one.name}**: {one.summary}" for one in entries if one.summary) or None,
+            placeholder=str(form.get(self.config, path) or "Choose one"),
+        )
+        self._slot(path)
+        if info is None:
+            return None  # an unknown class stays as it is written, and the validation names it
+        form.choose(self.config, path, info, group, self.description)
+        if info.summary:
+            st.caption(info.summary)
+        return info
+
+    def _args(self, path: str, info: ClassInfo, wanted: Sequence[Field]) -> None:
+        for one in wanted:
+            if not one.advanced:
+                self._field(f"{path}.{one.name}", one)
+        advanced = [one for one in wanted if one.advanced]
+        if advanced:
+            self._fold(f"More of {info.name}", path, [(f"{path}.{one.name}", one) for one in advanced])
+
+    def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
+        """Fields behind a title. While it is closed they are not drawn, which halves the time of the page; they keep
+        what they said last."""
+        for path, one in wanted:
+            self._carry(path, one)
+        fold = st.expander(title, key=self.key(f"fold.{key}"), on_change="rerun")
+        if fold.open:
+            with fold:
+                places = st.columns(columns)
+                for i, (path, one) in enumerate(wanted):
+                    with places[i % columns]:
+                        self._field(path, one)
+
+    def _carry(self, path: str, one: Field) -> None:
+        """Take over what the page said last at `path`, unless that was for another class."""
+        owner = path.rsplit(".init_args", 1)[0]
+        if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
+            form.assign(self.config, path, one, form.value_of(self.last, path, one))
+
+    def _field(self, path: str, one: Field, label: str | None = None) -> Any:
+        # The class is part of the key: two classes may have a field of the same name and another default.
+        owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
+        key = self.key(f"{owner}:{path}")
+        if one.type == "class":
+            value = class_field.draw(self.config, path, one, key, label, self._field)
+        else:
+            value = fields.draw(one, form.value_of(self.config, path, one), key, label)
+            form.assign(self.config, path, one, value)
+        self._slot(path)
+        return value
+
+    def _strategy(self) -> None:
+        was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
+        workers = 2 if was_single else form.workers_of(self.config, self.description)
+        left, middle, right = st.columns([2, 1, 1])
+        with left:
+            info = self._choice("trainer.strategy", "strategies", "Strategy", self.description.strategies)
+        single = info is not None and info.config_value == "auto"
+        with middle:
+            said = st.number_input(
+                "Workers",
+                min_value=1,
+                max_value=1024,
+                value=1 if single else max(1, workers),
+                key=self.key(f"workers.{'single' if single else 'several'}"),
+                disabled=single,
+                help="Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own.",
+            )
+            form.assign_workers(self.config, int(said))
+            self._slot("trainer.devices")
+        with right:
+            data = form.chosen(self.config, "data", "data", self.description)
+            batch = next((one for one in data.fields if one.name == "batch_size"), None) if data else None
+            if batch is not None:
+                self._field("data.init_args.batch_size", batch, "Batch size per worker")
+        if info is not None and info.config_value is None:
+            self._strategy_args(info)
+
+    def _strategy_args(self, info: ClassInfo) -> None:
+        """What it does stays in sight, side by side; how it does it is folded."""
+        above = "trainer.strategy.init_args"
+        shown = [one for one in info.fields if one.name in form.SHOWN_STRATEGY_ARGS]
+        for place, one in zip(st.columns(max(1, len(shown))), shown, strict=False):
+            with place:
+                self._field(f"{above}.{one.name}", one)
+        hidden = (*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS)
+        folded = [(f"{above}.{one.name}", one) for one in info.fields if one.name not in hidden]
+        if folded:
+            self._fold(f"More of {info.name}", above, folded, 2)
+
+    def _optimizer(self) -> None:
+        model = form.chosen(self.config, "model", "models", self.description)
+        if model is not None and model.own_optimizer:
+            st.info(
+                f"{model.name} has its own `configure_optimizers`: it chooses optimizer, learning rate and schedule."
+            )
+            form.drop(self.config, "optimizer")
+            form.drop(self.config, "lr_scheduler")
+            return
+        if form.get(self.config, "optimizer") is None:
+            self.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
+        left, middle, right = st.columns([2, 1, 1])
+        with left:
+            info = self._choice("optimizer", "optimizers", "Optimizer", self.description.optimizers)
+        rate = next((one for one in info.fields if one.name == "lr"), None) if info else None
+        with middle:
+            if rate is not None:
+                self._field("optimizer.init_args.lr", rate)
+        with right:
+            schedule = self._schedule()
+        scheduled = [(f"lr_scheduler.init_args.{one.name}", one) for one in (schedule.fields if schedule else ())]
+        for path, one in scheduled:
+            if one.required:
+                self._field(path, one)
+        if info is not None:
+            rest = [(f"optimizer.init_args.{one.name}", one) for one in info.fields if one.name != "lr"]
+            rest += [(path, one) for path, one in scheduled if not one.required]
+            self._fold(f"More of {info.name}" + (f" and {schedule.name}" if schedule else ""), "optimizer", rest, 2)
+
+    def _schedule(self) -> ClassInfo | None:
+        entries = self.description.lr_schedulers
+        before = form.chosen(self.config, "lr_scheduler", "lr_schedulers", self.description)
+        info = st.selectbox(
+            "Schedule",
+            [None, *entries],
+            entries.index(before) + 1 if before in entries else 0,
+            format_func=lambda one: one.name if one else NO_SCHEDULE,
+            key=self.key("lr_scheduler"),
+            help="How the learning rate changes during the run.",
+        )
+        self._slot("lr_scheduler")
+        if info is None:
+            form.drop(self.config, "lr_scheduler")
+        else:
+            form.choose(self.config, "lr_scheduler", info, "lr_schedulers", self.description)
+        return info
+
+    def _budget(self, repeats: int) -> int:
+        before = form.budget_of(self.config)
+        kind_column, amount_column, seeds_column, seed_column = st.columns([2, 1, 1, 1], vertical_alignment="top")
+        with kind_column:
+            kind = st.segmented_control(
+                "Budget", form.BUDGET_KINDS, default=before.kind, required=True, key=self.key("budget"),
+                help="What ends a run: passes over the data by all workers together, updates, or time.",
+            )  # fmt: skip
+        with amount_column:
+            labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
+            usual: dict[form.BudgetKind, float] = {"epochs": 5, "updates": 1000, "time": 5}
+            start = before.value if before.kind == kind else usual[kind]
+            amount = st.number_input(
+                labels[kind],
+                min_value=0.1 if kind == "time" else 1,
+                value=float(start) if kind == "time" else int(start),
+                step=1.0 if kind == "time" else 1,
+                format="%.6g" if kind == "time" else None,
+                key=self.key(f"budget.{kind}"),
+            )
+            form.assign_budget(self.config, form.Budget(kind, amount))
+            self._slot(f"trainer.{form.BUDGET_KEYS[kind]}")
+        with seeds_column:
+            repeats = int(
+                st.number_input("Seeds", 1, 100, repeats, key=self.key("repeats"),
+                                help="How often it is run, each time with the next seed. Three give an interval.")
+            )  # fmt: skip
+        with seed_column:
+            seed = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
+            value = fields.draw(seed, form.value_of(self.config, "seed_everything", seed), self.key("seed_everything"))
+            form.put(self.config, "seed_everything", value)
+            self._slot("seed_everything")
+        return repeats
+
+    def _advanced(self) -> None:
+        threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
+        wanted = [one for one in self.description.trainer if one.name not in form.HANDLED_TRAINER_KEYS]
+        paths = [("threads", threads), *((f"trainer.{one.name}", one) for one in wanted)]
+        self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
+
+    def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Fill the slots; returns the problems that have no field here."""
+        homeless: list[Problem] = []
+        for problem in problems:
+            slot = self._home(problem.key)
+            if slot is None:
+                homeless.append(problem)
+            else:
+                show = slot.error if problem.severity == "error" else slot.warning
+                show(f"{sentence(problem.message)} {problem.remedy}")
+        return homeless
+
+    def _home(self, path: str) -> DeltaGenerator | None:
+        """The slot of the field itself, or of the nearest thing around it."""
+        while path and path not in self.slots:
+            path = path.rpartition(".")[0]
+        return self.slots.get(path)
+
+
+def _strategy_key(info: ClassInfo) -> str:
+    return {"auto": "single"}.get(info.config_value or "", info.config_value or info.name)

@@ -1,0 +1,82 @@
+"""What stands beside the form: batch sizes, the YAML, the command."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import streamlit as st
+
+from scalebook.app.shared.components import html
+from scalebook.app.shared.services.words import plural
+from scalebook.training.config.workload import Workload
+from scalebook.training.errors import Problem
+
+Intent = Literal["run", "save"]
+
+
+def buttons(blocked: bool, waiting: int) -> Intent | None:
+    """Run and Save; `waiting` is the number of runs that Run would submit."""
+    intent: Intent | None = None
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=blocked, key="compose-run",
+                     help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}."):  # fmt: skip
+            intent = "run"
+        if st.button(
+            "Save", icon=":material/save:", key="compose-save", help="Saves the experiment into the notebook."
+        ):
+            intent = "save"
+    return intent
+
+
+def sizes(load: Workload) -> None:
+    """Batch per worker, global and effective, always; a dash where the data has no batch size."""
+
+    def shown(value: int | None) -> str:
+        return "–" if value is None else f"{value:,}"
+
+    html.facts(
+        [
+            ("batch per worker", shown(load.batch_per_worker)),
+            ("global batch", shown(load.batch_global)),
+            ("effective batch", shown(load.batch_effective)),
+            _rate(load),
+        ]
+    )
+
+
+def _rate(load: Workload) -> tuple[str, str]:
+    """The one that optimizers step with."""
+    if load.learning_rate_scaled is not None:
+        return "scaled learning rate", f"{load.learning_rate_scaled:g}"
+    return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
+
+
+def meaning(load: Workload) -> str:
+    """Why the effective batch is what it is, in one sentence."""
+    if load.batch_per_worker is None:
+        return "This data set has no batch size of its own."
+    gathered = f", over {load.accumulate} batches each" if load.accumulate > 1 else ""
+    if load.workers == 1:
+        return f"One process: every update uses its own batch{gathered}."
+    if load.gradients == load.workers:
+        return f"All {load.workers} workers' gradients are averaged into one update{gathered}."
+    if load.gradients > 1 and (load.rule or "").startswith("sync"):
+        return f"The first {load.gradients} of {load.workers} gradients are averaged into one update{gathered}."
+    if load.gradients > 1:
+        return f"Any {load.gradients} gradients are averaged into one update{gathered}."
+    return f"Each of the {load.workers} workers pushes its own update{gathered}; the others' arrive in between."
+
+
+def problems(found: Sequence[Problem]) -> None:
+    """Those that no field of the form can show."""
+    for one in found:
+        (st.error if one.severity == "error" else st.warning)(str(one))
+
+
+def text(yaml_text: str, commands: str, file_name: str) -> None:
+    """The YAML as it would be saved, and how to run it without a browser."""
+    html.draw('<div class="sb-eyebrow">YAML</div>')
+    st.code(yaml_text, language="yaml")
+    html.draw('<div class="sb-eyebrow">Run it without the browser</div>')
+    st.code(commands, language="bash", wrap_lines=True)
+    st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
+                       on_click="ignore")  # fmt: skip

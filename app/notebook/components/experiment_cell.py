@@ -1,0 +1,111 @@
+"""An experiment in the notebook: its line, its runs by seed, its buttons."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Literal
+
+import streamlit as st
+
+from scalebook.app.navigation import RUNS
+from scalebook.app.runs.components import progress
+from scalebook.app.runs.services.experiments import SeedView, state
+from scalebook.app.runs.services.runs import main_metric
+from scalebook.app.shared.components import html
+from scalebook.app.shared.services.summary import Summary
+from scalebook.app.shared.services.words import duration, figure, plural, sentence
+from scalebook.training.errors import Problem
+from scalebook.training.tracking import names
+
+Intent = Literal["run", "stop", "edit", "search", "duplicate", "delete", "up", "down", "note"]
+MENU: dict[str, Intent] = {
+    "Move up": "up",
+    "Move down": "down",
+    "Add a note below": "note",
+    "Delete": "delete",
+}
+
+
+def draw(
+    name: str, repeats: int, line: Summary, seeds: Sequence[SeedView], problems: Sequence[Problem]
+) -> Intent | None:
+    """The card; returns what was asked for."""
+    intent = _head(name, seeds, blocked=bool(problems))
+    _summary(line, repeats)
+    for problem in problems:
+        st.error(str(problem))
+    shown = [one for one in seeds if one.run is not None]
+    for one in shown:
+        if one.run is not None and not one.run.ended:
+            progress.draw(one.run, f"seed {one.seed}: " if len(shown) > 1 else "")
+    if shown:
+        html.draw(results(shown))
+    for one in shown:
+        if one.run is not None and one.run.state == "failed" and not one.stale:
+            st.error(
+                f"**Seed {one.seed}: {one.run.failure}.** {sentence(one.run.cause)} {one.run.advice}",
+                icon=":material/error:",
+            )
+    return intent
+
+
+def _head(name: str, seeds: Sequence[SeedView], blocked: bool) -> Intent | None:
+    word = state(seeds)
+    live = word in ("running", "waiting", "stopping")
+    chips = html.chip(word, "not run yet" if word == "new" else None)
+    if any(one.stale for one in seeds):
+        chips += " " + html.chip("stale", "stale: the config has changed since")
+    title, buttons = st.columns([3, 2], vertical_alignment="center")
+    with title:
+        html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
+    with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
+        if live and st.button("Stop", key=f"stop-{name}", icon=":material/stop:", disabled=word == "stopping"):
+            return "stop"
+        if not live and st.button("Run", key=f"run-{name}", icon=":material/play_arrow:", disabled=blocked):
+            return "run"
+        if st.button("Edit", key=f"edit-{name}", type="tertiary"):
+            return "edit"
+        if st.button("Search", key=f"search-{name}", type="tertiary",
+                     help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
+            return "search"
+        if st.button("Duplicate", key=f"duplicate-{name}", type="tertiary"):
+            return "duplicate"
+        picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
+        if picked:
+            return MENU[picked]
+    return None
+
+
+def _summary(line: Summary, repeats: int) -> None:
+    parts = [f"<b>{escape(line.what)}</b>", *(escape(one) for one in line.parts()[1:]), escape(plural(repeats, "seed"))]
+    html.draw(f'<div class="sb-summary">{" · ".join(parts)}</div>')
+
+
+def results(seeds: Sequence[SeedView]) -> str:
+    """A table with a row for each seed that has a run."""
+    found = [one.run.record.metrics for one in seeds if one.run]
+    metric = main_metric(key for metrics in found for key in metrics)
+    stale = any(names.STALENESS_MEAN in metrics for metrics in found)
+    head = ["Run", "State", *([f"best {metric}", "final"] if metric else []), *(["staleness"] if stale else [])]
+    head += ["updates", "updates/s", "time"]
+    rows = [_row(one, metric, stale) for one in seeds]
+    return html.table(head, rows, numeric=range(2, len(head)))
+
+
+def _row(one: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:
+    assert one.run is not None
+    record = one.run.record
+    metrics = record.metrics
+    row = [
+        html.link(f"seed {one.seed}", RUNS.url(run=record.id)),
+        html.Cell(html.chip(one.state) + (" " + html.chip("stale") if one.stale else "")),
+    ]
+    if metric:
+        row.append(html.number(figure(metrics.get(names.best(metric)))))
+        row.append(html.number(figure(metrics.get(names.final(metric), metrics.get(metric)))))
+    if stale:
+        row.append(html.number(figure(metrics.get(names.STALENESS_MEAN), 3)))
+    updates = metrics.get(names.UPDATES)
+    row.append(html.number(f"{updates:,.0f}" if updates is not None else ""))
+    row.append(html.number(figure(metrics.get(names.UPDATES_PER_SECOND), 3)))
+    row.append(html.number(duration(one.run.seconds)))
+    return row

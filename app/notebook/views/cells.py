@@ -1,0 +1,41 @@
+"""Any cell of a notebook, by its kind."""
+
+import streamlit as st
+
+from scalebook.app.compare.views import comparison
+from scalebook.app.notebook.views import experiment
+from scalebook.app.search.views import search_cell
+from scalebook.app.shared.views import note
+from scalebook.app.shared.views.writing import write
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell, SearchCell
+from scalebook.training.notebook.store import Stored
+
+
+def show(stored: Stored, index: int, cell: Cell) -> None:
+    """Draw cell `index` of the notebook, with all its buttons."""
+    note.show_new(index)
+    if isinstance(cell, ExperimentCell):
+        experiment.show(stored, index, cell)
+    elif isinstance(cell, ComparisonCell):
+        comparison.show(stored, index, cell)
+    elif isinstance(cell, SearchCell):
+        search_cell.show(stored, index, cell)
+    elif isinstance(cell, BrokenCell):
+        _broken(stored, index, cell)
+    else:
+        note.show(stored, index, cell)
+
+
+def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
+    """A cell that cannot be read: why, its text, and a way to mend it right here."""
+    with st.container(border=True, key=f"cell-broken-{index}"):
+        st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {cell.message}", icon=":material/error:")
+        height = min(500, max(140, 24 * (cell.source.count("\n") + 2)))
+        text = st.text_area(
+            "Its text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}"
+        )
+        if st.button("Save", key=f"save-broken-{index}", disabled=text == cell.source):
+            text = text if text.endswith("\n") else f"{text}\n"
+            write(stored, lambda notebook: edit.replace_source(notebook, index, text))
+            st.rerun()

@@ -1,0 +1,83 @@
+"""An experiment of a notebook, live while any of its runs is."""
+
+from functools import partial
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import COMPOSE, SEARCH
+from scalebook.app.notebook.components import experiment_cell
+from scalebook.app.runs.services import experiments
+from scalebook.app.runs.services.experiments import SeedView
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.services.summary import summary
+from scalebook.app.shared.views import deleting, note
+from scalebook.app.shared.views.writing import write
+from scalebook.training.config.validate import validate
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook.store import Stored
+
+LIVE = ("running", "waiting", "stopping")
+EVERY_S = 1.0
+
+
+def show(stored: Stored, index: int, cell: ExperimentCell) -> None:
+    """The card; drawn every second while a run waits or runs, and once more, with the page, when the last has ended."""
+    found = _seeds(stored, cell)
+    live = experiments.state(found) in LIVE
+    with st.container(border=True, key=f"cell-experiment-{cell.name}"):
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
+
+
+def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
+    workspace = resources.workspace()
+    return experiments.seeds(
+        workspace, resources.reader(), stored.path.name, cell, resources.description(), resources.waiting_reasons
+    )
+
+
+def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView] | None, was_live: bool) -> None:
+    if found is None:
+        found = _seeds(stored, cell)
+    if was_live and experiments.state(found) not in LIVE:
+        st.rerun()  # the page stops looking every second, and comparisons take the result in
+    description = resources.description()
+    problems = [one for one in validate(cell.config, description) if one.severity == "error"]
+    line = summary(cell.config, description)
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems)
+    if intent == "run":
+        _run(stored, cell)
+    elif intent == "stop":
+        state.say(f"Asked {experiments.stop(found)} to stop.", ":material/stop:")
+    elif intent == "edit":
+        st.switch_page(COMPOSE.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
+    elif intent == "search":
+        st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
+    elif intent == "delete":
+        deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
+        return
+    elif intent is not None:
+        _change(intent, stored, index, cell)
+    if intent is not None:
+        st.rerun()
+
+
+def _run(stored: Stored, cell: ExperimentCell) -> None:
+    try:
+        jobs = experiments.run(
+            resources.workspace(), resources.description(), stored.path.name, cell.name, cell.config, cell.repeats
+        )
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+    else:
+        state.say(f"Submitted {len(jobs)} of {cell.name}.", ":material/play_arrow:")
+
+
+def _change(intent: str, stored: Stored, index: int, cell: ExperimentCell) -> None:
+    if intent == "duplicate":
+        write(stored, lambda notebook: notebooks.duplicate(notebook, cell.name)[0], "Duplicated.")
+    elif intent in ("up", "down"):
+        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
+    elif intent == "note":
+        note.add(stored, index + 1)

@@ -1,0 +1,40 @@
+"""How far a run is, in a bar and a few words."""
+
+import streamlit as st
+
+from scalebook.app.runs.services.runs import RunView
+from scalebook.app.shared.services.words import duration, figure
+
+
+def draw(view: RunView, prefix: str = "") -> None:
+    """The bar of a run that has not ended, with `prefix` before its words. Nothing for an ended one."""
+    if not view.ended:
+        st.progress(fraction(view), text=prefix + words(view))
+
+
+def fraction(view: RunView) -> float:
+    """0 to 1; 0 where the budget has no end or the run has not begun."""
+    told = view.progress.fraction if view.progress else None
+    return min(max(told or 0.0, 0.0), 1.0)
+
+
+def words(view: RunView) -> str:
+    """`training, 42 %, 12 s left · epoch 3 · 1,240 updates · 65 updates/s`; of a waiting run, why it waits."""
+    progress = view.progress
+    if view.state == "waiting":
+        return view.reason or "waits for the supervisor to start it"
+    if view.state == "stopping":
+        return "stopping: it ends after the next update, or is ended in a few seconds"
+    if progress is None:
+        return "starting"
+    parts: list[str] = [progress.phase]
+    if progress.fraction is not None:
+        parts[0] += f", {progress.fraction:.0%}"
+    if progress.left_s is not None:
+        parts[0] += f", {duration(progress.left_s)} left"
+    if progress.updates:
+        parts.append(f"epoch {progress.epoch + 1}")
+        parts.append(f"{progress.updates:,} updates")
+    if progress.seconds > 0 and progress.updates:
+        parts.append(f"{figure(progress.updates / progress.seconds, 3)} updates/s")
+    return " · ".join(parts)

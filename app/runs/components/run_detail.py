@@ -1,0 +1,111 @@
+"""One run: how it stands, what went wrong, its curves, its files."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Literal
+
+import streamlit as st
+
+from scalebook.app.runs.components import progress
+from scalebook.app.runs.services.runs import RunView, main_metric
+from scalebook.app.shared.components import chart_view, charts, html, style
+from scalebook.app.shared.components.charts import Series
+from scalebook.app.shared.services.words import ago, duration, figure, sentence
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import Curve, RunRecord
+
+Intent = Literal["stop", "resume", "duplicate"]
+
+
+def head(view: RunView) -> None:
+    """Title, state, and the line that says what it is."""
+    record = view.record
+    html.draw(f'<span class="sb-name" style="font-size:1.45rem">{escape(view.title)}</span> {html.chip(view.state)}')
+    tags = record.tags
+    parts = [
+        " on ".join(tags[key].rsplit(".", 1)[-1] for key in (names.TAG_MODEL, names.TAG_DATA) if tags.get(key)),
+        view.strategy,
+        f"batch {tags[names.TAG_BATCH_PER_WORKER]} per worker" if tags.get(names.TAG_BATCH_PER_WORKER) else "",
+        f"lr {tags[names.TAG_LR_ASKED]}" if tags.get(names.TAG_LR_ASKED) else "",
+        f"started {ago(view.began)}" if view.began else "",
+        f"took {duration(view.seconds)}" if view.ended else "",
+    ]
+    html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')
+
+
+def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
+    """What can be done with it in its state."""
+    intent: Intent | None = None
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if not view.ended and view.job and st.button("Stop", icon=":material/stop:", disabled=view.state == "stopping"):
+            intent = "stop"
+        if view.state in ("failed", "stopped") and view.job and st.button("Resume", icon=":material/resume:"):
+            intent = "resume"
+        if view.record.cell and st.button("Duplicate", icon=":material/content_copy:"):
+            intent = "duplicate"
+        if mlflow_url:
+            st.link_button("Open in MLflow", mlflow_url, icon=":material/open_in_new:")
+    return intent
+
+
+def standing(view: RunView) -> None:
+    """The bar of a living run, the cause and the remedy of a failed one."""
+    progress.draw(view)
+    if view.state == "failed":
+        words = f"**{sentence(view.failure)}** {sentence(view.cause)}"
+        st.error(f"{words}\n\n{view.advice}" if view.advice else words, icon=":material/error:")
+    elif view.state == "stopped":
+        st.info("It was stopped. What it had recorded until then is below; Resume goes on from its last checkpoint.")
+
+
+def figures(record: RunRecord) -> None:
+    """The main results in a row."""
+    metrics = record.metrics
+    main = main_metric(metrics)
+    pairs: list[tuple[str, float | None, int]] = []
+    if main:
+        pairs.append((f"best {main}", metrics.get(names.best(main)), 4))
+        pairs.append((f"final {main}", metrics.get(names.final(main), metrics.get(main)), 4))
+    pairs += [
+        ("updates", metrics.get(names.UPDATES), 1),
+        ("updates/s", metrics.get(names.UPDATES_PER_SECOND), 3),
+        ("samples/s", metrics.get(names.SAMPLES_PER_SECOND), 3),
+        ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
+        ("dropped", metrics.get(names.DROPPED) or None, 1),
+        ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
+    ]
+    shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
+    if shown:
+        html.facts(shown)
+
+
+def curves(found: Sequence[Curve], axis: str, log_y: bool) -> None:
+    """A chart for each metric, two in a row."""
+    columns = st.columns(2, gap="medium") if len(found) > 1 else [st.container()]
+    for i, curve in enumerate(found):
+        series = [Series(curve.metric, curve.axis(axis), curve.values, charts.PALETTE[0])]
+        drawn = charts.lines(series, x_title=axis, title=curve.metric, log_y=log_y, dark=style.dark(), height=280)
+        with columns[i % len(columns)]:
+            chart_view.draw(drawn, f"curve-{curve.metric}", f"{curve.metric} against {axis}")
+
+
+def samples(picture: bytes | None) -> None:
+    """What a generative model drew last."""
+    if picture is not None:
+        st.subheader("Samples drawn by the model")
+        st.image(picture, width=320)
+
+
+def files(config: str, log: str, record: RunRecord) -> None:
+    """Config, log and circumstances, one at a time."""
+    config_tab, log_tab, about_tab = st.tabs(["Config", "Log", "Circumstances"])
+    with config_tab:
+        st.code(config or "# not recorded", language="yaml")
+    with log_tab:
+        st.code(log or "nothing written yet", language="log", height=420)
+    with about_tab:
+        told = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
+        rows = [
+            [html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in told.items()
+        ]
+        html.draw(html.table(["What", "Value"], [*rows, [html.text("run id", "dim"), html.text(record.id)]]))

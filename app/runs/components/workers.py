@@ -1,0 +1,92 @@
+"""What each worker of a run did: where its time went, how fast it was, how stale its gradients were."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import streamlit as st
+
+from scalebook.app.runs.services.push_record import Pushes, PushRecord
+from scalebook.app.shared.components import bars, chart_view, charts, html, style
+from scalebook.app.shared.components.charts import Series
+from scalebook.app.shared.services.words import figure
+from scalebook.training.tracking.reading import Curve
+
+HEIGHT = 300
+MOST_ROWS = 64
+"""More workers and shards than that are in the artifact `pushes.json`."""
+
+
+def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
+    """A bar for all workers, and one for each: (name, part -> share)."""
+    known = [(name, dict(shares)) for name, shares in rows if shares]
+    if known:
+        st.subheader("Where the time went")
+        html.draw(bars.time_split(known))
+
+
+def throughput(curves: Sequence[Curve], axis: str) -> None:
+    """A line for each worker, from the histories of `worker_N/...`."""
+    if any(one.values for one in curves):
+        st.subheader("Throughput by worker")
+        numbered = [(int(one.metric.partition("/")[0].removeprefix("worker_")), one) for one in curves]
+        series = [
+            Series(f"worker {worker}", one.axis(axis), one.values, bars.colour(worker)) for worker, one in numbered
+        ]
+        drawn = charts.lines(series, x_title=axis, y_title="samples/s", dark=style.dark(), height=HEIGHT)
+        drawn.update_yaxes(rangemode="tozero")
+        chart_view.draw(drawn, "throughput", f"samples a second of each worker against {axis}")
+
+
+def staleness(counts: Sequence[Sequence[int]]) -> None:
+    """How old the gradients were that were applied."""
+    if any(any(row) for row in counts):
+        st.subheader("Staleness")
+        html.draw(bars.staleness(counts))
+
+
+def pushes(record: PushRecord) -> None:
+    """Figures by worker; where there are several shards, by worker and shard in a fold below."""
+    if not record.shards:
+        return
+    st.subheader("Pushes")
+    rows = record.by_worker()
+    html.draw(_table(rows, lambda one: [f"worker {one.worker}"], ["Worker"], record.counts))
+    if record.parts > 1:
+        several = len({one.section for one in record.shards}) > 1
+        head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
+
+        def name(one: Pushes) -> list[str]:
+            return [f"worker {one.worker}", *([str(one.section)] if several else []), str(one.shard)]
+
+        with st.expander("By shard"):
+            html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
+
+
+def _table(
+    rows: Sequence[Pushes],
+    name: Callable[[Pushes], list[str]],
+    head: Sequence[str],
+    counts: Sequence[Sequence[int]] | None,
+) -> str:
+    """`counts` of staleness by worker add its mean as a column; what nobody measured has no column."""
+    columns: list[tuple[str, Callable[[Pushes], str]]] = [
+        ("applied", lambda one: f"{one.applied:,}"),
+        ("dropped", lambda one: f"{one.dropped:,}"),
+    ]
+    if any(one.duplicates for one in rows):
+        columns.append(("duplicates", lambda one: f"{one.duplicates:,}"))
+    if counts is not None:
+        columns.append(("mean staleness", lambda one: figure(mean(counts[one.worker]), 3)))
+    columns.append(("mean age, ms", lambda one: figure(None if one.age_s is None else 1000 * one.age_s, 3)))
+    if any(one.drift is not None for one in rows):
+        columns.append(("mean drift", lambda one: figure(one.drift, 3)))
+    body = [
+        [*(html.text(word) for word in name(one)), *(html.number(cell(one)) for _, cell in columns)] for one in rows
+    ]
+    titles = [*head, *(title for title, _ in columns)]
+    return html.table(titles, body, numeric=range(len(head), len(titles)))
+
+
+def mean(row: Sequence[int]) -> float | None:
+    """Of a histogram; None before the first push."""
+    total = sum(row)
+    return sum(i * count for i, count in enumerate(row)) / total if total else None

@@ -1,0 +1,87 @@
+"""Running and ending experiments: what the buttons do. Runs belong to the supervisor from here on."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalebook.app.runs.services import runs
+from scalebook.app.runs.services.runs import Reasons, RunView
+from scalebook.app.shared.services import form
+from scalebook.app.shared.services.drafts import SavedDraft
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook.results import results
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class SeedView:
+    """The newest run with this seed, if any; `stale` when the cell's config has changed since."""
+
+    seed: int
+    run: RunView | None
+    stale: bool
+
+    @property
+    def state(self) -> str:
+        return self.run.state if self.run else "new"
+
+
+def seeds(
+    workspace: Workspace,
+    reader: RunReader,
+    notebook: str,
+    cell: ExperimentCell,
+    description: Description,
+    reasons: Reasons,
+) -> list[SeedView]:
+    """State and results of a cell by seed."""
+    return [
+        SeedView(one.seed, runs.view(workspace, one.run, reasons) if one.run else None, one.stale)
+        for one in results(reader, notebook, cell, description)
+    ]
+
+
+def state(found: Iterable[SeedView]) -> str:
+    """One word for the cell: what needs attention first."""
+    states = {one.state for one in found}
+    order = ("running", "stopping", "waiting", "failed", "stopped", "finished", "new")
+    return next((word for word in order if word in states), "new")
+
+
+def run(
+    workspace: Workspace, description: Description, notebook: str, name: str, config: form.Config, repeats: int
+) -> list[JobFolder]:
+    """Submit one run for each seed; ConfigError where the config has a mistake. `notebook` is the file's name."""
+    return queue.submit(
+        workspace,
+        config,
+        seeds=form.seeds_of(config, repeats),
+        description=description,
+        notebook=notebook,
+        cell=name,
+    )
+
+
+def stop(found: Iterable[SeedView]) -> int:
+    """Ask all that have not ended to end; returns how many."""
+    asked = [one.run.job for one in found if one.run and one.run.job and not one.run.ended]
+    for job in asked:
+        queue.stop(job)
+    return len(asked)
+
+
+def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
+    """A new experiment with the config of a run: as its cell says, or as it ran where the cell is gone."""
+    record = view.record
+    stem = Path(record.notebook or "").stem
+    path = workspace.root / f"{stem}.md"
+    cell = store.read(path).notebook.experiment(record.cell or "") if path.is_file() else None
+    if cell is not None:
+        return SavedDraft(stem, "", "", cell.repeats, cell.config)
+    assert view.job is not None, "only runs of this workspace can be copied"
+    return SavedDraft(stem, "", "", 1, view.job.content())

@@ -1,0 +1,55 @@
+"""A reader of runs for many visitors: what cannot change any more is read once."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from scalebook.training.tracking.reading import NEWEST_FIRST, Curve, RunReader, RunRecord
+
+CURVES_KEPT = 4000  # about 20 kB each
+
+
+class KeptReader(RunReader):
+    """Keeps the curves of ended runs. Safe to use from several threads, like its parent."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        super().__init__(tracking_uri)
+        self._lock = threading.Lock()
+        self._ended: set[str] = set()
+        self._curves: OrderedDict[tuple[str, str], Curve] = OrderedDict()
+
+    def run(self, run_id: str) -> RunRecord:
+        found = super().run(run_id)
+        self._note([found])
+        return found
+
+    def runs(
+        self,
+        *,
+        notebook: str | None = None,
+        cell: str | None = None,
+        where: str = "",
+        limit: int = 100,
+        order_by: Sequence[str] = NEWEST_FIRST,
+    ) -> list[RunRecord]:
+        found = super().runs(notebook=notebook, cell=cell, where=where, limit=limit, order_by=order_by)
+        self._note(found)
+        return found
+
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[Curve]:
+        with self._lock:
+            kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
+            ended = run_id in self._ended
+        missing = [metric for metric, curve in kept.items() if curve is None]
+        found = {one.metric: one for one in super().curves(run_id, missing)} if missing else {}
+        if ended and found:  # as known before the reading: nothing can have been added since
+            with self._lock:
+                for metric, curve in found.items():
+                    self._curves[run_id, metric] = curve
+                while len(self._curves) > CURVES_KEPT:
+                    self._curves.popitem(last=False)
+        return [kept[metric] or found[metric] for metric in metrics]
+
+    def _note(self, found: Sequence[RunRecord]) -> None:
+        with self._lock:
+            self._ended.update(one.id for one in found if one.ended is not None)

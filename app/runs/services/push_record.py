@@ -1,0 +1,114 @@
+"""What became of the pushes of a run's workers, as the run itself wrote it down (scalebook.training.callbacks.push_record)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scalebook.app.runs.services import artifacts
+from scalebook.app.runs.services.runs import PARTS
+from scalebook.training.files import records
+from scalebook.training.files.records import Broken
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """Of one worker, at one shard or at all. `age_s` and `drift` are means, None where not measured."""
+
+    worker: int
+    section: int
+    shard: int
+    applied: int
+    dropped: int
+    duplicates: int
+    age_s: float | None
+    drift: float | None
+
+
+@dataclass(frozen=True)
+class PushRecord:
+    """`counts[worker][i]`: pushes of staleness i, the last bin "or more"; `seconds[worker]`: part -> s."""
+
+    counts: list[list[int]]
+    seconds: list[dict[str, float]] = field(default_factory=list)
+    shards: list[Pushes] = field(default_factory=list)
+
+    @property
+    def parts(self) -> int:
+        """Shards of all optimizers."""
+        return len({(one.section, one.shard) for one in self.shards})
+
+    def shares(self, worker: int | None = None) -> dict[str, float]:
+        """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""
+        mine = self.seconds if worker is None else self.seconds[worker : worker + 1]
+        totals = {part: sum(one.get(part, 0.0) for one in mine) for part in PARTS}
+        whole = sum(totals.values())
+        return {part: total / whole for part, total in totals.items()} if whole > 0 else {}
+
+    def by_worker(self) -> list[Pushes]:
+        """A row for each worker over all shards; of several optimizers the pushes of all.
+
+        A gradient counts once however many shards it was cut into: `applied` is that of the first shard.
+        """
+        workers = sorted({one.worker for one in self.shards})
+        return [self._of([one for one in self.shards if one.worker == worker]) for worker in workers]
+
+    def _of(self, rows: list[Pushes]) -> Pushes:
+        applied = sum(one.applied for one in rows if one.shard == 0)
+        drift = _mean([(one.drift, one.applied) for one in rows])
+        if drift is not None:  # of one gradient over all shards: the root of the sum of squares
+            drift = math.sqrt(sum((one.drift or 0.0) ** 2 for one in rows if one.applied))
+        return Pushes(
+            rows[0].worker,
+            0,
+            0,
+            applied,
+            sum(one.dropped for one in rows),
+            sum(one.duplicates for one in rows),
+            _mean([(one.age_s, one.applied) for one in rows]),
+            drift,
+        )
+
+
+@dataclass(frozen=True)
+class _Told:
+    counts: list[list[int]]
+    workers: list[dict[str, float]] = field(default_factory=list)
+    shards: list[Pushes] = field(default_factory=list)
+
+
+def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in weighted if value is not None and weight]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def in_folder(folder: Path) -> PushRecord | None:
+    """Read from a job's folder; None where it has none (yet)."""
+
+    def read(name: str) -> bytes | None:
+        try:
+            return (folder / name).read_bytes()
+        except OSError:
+            return None
+
+    return _record(read)
+
+
+def in_store(reader: RunReader, run_id: str) -> PushRecord | None:
+    """Read from a run's artifacts; None where it has none."""
+    return _record(lambda name: artifacts.read(reader, run_id, name))
+
+
+def _record(read: Callable[[str], bytes | None]) -> PushRecord | None:
+    """Runs of before `pushes.json` have the counts of staleness alone. None also where it cannot be read."""
+    for name in (names.PUSHES_JSON, names.STALENESS_JSON):
+        if content := read(name):
+            try:
+                told = records.parse(Path(name), content, _Told)
+            except Broken:
+                continue
+            return PushRecord(told.counts, told.workers, told.shards)
+    return None

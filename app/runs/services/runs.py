@@ -1,0 +1,201 @@
+"""A run as the pages show it: what MLflow has recorded, joined with its job's folder, which knows whether it lives."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from scalebook.app.shared.services.words import strategy
+from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader, RunRecord, pattern, tag_is
+from scalebook.training.workspace import Workspace
+
+STATES = ("waiting", "running", "finished", "failed", "stopped")
+LONGEST_TEXT = 200  # of what is looked for
+MOST_PAGES = 900  # of the list of runs: a page is read with all before it, and MLflow gives 50,000 at most
+SIBLINGS = 12  # more seeds than that are looked up in the notebook
+NOT_LIVING = "Its process is gone, and no reason was recorded."
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run. `state` is one of STATES or `stopping`; `reason` says why a waiting one waits."""
+
+    record: RunRecord
+    state: str
+    progress: Progress | None = None
+    result: Result | None = None
+    reason: str = ""
+    job: JobFolder | None = None
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def title(self) -> str:
+        """Cell and seed, or MLflow's name where it has no cell."""
+        cell, seed = self.record.cell, self.record.tags.get(names.TAG_SEED)
+        return f"{cell} · seed {seed}" if cell and seed is not None else (cell or self.record.name or self.id[:8])
+
+    @property
+    def strategy(self) -> str:
+        """`one process`, `DDP × 2`, `AsyncPS × 4, bounded, bound 3`."""
+        tags = self.record.tags
+        return strategy(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
+
+    @property
+    def workers(self) -> int:
+        return int(self.record.tags.get(names.TAG_WORKERS, "1"))
+
+    @property
+    def began(self) -> float | None:
+        """Unix time at which its process started; None while it waits. MLflow's own time is that of the submission."""
+        if self.state == "waiting":
+            return None
+        started = self.job.started() if self.job else None
+        return started.started if started else self.record.started
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall time since then, so far or in all."""
+        if self.began is None:
+            return None
+        ended = self.result.ended if self.result else self.record.ended
+        return max(0.0, (ended or time.time()) - self.began)
+
+    @property
+    def cause(self) -> str:
+        if self.result is not None and self.result.cause:
+            return self.result.cause
+        return self.record.tags.get(names.TAG_CAUSE, NOT_LIVING)
+
+    @property
+    def advice(self) -> str:
+        if self.result is not None and self.result.advice:
+            return self.result.advice
+        return self.record.tags.get(names.TAG_ADVICE, "")
+
+    @property
+    def failure(self) -> str:
+        if self.result is not None and self.result.failure:
+            return self.result.failure
+        return self.record.tags.get(names.TAG_FAILURE, "unknown")
+
+
+Reasons = Callable[[], Mapping[str, str]]
+"""Why each waiting job waits, by job id."""
+
+
+def no_reasons() -> Mapping[str, str]:
+    return {}
+
+
+def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons) -> RunView:
+    """Join one record with its job's folder, where this workspace has it (a shared store also holds others' runs)."""
+    job = JobFolder(workspace.jobs / record.id)
+    if not (job.path / "job.json").exists():
+        return RunView(record, record.outcome)
+    state = job.state()
+    return RunView(
+        record=record,
+        state=state,
+        progress=None if state in ENDED else job.progress(),
+        result=job.result(),
+        reason=reasons().get(record.id, "") if state == "waiting" else "",
+        job=job,
+    )
+
+
+def views(workspace: Workspace, records: Iterable[RunRecord], reasons: Reasons = no_reasons) -> list[RunView]:
+    """`view` of each; `reasons` is called only for runs that wait, because it looks at every job."""
+    return [view(workspace, record, reasons) for record in records]
+
+
+def page_number(told: str) -> int:
+    """The page that an address asks for, from 1; the first one where it asks for none."""
+    number = int(told) if told.isascii() and told.isdecimal() and len(told) < 10 else 1
+    return min(max(1, number), MOST_PAGES)
+
+
+def page(
+    reader: RunReader, *, text: str = "", state: str = "", notebook: str = "", number: int = 1, size: int = 50
+) -> tuple[list[RunRecord], bool]:
+    """Page `number` (from 1) of the runs, newest first, and whether there are older ones.
+
+    `text` is looked for in the runs' names; `state` is one of STATES or "" for all. Reads number * size records.
+    Searches and their trials, of which there may be hundreds, have a page of their own.
+    """
+    clauses = [NO_SEARCH]
+    if text:
+        clauses.append(f"attributes.run_name ILIKE '%{pattern(text[:LONGEST_TEXT])}%'")
+    if state:
+        clauses.append(_STATE_FILTERS[state])
+    found = reader.runs(notebook=notebook or None, where=" and ".join(clauses), limit=number * size + 1)
+    return found[(number - 1) * size : number * size], len(found) > number * size
+
+
+NO_SEARCH = f"tags.`{names.TAG_TRIAL}` IS NULL and tags.`{names.TAG_SEARCH}` IS NULL"
+
+_STATE_FILTERS = {
+    "waiting": "attributes.status = 'SCHEDULED'",
+    "running": "attributes.status = 'RUNNING'",
+    "finished": "attributes.status = 'FINISHED'",
+    "failed": "attributes.status = 'FAILED'",
+    "stopped": "attributes.status = 'KILLED'",
+}
+
+
+def main_metric(metrics: Iterable[str]) -> str | None:
+    """By which metric runs are judged: validation bits, accuracy, loss, any other of validation, then training's."""
+    known = set(metrics)
+    for name in (names.VAL_BITS_PER_DIM, names.VAL_ACCURACY, names.VAL_LOSS):
+        if name in known:
+            return name
+    own = sorted(name for name in known if name.startswith("val/"))
+    return own[0] if own else (names.TRAIN_LOSS if names.TRAIN_LOSS in known else None)
+
+
+PARTS = {name.removeprefix("perf/").removesuffix("_share"): name for name in names.SHARES}
+"""compute, wait, communicate, data -> the metric of its share."""
+
+NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
+
+
+def curve_metrics(record: RunRecord) -> list[str]:
+    """The metrics worth a chart of their own, the main one first: what the model logs, not what we measure about it."""
+    found = [name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")]
+    main = main_metric(found)
+    return sorted(found, key=lambda name: (name != main, not name.startswith("val/"), name))
+
+
+def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
+    """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
+    found: dict[str, float] = {}
+    for part, name in PARTS.items():
+        key = name if worker is None else names.per_worker(name, worker)
+        if key in record.metrics:
+            found[part] = record.metrics[key]
+    return found
+
+
+def rates(record: RunRecord) -> list[str]:
+    """The metrics that say how fast each worker is, in their order; empty where that was not measured."""
+    workers = range(int(record.tags.get(names.TAG_WORKERS, "1")))
+    found = [names.per_worker(names.SAMPLES_PER_SECOND, worker) for worker in workers]
+    return [name for name in found if name in record.metrics]
+
+
+def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:
+    """The runs of the same cell with the same config, by seed: the newest of each, SIBLINGS at most."""
+    if not (record.notebook and record.cell):
+        return []
+    same = tag_is(names.TAG_CONFIG_HASH, record.tags.get(names.TAG_CONFIG_HASH, ""))
+    newest: dict[str, RunRecord] = {}
+    for one in reader.runs(notebook=record.notebook, cell=record.cell, where=same, limit=SIBLINGS):
+        newest.setdefault(one.tags.get(names.TAG_SEED, ""), one)
+    return [newest[seed] for seed in sorted(newest, key=lambda seed: (len(seed), seed))]

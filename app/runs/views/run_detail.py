@@ -1,0 +1,141 @@
+"""One run, drawn every second or two while it lives."""
+
+import streamlit as st
+
+from scalebook.app import resources
+from scalebook.app.navigation import COMPOSE, RUNS, SEARCH
+from scalebook.app.runs.components import run_detail, workers
+from scalebook.app.runs.services import runs
+from scalebook.app.runs.services.experiments import copy_of
+from scalebook.app.runs.services.runs import RunView
+from scalebook.app.shared.components import axis_choice, page_head
+from scalebook.app.shared.services import drafts, links
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs import queue
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.tracking import names
+
+EVERY_S = 1.0
+CURVES_EVERY_S = 2.0
+"""A chart that has changed is built anew (80 ms of the browser's time, and it blinks), so these change more rarely."""
+
+LINES = 16  # workers whose throughput is drawn
+CHARTS = 6  # more do not help while it runs; all are in MLflow
+
+
+def show(run_id: str) -> None:
+    """The whole view; says so where there is no such run."""
+    try:
+        view = _load(run_id)
+    except KeyError:
+        page_head.title("No such run", f"There is none with the id {run_id} in {resources.workspace().tracking_uri()}.")
+        return
+    _head(view)
+    _siblings(view)
+    axis, log_y = axis_choice.draw()
+    live = not view.ended
+    st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
+    st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, axis, log_y)
+    st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
+    st.fragment(_files, run_every=CURVES_EVERY_S if live else None)(run_id)
+
+
+def _load(run_id: str) -> RunView:
+    workspace = resources.workspace()
+    return runs.view(workspace, resources.reader().run(run_id), resources.waiting_reasons)
+
+
+def _head(view: RunView) -> None:
+    _back(view)
+    left, right = st.columns([3, 2], vertical_alignment="center")
+    with left:
+        run_detail.head(view)
+    address = resources.mlflow_address()
+    with right:
+        intent = run_detail.buttons(view, links.run(address, view.record.experiment_id, view.id) if address else None)
+    if intent == "stop" and view.job:
+        queue.stop(view.job)
+        st.rerun()
+    elif intent == "resume" and view.job:
+        try:
+            st.switch_page(
+                RUNS.script,
+                query_params={"run": queue.resume(resources.workspace(), view.job, resources.description()).id},
+            )
+        except ConfigError as error:
+            st.error(str(error))
+    elif intent == "duplicate":
+        draft = copy_of(resources.workspace(), view)
+        drafts.save(resources.workspace(), draft)
+        st.switch_page(COMPOSE.script, query_params={"notebook": draft.notebook})
+
+
+def _back(view: RunView) -> None:
+    """To the search that the run is a trial of, else to all runs."""
+    search = SearchFolder(resources.workspace().studies / view.record.tags.get(names.TAG_PARENT, ""))
+    if names.TAG_TRIAL in view.record.tags and (name := search.name()):
+        label = f"{name}, trial {view.record.tags[names.TAG_TRIAL]}"
+        st.page_link(SEARCH.script, label=label, icon=":material/arrow_back:", query_params={"search": search.id})
+    else:
+        st.page_link(RUNS.script, label="All runs", icon=":material/arrow_back:")
+
+
+def _siblings(view: RunView) -> None:
+    """The same experiment with other seeds."""
+    found = runs.siblings(resources.reader(), view.record)
+    if len(found) > 1:
+        workspace = resources.workspace()
+        with st.container(horizontal=True, vertical_alignment="center"):
+            for one in found:
+                seed = one.tags.get(names.TAG_SEED, "?")
+                word = runs.view(workspace, one).state
+                st.page_link(
+                    RUNS.script, label=f"seed {seed} ({word})", query_params={"run": one.id}, disabled=one.id == view.id
+                )
+
+
+def _standing(run_id: str, was_live: bool) -> None:
+    view = _load(run_id)
+    if was_live and view.ended:
+        st.rerun()
+    run_detail.standing(view)
+    run_detail.figures(view.record)
+
+
+def _curves(run_id: str, axis: str, log_y: bool) -> None:
+    """What the model logs, then how fast each worker is."""
+    view = _load(run_id)
+    metrics, rates = runs.curve_metrics(view.record)[:CHARTS], runs.rates(view.record)[:LINES]
+    found = resources.curves(view.record, [*metrics, *rates])
+    own = [one for one in found if one.metric in metrics]
+    if own:
+        run_detail.curves(own, axis, log_y)
+    elif not view.ended:
+        st.caption("The first point of the curves comes with the first validation or after a few updates.")
+    workers.throughput([one for one in found if one.metric in rates], axis)
+
+
+def _workers(run_id: str) -> None:
+    """What each worker did, from the run's own record while it lives, from the totals afterwards."""
+    view = _load(run_id)
+    record, pushes = view.record, resources.pushes(view)
+    told = pushes if pushes is not None and not view.ended else None
+    split = [("all", told.shares() if told else runs.shares(record))]
+    if view.workers > 1:
+        split += [(f"worker {i}", told.shares(i) if told else runs.shares(record, i)) for i in range(view.workers)]
+    left, right = st.columns(2, gap="large")
+    with left:
+        workers.time_split(split)
+        if pushes is not None:
+            workers.pushes(pushes)
+    with right:
+        if pushes is not None:
+            workers.staleness(pushes.counts)
+        run_detail.samples(resources.samples_picture(record))
+
+
+def _files(run_id: str) -> None:
+    view = _load(run_id)
+    job = view.job
+    config = job.config.read_text(encoding="utf-8", errors="replace") if job and job.config.exists() else None
+    run_detail.files(config or resources.config_text(view.record), job.tail() if job else "", view.record)

@@ -1,0 +1,147 @@
+"""The learning curves of all trials, by samples, so that batch sizes and strategies are compared fairly."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from scalebook.app.search.charts import looks
+from scalebook.app.search.services import search_view
+from scalebook.app.shared.components import charts
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.map.landscape import range_of, value
+from scalebook.training.search.map.shades import Shades
+from scalebook.training.search.study.trials import TrialRecord
+
+READING = "A line for each trial, darker the better it ended; pruned ones end where they were given up."
+READING_DARK = READING.replace("darker", "brighter")
+BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow
+POINTS = 48  # of one trial's curve; with a thousand trials more cannot be seen
+HEIGHT = 470
+
+
+def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
+    """None while no trial has logged anything."""
+    known = [one for one in records if one.curve]
+    if not known:
+        return None
+    shades = range_of(records, spec)
+    found = looks.figure(dark, HEIGHT)
+    given_up = [one for one in known if one.state in ("pruned", "infeasible", "failed")]
+    if given_up:
+        found.add_trace(_lines(given_up, looks.dim(dark), "not finished", 0.4, legend=False))
+    finished = [one for one in known if one.state == "finished"]
+    for bucket, mine in _buckets(finished, shades):
+        colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
+        found.add_trace(_lines(mine, colour, "finished", 0.75, legend=False))
+    for state in ("running",):
+        mine = [one for one in known if one.state == state]
+        if mine:
+            found.add_trace(_lines(mine, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6))
+    _ends(found, known, spec, dark)
+    _highlight(found, known, spec, dark)
+    _frame(found, known, spec, shades, dark)
+    return found
+
+
+def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tuple[int, list[TrialRecord]]]:
+    """The worst first, so that the best are drawn on top."""
+    if shades is None:
+        return []
+    found: dict[int, list[TrialRecord]] = {}
+    values = [known if (known := value(one)) is not None else shades.worst for one in finished]
+    for one, shade in zip(finished, shades.of(values), strict=True):
+        found.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(one)
+    return sorted(found.items())
+
+
+def _lines(
+    mine: Sequence[TrialRecord], colour: str, name: str, opacity: float, *, legend: bool, width: float = 1.0
+) -> go.Scatter:
+    """One trace for many curves: a gap (NaN) after each."""
+    x: list[float] = []
+    y: list[float] = []
+    numbers: list[int] = []
+    for one in mine:
+        xs, ys = charts.thin([float(at) for at, _ in one.curve], [each for _, each in one.curve], POINTS)
+        x += [*xs, np.nan]
+        y += [*ys, np.nan]
+        numbers += [one.number] * (len(xs) + 1)
+    return go.Scatter(
+        x=np.array(x, dtype=np.float32),
+        y=np.array(y, dtype=np.float32),
+        customdata=np.array(numbers, dtype=np.int16 if max(numbers) < 32_000 else np.int32),
+        mode="lines",
+        name=name,
+        showlegend=legend,
+        line={"color": colour, "width": width},
+        opacity=opacity,
+        hovertemplate="trial %{customdata}: %{y:.4g} after %{x:,} samples<extra></extra>",
+    )
+
+
+def _ends(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> None:
+    """A mark where a curve was given up, of the kind that the map uses."""
+    for state, name in (("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
+        mine = [one for one in known if (one.failure if state == "diverged" else one.state) == state]
+        mine = [one for one in mine if np.isfinite(one.curve[-1][1])]
+        if mine:
+            found.add_trace(
+                go.Scatter(
+                    x=np.array([one.curve[-1][0] for one in mine], dtype=np.float32),
+                    y=np.array([one.curve[-1][1] for one in mine], dtype=np.float32),
+                    mode="markers",
+                    name=looks.LOOKS[name].word,
+                    marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
+                    text=[search_view.hover(one, spec) for one in mine],
+                    hovertemplate="%{text}<extra></extra>",
+                )
+            )
+
+
+def _highlight(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> None:
+    winner = search_view.best(known, spec)
+    if winner is None:
+        return
+    x, y = charts.thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
+    common = {
+        "x": np.array(x, dtype=np.float32),
+        "y": np.array(y, dtype=np.float32),
+        "mode": "lines",
+        "hoverinfo": "skip",
+    }
+    found.add_trace(go.Scatter(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
+    found.add_trace(
+        go.Scatter(
+            **common,
+            name=f"best: trial {winner.number}, {search_view.words(winner, spec)}",
+            line={"color": "#dd7a1b" if not dark else "#f2a24f", "width": 3},
+        )
+    )
+
+
+def _frame(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
+    """Axes that show what matters: a curve that went off to infinity must not flatten all others."""
+    name = spec.objectives[0].name
+    values = np.array([each for one in known for _, each in one.curve if np.isfinite(each)])
+    if len(values):
+        low, high = (
+            float(one) for one in np.quantile(values, (0.0, 0.97) if spec.objectives[0].lower else (0.03, 1.0))
+        )
+        log = low > 0 and high / low > 8
+        if log:
+            found.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
+        elif high > low:
+            room = 0.05 * (high - low)
+            found.update_yaxes(range=[low - room, high + room])
+    curve_of = name if name not in ("seconds", "samples", "updates") else "metric"
+    found.update_xaxes(title_text="samples", rangemode="tozero")
+    found.update_yaxes(title_text=curve_of)
+    if shades is not None:
+        found.add_trace(  # only for its colour bar
+            go.Scatter(
+                x=[None], y=[None], mode="markers", showlegend=False, hoverinfo="skip",
+                marker={"color": [0.5], "coloraxis": "coloraxis"},
+            )
+        )  # fmt: skip
+        found.update_layout(coloraxis=looks.colour_axis(shades, f"{name} at the end", dark))

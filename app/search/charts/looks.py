@@ -1,0 +1,133 @@
+"""How trials look, everywhere the same: a colour and a marker for each state, shades for values.
+
+States are told apart by their markers too, shades by their lightness alone, so both are clear to the colour-blind.
+"""
+
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from scalebook.app.shared.components import charts
+from scalebook.training.search.map.landscape import COLOURS
+from scalebook.training.search.map.shades import STOPS, Shades
+
+
+@dataclass(frozen=True)
+class Look:
+    """`colours` on the light and on the dark ground; `symbol` as plotly names it; `word` in legends."""
+
+    colours: tuple[str, str]
+    symbol: str
+    word: str
+    size: float = 8
+
+    def colour(self, dark: bool) -> str:
+        return self.colours[dark]
+
+
+LOOKS = {
+    kind: Look((COLOURS[kind], dark), symbol, "infeasible otherwise" if kind == "infeasible" else kind, size)
+    for kind, dark, symbol, size in (
+        ("finished", "#6cc894", "circle", 8.0),
+        ("pruned", "#ac97dd", "triangle-down", 7.0),
+        ("out of memory", "#f0a550", "square", 8.0),
+        ("diverged", "#ec8cc6", "x-thin", 7.0),
+        ("infeasible", "#c9b98c", "hourglass", 8.0),
+        ("failed", "#f28b7e", "cross", 8.0),
+        ("running", "#5cc3c6", "circle-open", 9.0),
+        ("waiting", "#e2b65a", "diamond-open", 7.0),
+    )
+}
+"""By `scalebook.training.search.map.landscape.KINDS`."""
+
+LOG_TICKS = 9
+SHADES = (STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
+"""From the worst to the best, on the light and on the dark ground: towards the ground's opposite."""
+
+
+def colorscale(dark: bool) -> list[tuple[float, str]]:
+    """Of shades, 0 to 1."""
+    stops = SHADES[dark]
+    return [(i / (len(stops) - 1), colour) for i, colour in enumerate(stops)]
+
+
+def shade(position: float, dark: bool) -> str:
+    """One colour of the scale, between its stops too."""
+    stops = SHADES[dark]
+    inner = min(max(position, 0.0), 1.0) * (len(stops) - 1)
+    left = min(int(inner), len(stops) - 2)
+    share = inner - left
+    parts = [
+        round(int(stops[left][i : i + 2], 16) * (1 - share) + int(stops[left + 1][i : i + 2], 16) * share)
+        for i in (1, 3, 5)
+    ]
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def ink(dark: bool) -> str:
+    """Of a best trial, and of text on a chart."""
+    return "#e4e8e8" if dark else "#1c2327"
+
+
+def dim(dark: bool) -> str:
+    """Of what is beside the point."""
+    return "#98a4a4" if dark else "#66716f"
+
+
+def ground(dark: bool) -> str:
+    """What charts lie on: the outline of a marker that must not melt into the next."""
+    return "#14181b" if dark else "#fbfbfa"
+
+
+def colour_axis(shades: Shades, title: str, dark: bool) -> dict[str, object]:
+    """A colour bar that is labelled with values."""
+    ticks = shades.ticks()
+    return {
+        "cmin": 0,
+        "cmax": 1,
+        "colorscale": colorscale(dark),
+        "colorbar": {
+            "title": {"text": title, "side": "right", "font": {"size": 12, "color": dim(dark)}},
+            "tickvals": [at for at, _ in ticks],
+            "ticktext": [label for _, label in ticks],
+            "tickfont": {"size": 11.5, "color": dim(dark)},
+            "thickness": 11,
+            "len": 1.0,
+            "outlinewidth": 0,
+            "ticks": "",
+            "x": 1.01,
+            "xpad": 4,
+        },
+    }
+
+
+def log_axis(low: float, high: float) -> dict[str, object]:
+    """A logarithmic axis from `low` to `high`, each of its ticks written out."""
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [factor * 10.0**decade for decade in decades for factor in factors]
+        inside = [one for one in ticks if low <= one <= high]
+        if len(inside) <= LOG_TICKS:
+            break
+    return {
+        "type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": inside,
+        "ticktext": [f"{one:g}" for one in inside],
+    }  # fmt: skip
+
+
+def figure(dark: bool, height: int) -> go.Figure:
+    """An empty one in our template; hovering tells of one point."""
+    found = go.Figure()
+    found.update_layout(template=charts.template(dark), height=height, hovermode="closest")
+    return found
+
+
+def marker(known: str, dark: bool, size: float | None = None) -> dict[str, object]:
+    """Of one kind of trial; thin crosses are drawn by their outline alone."""
+    look = LOOKS[known]
+    colour = look.colour(dark)
+    outline = {"width": 1.8, "color": colour} if look.symbol == "x-thin" else {"width": 0.7, "color": ground(dark)}
+    if look.symbol.endswith("open"):
+        outline = {"width": 1.8, "color": colour}
+    return {"symbol": look.symbol, "size": size or look.size, "color": colour, "line": outline}

@@ -1,0 +1,111 @@
+"""Two objectives against each other, and the front of those that no other trial beats in both."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from scalebook.app.search.charts import looks
+from scalebook.app.search.services import search_view
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.map.landscape import value
+from scalebook.training.search.map.shades import shades
+from scalebook.training.search.study.trials import TrialRecord
+
+HEIGHT = 470
+
+
+def reading(spec: SearchSpec) -> str:
+    """One line; with one objective the seconds stand beside it as information."""
+    if len(spec.objectives) > 1:
+        return (
+            "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front; the "
+            "worst may lie outside the frame."
+        )
+    alone = "" if spec.exclusive else " Trials ran side by side, so their seconds depend on each other."
+    return (
+        "Quality against the seconds that a trial took; the line joins those that no other trial beats in both. The "
+        f"search looked at the quality alone.{alone}"
+    )
+
+
+def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
+    """None before the first trial with both figures."""
+    known = [(at, one) for one in records if (at := _place(one, spec)) is not None]
+    if not known:
+        return None
+    front = _front(known, spec)
+    numbers = {one.number for _, one in front}
+    rest = [pair for pair in known if pair[1].number not in numbers]
+    found = looks.figure(dark, HEIGHT)
+    found.add_trace(_dots(rest, spec, dark, "beaten by another", looks.dim(dark), 6.5, 0.4))
+    x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
+    accent = "#0b6e75" if not dark else "#5cc3c6"
+    found.add_trace(
+        go.Scatter(
+            x=x, y=y, mode="lines", showlegend=False, hoverinfo="skip",
+            line={"shape": "hv" if _lower(spec)[0] else "vh", "color": accent, "width": 2},
+        )
+    )  # fmt: skip
+    found.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
+    for update, name, values in (
+        (found.update_xaxes, _names(spec)[0], [at[0] for at, _ in known]),
+        (found.update_yaxes, _names(spec)[1], [at[1] for at, _ in known]),
+    ):
+        update(title_text=name, **_range(values))
+    return found
+
+
+def _names(spec: SearchSpec) -> tuple[str, str]:
+    """Of the axes: what is paid across, what is got upwards."""
+    return (spec.objectives[1].name if len(spec.objectives) > 1 else "seconds", spec.objectives[0].name)
+
+
+def _lower(spec: SearchSpec) -> tuple[bool, bool]:
+    return (spec.objectives[1].lower if len(spec.objectives) > 1 else True, spec.objectives[0].lower)
+
+
+def _place(record: TrialRecord, spec: SearchSpec) -> tuple[float, float] | None:
+    first = value(record)
+    second = value(record, 1) if len(spec.objectives) > 1 else record.seconds
+    return None if first is None or second is None else (second, first)
+
+
+Placed = tuple[tuple[float, float], TrialRecord]
+
+
+def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
+    """From the cheapest to the dearest, each better than all before."""
+    across, up = _lower(spec)
+    ranked = sorted(known, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
+    found: list[Placed] = []
+    for pair in ranked:
+        if not found or (pair[0][1] < found[-1][0][1] if up else pair[0][1] > found[-1][0][1]):
+            found.append(pair)
+    return found
+
+
+def _dots(
+    mine: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
+) -> go.Scatter:
+    return go.Scatter(
+        x=np.array([at[0] for at, _ in mine], dtype=np.float32),
+        y=np.array([at[1] for at, _ in mine], dtype=np.float32),
+        mode="markers",
+        name=name,
+        marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
+        text=[search_view.hover(one, spec) for _, one in mine],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _range(values: Sequence[float]) -> dict[str, object]:
+    """Logarithmic where the values span much; without the worst tenth where it would flatten the rest."""
+    known = shades(values, lower=True)
+    if known is None or known.best == known.worst:
+        return {}
+    if known.log:
+        room = (known.worst / known.best) ** 0.08
+        return looks.log_axis(known.best / room, known.worst * room)
+    room = 0.08 * (known.worst - known.best)
+    return {"range": [known.best - room, known.worst + room]}

@@ -1,0 +1,90 @@
+"""How the best value fell, trial after trial, and what became of each."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from scalebook.app.search.charts import looks
+from scalebook.app.search.services import search_view
+from scalebook.app.shared.components import charts
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
+from scalebook.training.search.study.trials import TrialRecord
+
+READING = (
+    "Each mark is a trial; the line is the best value so far. Marks on the rail at the edge have no value, because "
+    "they could not run, or one that is worse than all that is shown."
+)
+RAIL = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
+
+
+def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: int = 230) -> go.Figure | None:
+    """Against the trials' numbers, by the first objective; None before the first trial has ended."""
+    objective = spec.objectives[0]
+    shades = range_of(records, spec)
+    ended = [one for one in records if one.state not in ("waiting", "running")]
+    if not ended:
+        return None
+    low, high = (shades.best, shades.worst) if shades else (0.0, 1.0)
+    log = bool(shades and shades.log)
+    floor, rail = _ends(low, high, log)
+    found = looks.figure(dark, height)
+    for name in KINDS:
+        mine = [one for one in ended if kind(one) == name]
+        if mine:
+            found.add_trace(_marks(name, mine, spec, (floor, rail), dark))
+    found.add_trace(_best(ended, spec, dark))
+    last = max(one.number for one in ended)
+    found.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
+    ends = sorted((floor, rail * (rail / floor) ** RAIL if log else rail + (rail - floor) * RAIL))
+    found.update_yaxes(title_text=objective.name, **(looks.log_axis(*ends) if log else {"range": ends}))
+    return found
+
+
+def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
+    """A little beyond the best value, and the rail a little beyond the worst one that is told apart."""
+    if log:
+        room = (worst / best) ** 0.08
+        return best / room, worst * room
+    room = 0.08 * (worst - best) or 0.08 * abs(best) or 1.0
+    return best - room, worst + room
+
+
+def _marks(
+    name: str, mine: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
+) -> go.Scatter:
+    low, high = sorted(ends)
+    rail = ends[1]
+    heights = []
+    for one in mine:
+        known = value(one) if name == "finished" else (one.curve[-1][1] if name == "pruned" and one.curve else None)
+        heights.append(rail if known is None or not np.isfinite(known) else min(max(known, low), high))
+    small = len(mine) > 300
+    return go.Scatter(
+        x=np.array([one.number for one in mine], dtype=np.int32),
+        y=np.array(heights, dtype=np.float32),
+        mode="markers",
+        name=looks.LOOKS[name].word,
+        marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
+        text=[search_view.hover(one, spec) for one in mine],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _best(ended: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Scatter:
+    lower = spec.objectives[0].lower
+    x: list[int] = []
+    y: list[float] = []
+    for one in sorted(ended, key=lambda each: each.number):
+        known = value(one)
+        if known is not None and (not y or (known < y[-1] if lower else known > y[-1])):
+            x.append(one.number)
+            y.append(known)
+    if x:
+        x.append(max(one.number for one in ended))
+        y.append(y[-1])
+    return go.Scatter(
+        x=x, y=y, mode="lines", name="best so far", hoverinfo="skip",
+        line={"shape": "hv", "color": charts.PALETTE[0] if not dark else "#5cc3c6", "width": 2.2},
+    )  # fmt: skip

@@ -1,0 +1,245 @@
+"""The map: value over two dimensions, where nothing trains, where memory ends, and the best ridge."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from scalebook.app.search.charts import looks
+from scalebook.app.search.services import search_view
+from scalebook.app.shared.components import charts
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.map.landscape import KINDS, Landscape, landscape, panels, range_of, value
+from scalebook.training.search.map.scales import Scale, scale
+from scalebook.training.search.map.surface import Field
+from scalebook.training.search.study.trials import TrialRecord
+
+PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
+ACROSS = 3  # panels side by side
+ROW, HEAD = 400, 74  # pixels
+GAP = (0.025, 0.1)  # between panels, of the whole: across and upwards
+FINE, COARSE = 96, 56  # cells of a field along each axis: of one panel, of several
+MOST_PANELS = 9
+MANY = 150  # trials from which marks are small
+ALONG = 0.86  # of a dotted line, where its constant stands
+
+Trace = dict[str, Any]
+"""One of plotly's traces as it writes them: the figure is made, and checked, at once, which is three times as fast."""
+
+
+def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
+    """One line: what is what. Says so where trials that differ in something else lie on top of each other."""
+    others = [one.name for one in spec.space if one.name not in (x, y, *by)]
+    mixed = f" Trials that differ in {', '.join(others)} lie together; the field is their mean." if others else ""
+    iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
+    return (
+        "Dots are finished trials; the field between them is interpolated and left out where there are none, and where "
+        f"trials diverged or had no memory. The line joins the best trial of each column.{iso}{mixed}"
+    )
+
+
+def draw(
+    records: Sequence[TrialRecord], spec: SearchSpec, x: str, y: str, by: Sequence[str], dark: bool, objective: int = 0
+) -> go.Figure:
+    """A panel for each combination of the categories `by`; all share axes and colours."""
+    colour = range_of(records, spec, objective)
+    named_parts = panels(records, spec, by) or [("", [])]
+    cells = FINE if len(named_parts) == 1 else COARSE
+    parts = [
+        landscape(mine, spec, x, y, colour, objective=objective, title=title, cells=cells)
+        for title, mine in named_parts
+    ]
+    best = _best(records, spec, objective)
+    across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
+    columns = 2 if len(parts) == 4 else min(ACROSS, len(parts))
+    layout = _layout(parts, columns, across, up, dark)
+    if colour is not None:
+        layout["coloraxis"] = looks.colour_axis(colour, spec.objectives[objective].name, dark)
+    named: set[str] = set()
+    traces: list[Trace] = []
+    for i, part in enumerate(parts):
+        place = {"xaxis": f"x{i + 1 if i else ''}", "yaxis": f"y{i + 1 if i else ''}"}
+        traces += [trace | place for trace in _panel(part, spec, dark, named, best)]
+        layout["shapes"] += _edge(part, dark, place)
+        layout["annotations"] += _words(part, dark, place)
+    return go.Figure(data=traces, layout=layout)
+
+
+def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> int | None:
+    """The number of the best trial by this objective."""
+    sign = 1 if spec.objectives[objective].lower else -1
+    known = [(sign * found, one.number) for one in records if (found := value(one, objective)) is not None]
+    return min(known)[1] if known else None
+
+
+def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, dark: bool) -> dict[str, Any]:
+    """Places of the panels, their axes and titles: values and names at the left, and below the lowest of a column."""
+    rows = -(-len(parts) // columns)  # ceil
+    titled = bool(parts[0].title)
+    found: dict[str, Any] = {
+        "template": charts.template(dark),
+        "hovermode": "closest",
+        "height": HEAD + ROW * rows,
+        "margin": {"t": 62 if titled else 40, "r": 8},
+        "legend": {"y": 1, "yref": "container", "yanchor": "top", "itemsizing": "constant"},
+        "shapes": [],
+        "annotations": [],
+    }
+    wide, high = (1 - GAP[0] * (columns - 1)) / columns, (1 - GAP[1] * (rows - 1)) / rows
+    for i, part in enumerate(parts):
+        row, column = divmod(i, columns)
+        left, top = column * (wide + GAP[0]), 1 - row * (high + GAP[1])
+        name = str(i + 1) if i else ""
+        lowest = i + columns >= len(parts)
+        found[f"xaxis{name}"] = {
+            **_axis(across), "domain": [left, left + wide], "anchor": f"y{name}", "showticklabels": lowest,
+            "title": {"text": _word(across) if lowest else ""}, **({"matches": "x"} if i else {}),
+        }  # fmt: skip
+        found[f"yaxis{name}"] = {
+            **_axis(up), "domain": [max(0.0, top - high), top], "anchor": f"x{name}", "showticklabels": not column,
+            "title": {"text": _word(up) if not column else ""}, **({"matches": "y"} if i else {}),
+        }  # fmt: skip
+        if titled:
+            found["annotations"].append(
+                {
+                    "text": part.title, "x": left + wide / 2, "y": top, "xref": "paper", "yref": "paper",
+                    "xanchor": "center", "yanchor": "bottom", "showarrow": False,
+                    "font": {"size": 13, "color": looks.ink(dark)},
+                }
+            )  # fmt: skip
+    return found
+
+
+def _axis(one: Scale) -> dict[str, Any]:
+    ticks = one.ticks()
+    return {
+        "range": [-PAD, 1 + PAD], "tickvals": [at for at, _ in ticks], "ticktext": [label for _, label in ticks],
+    }  # fmt: skip
+
+
+def _word(one: Scale) -> str:
+    name = one.dimension.name
+    return name if "." in name else name.replace("_", " ")
+
+
+def _panel(part: Landscape, spec: SearchSpec, dark: bool, named: set[str], best: int | None) -> list[Trace]:
+    """From below to above: field, dotted lines, ridge, trials by kind, the best of all."""
+    found: list[Trace] = []
+    if part.field is not None:
+        found.append(_field(part.field, dark))
+    found += [_iso(one.x, one.y, dark, named) for one in part.iso]
+    if len(part.ridge) > 1:
+        found.append(_line(part, dark, named))
+    if "finished" in part.trials and "finished" not in named:
+        found.append(_finished_key(dark, named))
+    found += [_marks(part, name, spec, dark, named) for name in KINDS if name in part.trials and name != "waiting"]
+    for at, one in zip(part.at["finished"], part.trials.get("finished", []), strict=True):
+        if one.number == best:
+            found.append(_star(float(at[0]), float(at[1]), named))
+    return found
+
+
+def _field(shown: Field, dark: bool) -> Trace:
+    return {
+        "type": "contour",
+        "x": shown.x.astype(np.float32),
+        "y": shown.y.astype(np.float32),
+        "z": shown.shade.astype(np.float32),
+        "coloraxis": "coloraxis",
+        "contours": {"coloring": "heatmap", "start": 0.1, "end": 0.9, "size": 0.1},
+        "line": {"width": 0.5, "color": "rgba(20,24,27,0.5)" if dark else "rgba(255,255,255,0.45)"},
+        "connectgaps": False,
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "opacity": 0.85,
+    }
+
+
+def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, named: set[str]) -> Trace:
+    at, mine = part.at[name], part.trials[name]
+    many = sum(len(each) for each in part.trials.values()) > MANY
+    marker = looks.marker(name, dark, 6 if many else None)
+    legend = _legend(name, looks.LOOKS[name].word, named)
+    if name == "finished":
+        marker |= {
+            "color": part.shade.astype(np.float32), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
+            "line": {"width": 0.9, "color": looks.ground(dark)},
+        }  # fmt: skip
+        legend |= {"showlegend": False}  # it would be black there
+    return {
+        "type": "scatter", "mode": "markers", "marker": marker,
+        "x": at[:, 0].astype(np.float32), "y": at[:, 1].astype(np.float32),
+        "text": [search_view.hover(one, spec) for one in mine], "hovertemplate": "%{text}<extra></extra>", **legend,
+    }  # fmt: skip
+
+
+def _finished_key(dark: bool, named: set[str]) -> Trace:
+    """What a finished trial looks like in the legend: a middling one."""
+    marker = {"symbol": "circle", "size": 9, "color": looks.shade(0.6, dark), "line": {"width": 0}}
+    legend = _legend("finished", "finished", named)
+    return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker, **legend}
+
+
+def _legend(key: str, word: str, named: set[str]) -> Trace:
+    """A name in the legend, once in all panels."""
+    first = key not in named
+    named.add(key)
+    return {"name": word, "legendgroup": key, "showlegend": first}
+
+
+def _line(part: Landscape, dark: bool, named: set[str]) -> Trace:
+    return {
+        "type": "scatter", "x": part.ridge[:, 0], "y": part.ridge[:, 1], "mode": "lines", "hoverinfo": "skip",
+        "line": {"color": looks.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", named),
+    }  # fmt: skip
+
+
+def _iso(x: tuple[float, float], y: tuple[float, float], dark: bool, named: set[str]) -> Trace:
+    return {
+        "type": "scatter", "x": x, "y": y, "mode": "lines", "hoverinfo": "skip",
+        "line": {"color": looks.dim(dark), "width": 1.1, "dash": "dot"}, **_legend("iso", "rate / batch", named),
+    }  # fmt: skip
+
+
+def _star(x: float, y: float, named: set[str]) -> Trace:
+    marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": looks.ink(False)}}
+    return {
+        "type": "scatter", "x": [x], "y": [y], "mode": "markers", "hoverinfo": "skip", "marker": marker,
+        **_legend("best", "best", named),
+    }  # fmt: skip
+
+
+def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The memory wall: from there on a shaded band."""
+    if part.wall is None:
+        return []
+    colour = looks.LOOKS["out of memory"].colour(dark)
+    common = {"xref": place["xaxis"], "yref": f"{place['yaxis']} domain", "y0": 0, "y1": 1, "layer": "below"}
+    return [
+        {**common, "type": "rect", "x0": part.wall, "x1": 1 + PAD, "fillcolor": colour, "opacity": 0.1,
+         "line": {"width": 0}},
+        {**common, "type": "line", "x0": part.wall, "x1": part.wall, "line": {"color": colour, "width": 1.4}},
+    ]  # fmt: skip
+
+
+def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Beside the wall what it is; on each dotted line, near its upper end, its constant; above all marks."""
+    common = {"xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False}
+    found = [
+        {
+            **common, "x": one.x[0] + ALONG * (one.x[1] - one.x[0]), "y": one.y[0] + ALONG * (one.y[1] - one.y[0]),
+            "text": f"10<sup>{round(math.log10(one.quotient))}</sup>", "bgcolor": looks.ground(dark), "opacity": 0.85,
+            "borderpad": 0, "font": {"size": 10, "color": looks.dim(dark)},
+        }
+        for one in part.iso
+    ]  # fmt: skip
+    if part.wall is not None:
+        found.append(
+            {
+                **common, "x": part.wall, "y": 0, "text": "out of memory", "textangle": -90, "xanchor": "left",
+                "yanchor": "bottom", "font": {"size": 11, "color": looks.LOOKS["out of memory"].colour(dark)},
+            }
+        )  # fmt: skip
+    return found

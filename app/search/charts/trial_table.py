@@ -1,0 +1,89 @@
+"""All trials in rows. A picked row offers its configuration and its run."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from scalebook.app.search.services import search_view
+from scalebook.app.search.services.search_view import Row
+from scalebook.app.shared.components import style
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.study.trials import TrialRecord
+
+READING = "A click on a column's head sorts by it; a tick picks a trial."
+HEIGHT = 470
+CHIPS = {  # of a state, on the light and on the dark ground: those of the table of runs, and three of the search's own
+    "finished": ("#cbe7d5", "#1f5135"),
+    "pruned": ("#ddd3f0", "#463474"),
+    "infeasible": ("#f6dcbc", "#6b3f10"),
+    "failed": ("#f6cfc9", "#6d2b24"),
+    "running": ("#bfe3e5", "#155258"),
+    "waiting": ("#f3e3b8", "#5a4716"),
+}
+ORDERS = ("by number", "best first")
+
+
+def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str) -> TrialRecord | None:
+    """The table, and the trial whose row is ticked."""
+    rows = search_view.rows(records, spec)
+    if order == ORDERS[1]:
+        lower = spec.objectives[0].lower
+        rows.sort(key=lambda one: (one.values[0] is None, (one.values[0] or 0.0) * (1 if lower else -1), one.number))
+        key += "-" + hashlib.sha256(str([one.number for one in rows]).encode()).hexdigest()[:8]
+    event: Any = st.dataframe(
+        pd.DataFrame([_cells(one, spec) for one in rows]),
+        key=key,
+        hide_index=True,
+        height=HEIGHT,
+        placeholder="–",
+        on_select="rerun",
+        selection_mode="single-row",
+        column_config=_columns(spec),
+        column_order=[name for name in _columns(spec) if name != "why" or any(one.why for one in rows)],
+        alt="all trials",
+    )
+    ticked = [rows[i].number for i in event.selection.rows if i < len(rows)]
+    return next((one for one in records if one.number in ticked), None)
+
+
+def _cells(row: Row, spec: SearchSpec) -> dict[str, Any]:
+    point = {f"point.{one.name}": _sortable(row.raw.get(one.name), row.point[one.name]) for one in spec.space}
+    values = {f"value.{i}": value for i, value in enumerate(row.values)}
+    return {
+        "number": row.number, "state": [row.state], **point, **values, "spread": row.spread, "seconds": row.seconds,
+        "why": row.why,
+    }  # fmt: skip
+
+
+def _sortable(raw: Any, label: str) -> Any:
+    """A number stays one, so that its column is sorted by size."""
+    return raw if isinstance(raw, int | float) and not isinstance(raw, bool) else label
+
+
+def _columns(spec: SearchSpec) -> dict[str, Any]:
+    column = st.column_config
+    colours = [pair[style.dark()] for pair in CHIPS.values()]
+    found: dict[str, Any] = {
+        "number": column.NumberColumn("Trial", width=64),
+        "state": column.MultiselectColumn("State", options=list(CHIPS), color=colours, width=96),
+    }
+    for one in spec.space:
+        name = one.name.rsplit(".", 1)[-1].replace("_", " ")
+        if one.ordered:
+            whole = one.kind in ("int", "powers_of_two")
+            found[f"point.{one.name}"] = column.NumberColumn(name, format="%d" if whole else "%.4g", width=108)
+        else:
+            numbers = all(isinstance(each, int | float) for each in one.choices)
+            found[f"point.{one.name}"] = (column.NumberColumn if numbers else column.TextColumn)(name, width=108)
+    for i, objective in enumerate(spec.objectives):
+        found[f"value.{i}"] = column.NumberColumn(objective.name, format="%.5g", width=108)
+    if spec.seeds > 1:
+        found["spread"] = column.NumberColumn(
+            "±", format="%.2g", width=70, help="Half of the 95 % interval over seeds."
+        )
+    found["seconds"] = column.NumberColumn("Seconds", format="%.1f", width=80, help="Of training, all seeds together.")
+    found["why"] = column.TextColumn("Why", width=380, help="Why it was given up, could not run, or failed.")
+    return found

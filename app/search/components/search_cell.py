@@ -1,0 +1,127 @@
+"""A search in the notebook: its line, how far it is, the best so far, its buttons."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, Literal
+
+import streamlit as st
+
+from scalebook.app.search.services.searches import Best, SearchView, budget_words, scaling_words, space_words
+from scalebook.app.shared.components import html
+from scalebook.app.shared.services.words import duration, plural, sentence
+from scalebook.training.errors import Problem
+
+Intent = Literal["run", "stop", "resume", "open", "edit", "delete", "up", "down", "note"]
+MENU: dict[str, Intent] = {
+    "Move up": "up",
+    "Move down": "down",
+    "Add a note below": "note",
+    "Delete": "delete",
+}
+
+
+def draw(
+    name: str,
+    body: Mapping[str, Any],
+    found: SearchView | None,
+    stale: bool,
+    best: Best | None,
+    problems: Sequence[Problem],
+) -> Intent | None:
+    """The card; returns what was asked for. `found` is its newest search, None before the first."""
+    intent = _head(name, found, stale, blocked=bool(problems))
+    html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
+    for problem in problems:
+        st.error(str(problem))
+    if found is not None:
+        if found.live:
+            progress(found)
+        trouble(found)
+        if best is not None:
+            html.draw(best_line(found, best))
+    return intent
+
+
+def _head(name: str, found: SearchView | None, stale: bool, blocked: bool) -> Intent | None:
+    word = found.state if found else "new"
+    chips = html.chip(word, "not run yet" if word == "new" else None)
+    if stale:
+        chips += " " + html.chip("stale", "stale: the search has changed since")
+    title, buttons = st.columns([3, 2], vertical_alignment="center")
+    with title:
+        html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
+    with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
+        intent = _main_button(name, found, stale, blocked)
+        if found and st.button("Open", key=f"open-{name}", icon=":material/open_in_full:"):
+            intent = "open"
+        if st.button("Edit", key=f"edit-{name}", type="tertiary"):
+            intent = "edit"
+        picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
+    return MENU[picked] if picked else intent
+
+
+def _main_button(name: str, found: SearchView | None, stale: bool, blocked: bool) -> Intent | None:
+    """Stop while it lives, Resume where it can go on, else Run."""
+    if found is not None and found.live:
+        stopping = found.state == "stopping"
+        return "stop" if st.button("Stop", key=f"stop-{name}", icon=":material/stop:", disabled=stopping) else None
+    if found is not None and found.state in ("interrupted", "stopped", "failed") and not stale:
+        return "resume" if st.button("Resume", key=f"resume-{name}", icon=":material/resume:") else None
+    done = found is not None and found.complete and not stale
+    pressed = st.button(
+        "Run",
+        key=f"run-{name}",
+        icon=":material/play_arrow:",
+        disabled=blocked or done,
+        help="All its trials are done. Open it to add more, or edit it." if done else None,
+    )
+    return "run" if pressed else None
+
+
+def summary(body: Mapping[str, Any], what: str) -> str:
+    """What is varied over what, `what` of, what a batch size means, the budget: one line."""
+    parts = [what, scaling_words(body), *budget_words(body)]
+    shown = [f"<b>{escape(space_words(body))}</b>", *(escape(part) for part in parts if part)]
+    return f'<div class="sb-summary">{" · ".join(shown)}</div>'
+
+
+def progress(found: SearchView) -> None:
+    """The bar of a search that has not ended: `12 of 30 trials · 2 running · about 40 s left`."""
+    st.progress(found.fraction, text=standing(found))
+
+
+def standing(found: SearchView) -> str:
+    if found.state == "waiting":
+        return "waits for the supervisor to start it"
+    if found.state == "stopping":
+        return "stopping: the trials that run are ended, and run again when it is resumed"
+    if found.progress is None:
+        return "starting"
+    told = found.progress
+    parts = [f"{told.done:,} of {found.trials:,} trials"]
+    if told.running:
+        parts.append(f"{told.running} running")
+    if told.left_s is not None:
+        parts.append(f"about {duration(told.left_s)} left")
+    if told.note:
+        parts.append(told.note)
+    return " · ".join(parts)
+
+
+def trouble(found: SearchView) -> None:
+    """Why it does not go on."""
+    if found.state == "interrupted":
+        st.warning(found.trouble, icon=":material/link_off:")
+    elif found.state == "failed":
+        st.error(f"**The search has failed.** {sentence(found.trouble)}", icon=":material/error:")
+    elif found.state == "stopped":
+        st.info(f"{sentence(found.trouble or 'It was stopped')} Resume goes on where it was.")
+
+
+def best_line(found: SearchView, best: Best) -> str:
+    """`best val/loss 0.1293 at batch 128, rate 0.08, after 60 of 60 trials`"""
+    after = f"after {found.done:,} of {plural(found.trials, 'trial')}"
+    return (
+        f'<div class="sb-best"><span>best {escape(found.objective)}</span><b>{escape(best.value)}</b>'
+        f"<span>at</span><b>{escape(best.point)}</b><span>{escape(after)}</span></div>"
+    )

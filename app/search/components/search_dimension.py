@@ -1,0 +1,139 @@
+"""One dimension of a search as a row of widgets: what is varied, over which kind of range, from where to where."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any, Final
+
+import streamlit as st
+
+from scalebook.app.search.services.search_fields import KINDS, Row, SearchField, first_row, kind_of
+from scalebook.app.shared.components import html
+from scalebook.app.shared.services import form
+from scalebook.app.shared.services.words import plain
+from scalebook.training.config.search.space import Kind
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+
+WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
+AS_IT_IS: Final = ""  # None would make the list one that can be cleared
+POWERS: Final = [2**exponent for exponent in range(21)]
+RULES: Final = {
+    AS_IT_IS: "stays as it is",
+    "linear": "grows in proportion",
+    "sqrt": "grows with the square root",
+    "none": "stays, with a warm-up",
+}
+RULE_HELP: Final = (
+    "The rate is then given for a batch of so many samples, and scaled to the batch of each trial: in proportion "
+    "(Goyal et al. 2017) or with its square root."
+)
+
+
+def heads() -> None:
+    """Titles of the columns."""
+    for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
+        with place:
+            html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
+
+
+def draw(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
+    """The row; returns what it says now, None when it is to go. Keys of the row that have no widget stay."""
+    name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
+    with name:
+        html.draw(_title(field))
+    before = kind_of(row)
+    kinds: list[Kind] = list(dict.fromkeys([*([before] if before else []), *field.kinds]))
+    with choice:
+        kind = st.selectbox(f"Kind of {field.name}", kinds, format_func=KINDS.__getitem__, key=f"{key}.kind",
+                            label_visibility="collapsed")  # fmt: skip
+    with end:
+        if st.button(":material/close:", key=f"{key}.remove", type="tertiary", help=f"Do not vary {field.name}"):
+            return None
+    start = dict(row) if kind == before else {**first_row(field, kind), **_kept(row)}
+    widgets = f"{key}.{kind}"
+    with values:
+        listed = kind in ("grid", "values")
+        start[kind] = (_list if listed else _ends)(field, kind, start[kind], widgets)
+    if field.name == "learning_rate":
+        _rule(start, key)
+    return start
+
+
+def _title(field: SearchField) -> str:
+    now = f"now {plain(field.now)}"
+    title = field.title.removeprefix("trainer.")
+    return f'<div class="sb-dimension"><b>{escape(title)}</b><span class="sb-dim">{escape(now)}</span></div>'
+
+
+def _kept(row: Mapping[str, Any]) -> Row:
+    """What holds for any kind of range: the rule of a learning rate."""
+    return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
+
+
+def _ends(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
+    """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
+    whole = kind in ("int", "powers_of_two")
+    numbers = int if whole else int | float
+    if not isinstance(told, list) or len(told) != 2 or not all(isinstance(one, numbers) for one in told):
+        return _free(f"Range of {field.name}", told, key)
+    found = []
+    for end, place, value in zip(("From", "To"), st.columns(2), told, strict=True):
+        label = f"{end}, {field.name}"
+        with place:
+            if kind == "powers_of_two" and value in POWERS:
+                found.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
+                                          format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
+            elif whole:
+                found.append(int(st.number_input(label, value=int(value), step=1, key=f"{key}.{end}",
+                                                 label_visibility="collapsed")))  # fmt: skip
+            else:
+                found.append(st.number_input(label, value=float(value), step=form.step_of(value), format="%.6g",
+                                             key=f"{key}.{end}", label_visibility="collapsed"))  # fmt: skip
+    return found
+
+
+def _list(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
+    """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
+    label = f"Values of {field.name}"
+    known = field.field.choices if field.field.type in ("enum", "class") else []
+    if field.field.type == "bool":
+        known = [True, False]
+    if kind == "values" and known and isinstance(told, list) and all(one in known for one in told):
+        return st.multiselect(label, known, told, key=key, format_func=plain, label_visibility="collapsed",
+                              placeholder="Choose some")  # fmt: skip
+    return _free(label, told, key)
+
+
+def _free(label: str, told: Any, key: str) -> Any:
+    """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
+    shown = ", ".join(plain(one) for one in told) if isinstance(told, list) else plain(told)
+    said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
+    try:
+        return yaml.load(f"[{said}]")
+    except ConfigError:
+        return said
+
+
+def _rule(row: Row, key: str) -> None:
+    """What happens to the learning rate when the batch size changes."""
+    _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
+    before = str(row.get("rule") or AS_IT_IS)
+    with rule_column:
+        rules = [one for one in RULES if one != "none" or before == "none"]
+        index = rules.index(before) if before in rules else 0
+        rule = st.selectbox("When the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
+                            key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
+    if rule == AS_IT_IS:
+        for one in ("rule", "per", "warmup_epochs"):
+            row.pop(one, None)
+        return
+    row["rule"] = rule
+    with per_column:
+        row["per"] = int(st.number_input("For a batch of", 1, value=int(row.get("per", 256)), step=1, key=f"{key}.per",
+                                         help="Samples in the batch that the rate is given for."))  # fmt: skip
+    with warmup_column:
+        told = float(row.get("warmup_epochs", 0))
+        epochs = st.number_input("Warm-up, epochs", 0.0, value=told, step=0.5, format="%.6g", key=f"{key}.warmup",
+                                 help="Epochs over which the rate rises to its scaled value.")  # fmt: skip
+    if epochs or "warmup_epochs" in row:
+        row["warmup_epochs"] = epochs

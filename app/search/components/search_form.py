@@ -1,0 +1,270 @@
+"""The two steps of setting up a search: what is varied, and how. Each draws a body and returns what it says now."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+import streamlit as st
+
+from scalebook.app.search.components import search_dimension
+from scalebook.app.search.services.search_fields import SearchField, first_row
+from scalebook.app.search.services.search_setup import COSTS, Body, objectives, with_objectives
+from scalebook.app.shared.components import html
+from scalebook.training.config.classes import mapping
+from scalebook.training.config.description import Field
+from scalebook.training.config.search.presets import PRESETS
+from scalebook.training.tracking.names import lower_is_better
+
+OWN: Final = ""
+"""The card without a preset."""
+
+OWN_TITLE, OWN_TEXT = "Choose fields", "Any field of the experiment, each with a range of your own."
+SCALINGS: Final[dict[str, tuple[str, str]]] = {
+    "strong": ("The global batch is what is set; more workers share it",
+               "Strong scaling: the same work for any number of workers."),
+    "weak": ("Each worker has this batch; more workers make the global batch larger",
+             "Weak scaling: the work grows with the workers."),
+}  # fmt: skip
+SAMPLERS: Final = {
+    "tpe": ("TPE", "Learns from the trials so far where good values lie (tree-structured Parzen estimator)."),
+    "random": ("Random", "Draws every point by chance, independently of the others."),
+    "grid": ("Grid", "Visits every combination once; the trials end when all have been visited."),
+    "qmc": ("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
+    "cma-es": ("CMA-ES", "Moves a cloud of points towards better values; for ranges of numbers, not for choices."),
+}
+PRUNERS: Final = {
+    "none": ("None", "Every run goes to its end."),
+    "median": ("Median", "Ends a run that is worse than the median of the others after the same number of samples."),
+    "asha": ("Successive halving (ASHA)", "Lets the best third go on at each rung; rungs are numbers of samples."),
+    "hyperband": ("Hyperband", "Several successive halvings at once, some patient and some not."),
+    "wilcoxon": ("Wilcoxon, over seeds", "Tries no further seed of a point that is clearly worse than the best one."),
+}
+EXCLUSIVE_TEXT: Final = (
+    "One trial at a time, alone on the machine. Trials side by side slow each other down, so that their seconds cannot "
+    "be compared; it takes longer."
+)
+SECONDS: Final = "seconds"
+NOTHING: Final = ""  # None would make the list one that can be cleared
+AS_EXPERIMENT: Final = "as the experiment"
+
+
+@dataclass(frozen=True)
+class StepOne:
+    """What the first step says: the body, and what was asked for that makes all widgets new."""
+
+    body: Body
+    preset: str | None = None
+    """A card that was pressed; OWN for the one without a preset."""
+    changed: bool = False
+    """A dimension was added or removed."""
+
+
+def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str], cell: str, key: str,
+               fixed: bool) -> tuple[str, str]:  # fmt: skip
+    """Which experiment, of which notebook; both fixed while a search cell is edited."""
+    left, right = st.columns(2)
+    with left:
+        names = list(notebooks)
+        found = st.selectbox("Notebook", names, names.index(notebook), format_func=lambda one: notebooks[one],
+                             key=f"{key}.notebook", disabled=fixed)  # fmt: skip
+    with right:
+        index = list(cells).index(cell) if cell in cells else None
+        picked = st.selectbox("Experiment", cells, index, key=f"{key}.{notebook}.experiment", disabled=fixed,
+                              placeholder="Choose one",
+                              help="What is varied is its config; the cell stays as it is.")  # fmt: skip
+    return found, picked or ""
+
+
+def first(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
+    """Step 1: presets, dimensions, strong or weak scaling."""
+    st.subheader("What is varied")
+    preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
+    space, changed = _space(mapping(body.get("space")), fields, key)
+    body = {**body, "space": space}
+    st.subheader("What a batch size means")
+    body["scaling"] = _scaling(str(body.get("scaling", "strong")), key)
+    return StepOne(body, preset, changed)
+
+
+def _cards(chosen: str, begun: bool, key: str) -> str | None:
+    """A card for each preset and one for none; returns the one that was pressed."""
+    pressed: str | None = None
+    cards = [*((one.name, one.title.replace(" x ", " × "), one.text) for one in PRESETS), (OWN, OWN_TITLE, OWN_TEXT)]
+    for place, (name, title, text) in zip(st.columns(len(cards)), cards, strict=True):
+        mine = name == chosen and (begun or name != OWN)
+        state = "chosen" if mine else "free"
+        with place, st.container(border=True, height="stretch", key=f"{key}.preset-{state}-{name or 'own'}"):
+            html.draw(f'<div class="sb-card"><b>{escape(title)}</b><span>{escape(text)}</span></div>')
+            if st.button("Chosen" if mine else "Choose", key=f"{key}.choose-{name or 'own'}", type="tertiary",
+                         disabled=mine, icon=":material/check:" if mine else None,
+                         help=None if mine else f"Begin with: {title}"):  # fmt: skip
+                pressed = name
+    return pressed
+
+
+def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
+    """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
+    known = {one.name: one for one in fields}
+    found: Body = {}
+    changed = False
+    if space:
+        search_dimension.heads()
+    for name, row in space.items():
+        field = known.get(name) or SearchField(name, name, None, Field(name, "json"))
+        said = search_dimension.draw(field, mapping(row), f"{key}.{name}")
+        if said is None:
+            changed = True
+        else:
+            found[name] = said
+    rest = [one for one in fields if one.name not in space]
+    added = st.selectbox("Vary another field", rest, None, format_func=lambda one: one.label, key=f"{key}.add",
+                         placeholder="Any field of the config: type a part of its name")  # fmt: skip
+    if added is not None:
+        found[added.name] = first_row(added)
+        changed = True
+    return found, changed
+
+
+def _scaling(before: str, key: str) -> str:
+    words = list(SCALINGS)
+    return str(
+        st.radio(
+            "What a batch size means",
+            words,
+            words.index(before) if before in words else 0,
+            format_func=lambda one: SCALINGS[one][0],
+            captions=[SCALINGS[one][1] for one in words],
+            key=f"{key}.scaling",
+            label_visibility="collapsed",
+        )
+    )
+
+
+def second(body: Body, metrics: Sequence[str], key: str) -> Body:
+    """Step 2: objectives, how points are chosen, budget, the machine."""
+    body = dict(body)
+    st.subheader("What is best")
+    _objectives(body, metrics, key)
+    st.subheader("How points are chosen")
+    left, right = st.columns(2)
+    with left:
+        _sampler(body, key)
+    with right:
+        body["pruner"] = _choice("Pruner", PRUNERS, str(body.get("pruner", "none")), key,
+                                 "Which runs are ended early because they will not be among the best.")  # fmt: skip
+    st.subheader("Budget")
+    _budget(body, key)
+    st.subheader("On this machine")
+    body["exclusive"] = st.toggle("Exclusive: times are compared", bool(body.get("exclusive")), key=f"{key}.exclusive")
+    st.caption(EXCLUSIVE_TEXT)
+    left, right = st.columns(2)
+    with left:
+        _number(body, "failures", "Failures that stop the search", key, 1, 10,
+                "Runs that died without the point being to blame: not those out of memory or diverged.")  # fmt: skip
+    with right:
+        _number(body, "memory_mb", "Memory of each process, MB", key, 1, None,
+                "Beyond what it starts with. A trial that wants more counts as out of memory.")  # fmt: skip
+    return body
+
+
+def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
+    told = objectives(body)
+    options = list(dict.fromkeys([*metrics, *COSTS, *told]))
+    left, middle, right = st.columns([2, 2, 1])
+    with left:
+        one = st.selectbox("Objective", options, options.index(told[0]) if told else 0, key=f"{key}.objective",
+                           format_func=_objective, help="By what a trial is judged.")  # fmt: skip
+    with middle:
+        others = [NOTHING, *(name for name in options if name != one)]
+        second = told[1] if len(told) > 1 and told[1] != one else NOTHING
+        other = st.selectbox("Against", others, others.index(second), key=f"{key}.objective2.{one}",
+                             format_func=lambda name: "nothing else" if name == NOTHING else _objective(name),
+                             help="With a second objective the search looks for the front: the points that nothing "
+                                  "beats in both.")  # fmt: skip
+    body["objective"] = with_objectives(body, [one] if other == NOTHING else [one, other])
+    with right:
+        target = body.get("target")
+        said = st.number_input(
+            "Target",
+            value=float(target) if isinstance(target, int | float) else None,
+            key=f"{key}.target",
+            format="%.6g",
+            placeholder="none",
+            help="A value of the metric. Seconds, samples and updates are then those it took to reach it.",
+        )
+        body["target"] = said
+
+
+def _objective(name: str) -> str:
+    if name in COSTS:
+        return name
+    return f"{name} ({'lower' if lower_is_better(name) else 'higher'} is better)"
+
+
+def _sampler(body: Body, key: str) -> None:
+    told = body.get("sampler", "tpe")
+    name = next(iter(told), "tpe") if isinstance(told, dict) else str(told)
+    said = _choice("Sampler", SAMPLERS, name, key, "How the next point is chosen.")
+    body["sampler"] = told if said == name else said  # with the seed that a cell may give it
+
+
+def _choice(label: str, entries: Mapping[str, tuple[str, str]], before: str, key: str, hint: str) -> str:
+    words = list(entries)
+    said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
+                            format_func=lambda one: entries[one][0], help=hint))  # fmt: skip
+    st.caption(entries[said][1])
+    return said
+
+
+def _budget(body: Body, key: str) -> None:
+    trials, seeds, minutes = st.columns(3)
+    with trials:
+        _number(body, "trials", "Trials", key, 1, 30, "Points that are tried.")
+    with seeds:
+        _number(body, "seeds", "Seeds of each", key, 1, 1,
+                "Runs of each point, with one seed after the other. Three give an interval.")  # fmt: skip
+    with minutes:
+        body["minutes"] = st.number_input(
+            "Minutes in all", min_value=0.1, value=_float(body.get("minutes")), step=1.0, format="%.6g",
+            key=f"{key}.minutes", placeholder="no limit", help="No new trial is begun after so long.",
+        )  # fmt: skip
+    kind_column, amount_column = st.columns([2, 1], vertical_alignment="bottom")
+    timed = body.get("seconds_per_trial") is not None
+    with kind_column:
+        kind = st.segmented_control("Each run takes", [AS_EXPERIMENT, SECONDS],
+                                    default=SECONDS if timed else AS_EXPERIMENT, required=True, key=f"{key}.timed",
+                                    help="As many epochs or updates as the experiment says, or the same time for "
+                                         "every trial.")  # fmt: skip
+    with amount_column:
+        if kind == SECONDS:
+            before = _float(body.get("seconds_per_trial")) or 20
+            body["seconds_per_trial"] = st.number_input("Seconds", 1, value=int(before), step=1, key=f"{key}.seconds")
+        else:
+            body["seconds_per_trial"] = None
+
+
+def _number(body: Body, name: str, label: str, key: str, low: int, default: int | None, hint: str) -> None:
+    """A whole number at `name`; what a cell has there and is none, is replaced by the default."""
+    told = body.get(name, default)
+    value = told if isinstance(told, int) and not isinstance(told, bool) and told >= low else default
+    body[name] = st.number_input(label, low, value=value, step=1, key=f"{key}.{name}", help=hint,
+                                 placeholder="no limit")  # fmt: skip
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+def steps(step: int, key: str) -> int:
+    """Which of the two is shown."""
+    words = {1: "1  What is varied", 2: "2  How"}
+    return int(st.segmented_control("Step", list(words), default=step, required=True, format_func=words.__getitem__,
+                                    key=f"{key}.step", label_visibility="collapsed"))  # fmt: skip
+
+
+def turn(step: int, key: str) -> int:
+    """The button at the end of a step."""
+    if step == 1:
+        return 2 if st.button("Next: how", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
+    return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2

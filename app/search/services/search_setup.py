@@ -1,0 +1,233 @@
+"""Setting up a search without its widgets: the body of the cell, what it would do, and its unfinished drafts."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from scalebook.app.runs.services import runs
+from scalebook.app.shared.services import form
+from scalebook.app.shared.services.words import duration, plural
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.cost import Cost
+from scalebook.training.config.search.definition import SearchSpec
+from scalebook.training.config.search.point import resolve, summary
+from scalebook.training.config.search.presets import preset_body
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.workload import Workload, workload
+from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.files import records, yaml
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import Note, Notebook, SearchCell
+from scalebook.training.notebook.fences import NAME, NAME_REMEDY
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.workspace import Workspace
+
+Body = dict[str, Any]
+"""What a search cell says."""
+
+ORDER: Final = (
+    "experiment", "config", "preset", "objective", "target", "scaling", "space", "sampler", "pruner", "trials",
+    "seeds", "minutes", "seconds_per_trial", "exclusive", "failures", "memory_mb", "points", "storage",
+)  # fmt: skip
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "target": None,
+    "minutes": None,
+    "seconds_per_trial": None,
+    "exclusive": False,
+    "failures": 10,
+    "memory_mb": None,
+    "points": [],
+    "storage": None,
+    "preset": None,
+}
+"""Keys that a cell leaves out while they say this."""
+
+COSTS: Final = ("seconds", "samples", "updates")
+"""Objectives that are no metric of the model: what the trial took, or what it took to reach the target."""
+
+RECENT_RUNS: Final = 5
+EXAMPLES: Final = (0.0, 0.5, 1.0)
+
+
+def begun(experiment: str, config: Mapping[str, Any], description: Description) -> Body:
+    """A search over nothing yet."""
+    return {
+        "experiment": experiment,
+        "objective": metrics(config, description)[0],
+        "scaling": "strong",
+        "space": {},
+        "sampler": "tpe",
+        "pruner": "none",
+        "trials": 30,
+        "seeds": 1,
+    }
+
+
+def with_preset(body: Body, name: str, config: Mapping[str, Any], description: Description, cores: int) -> Body:
+    """What the preset says, for the same experiment."""
+    told = preset_body(name, config, description, cores)
+    kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
+    return tidy({**begun("", config, description), **told, **kept, "preset": name})
+
+
+def tidy(body: Mapping[str, Any]) -> Body:
+    """In the order in which one reads it, without what says nothing; unknown keys stay, at the end."""
+    ordered = {key: body[key] for key in ORDER if key in body} | dict(body)
+    return {key: value for key, value in ordered.items() if key not in DEFAULTS or value != DEFAULTS[key]}
+
+
+def metrics(config: Mapping[str, Any], description: Description) -> list[str]:
+    """What a trial can be judged by, the model's main metric first."""
+    model = form.chosen(config, "model", "models", description)
+    own = list(model.metrics) if model and model.metrics else [names.VAL_LOSS]
+    return [*dict.fromkeys([*own, names.TRAIN_LOSS])]
+
+
+def objectives(body: Mapping[str, Any]) -> list[str]:
+    """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
+    told = body.get("objective")
+    items = told if isinstance(told, list | tuple) else [told]
+    return [str(next(iter(one), "") if isinstance(one, Mapping) else one) for one in items if one]
+
+
+def with_objectives(body: Body, said: Sequence[str]) -> Any:
+    """What to write for the objectives `said`: what the cell has where that names them, goals included."""
+    if list(said) == objectives(body):
+        return body["objective"]
+    return said[0] if len(said) == 1 else list(said)
+
+
+def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: str) -> float | None:
+    """Median wall time of the newest finished runs of the experiment; None where none has finished yet."""
+    records = reader.runs(notebook=notebook, cell=cell, where="attributes.status = 'FINISHED'", limit=RECENT_RUNS)
+    found = [one.seconds for one in runs.views(workspace, records) if one.seconds]
+    return median(found) if found else None
+
+
+def about(cost: Cost) -> str:
+    """`This starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
+    count = plural(cost.runs, "run")
+    if cost.minutes is None:
+        return f"This starts {count}; time unknown until the first run has ended."
+    minutes = max(1, round(cost.minutes))
+    took = "less than a minute" if cost.minutes < 1 else f"about {plural(minutes, 'minute')}"
+    if minutes >= 120:
+        took = f"about {plural(round(minutes / 60), 'hour')}"
+    beside = f", {cost.side_by_side} side by side" if cost.side_by_side > 1 else ", one at a time"
+    return f"This starts {count}, {took} on this machine{beside}."
+
+
+def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
+    """Where the minutes come from; "" where there are none."""
+    if cost.minutes is None:
+        return ""
+    if spec.seconds_per_trial is not None:
+        return f"Each run takes {spec.seconds_per_trial:g} s."
+    return "" if seconds is None else f"From {duration(seconds)} that the experiment's own runs took."
+
+
+@dataclass(frozen=True)
+class Example:
+    """A point as it would run; `load` is None where it cannot, and `problem` says why."""
+
+    words: str
+    load: Workload | None
+    problem: str = ""
+
+
+def examples(spec: SearchSpec, description: Description) -> list[Example]:
+    """The lower end of every range, the middle, the upper end: what the space means, resolved."""
+    found: list[Example] = []
+    for share in EXAMPLES:
+        point = {one.name: value_at(one, share) for one in spec.space}
+        words = summary(spec, point)
+        if any(one.words == words for one in found):
+            continue
+        try:
+            found.append(Example(words, workload(resolve(spec, point, description), description)))
+        except ConfigError as error:
+            found.append(Example(words, None, str(error)))
+    return found
+
+
+def value_at(one: Dimension, share: float) -> Any:
+    """The value at `share` (0 to 1) of the way through a dimension, on its own scale."""
+    if one.kind in ("powers_of_two", "grid", "values"):
+        values = one.grid()
+        return values[min(len(values) - 1, round(share * (len(values) - 1)))]
+    if one.kind == "log_uniform" or one.log:
+        value = one.low * (one.high / one.low) ** share
+    else:
+        value = one.low + share * (one.high - one.low)
+    if one.kind == "int":
+        return int(one.low) + round((value - one.low) / one.step) * one.step
+    return float(f"{value:.3g}")
+
+
+def suggested_name(body: Mapping[str, Any], notebook: Notebook) -> str:
+    """Experiment and preset, with a number where the name is taken."""
+    return edit.unique_name(notebook, f"{body.get('experiment', 'search')}-{body.get('preset') or 'search'}")
+
+
+def name_problems(name: str, notebook: Notebook, editing: str) -> list[Problem]:
+    """A cell's name is part of the file's syntax, and its own."""
+    if not NAME.fullmatch(name):
+        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
+    taken = {one.name for one in notebook.cells if not isinstance(one, Note)}
+    if name != editing and name in taken:
+        return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
+    return []
+
+
+def put(notebook: Notebook, name: str, body: Body) -> Notebook:
+    """The search cell as `body` says: changed in place, or new below its experiment and the searches that follow it."""
+    at = None
+    for index, cell in enumerate(notebook.cells):
+        named = not isinstance(cell, Note) and cell.name == body.get("experiment")
+        if named or (at == index and isinstance(cell, SearchCell)):
+            at = index + 1
+    return edit.put_search(notebook, name, body, at=at)
+
+
+def cell_text(notebook: Notebook, name: str, body: Body) -> str:
+    """The cell's text as it would stand in the notebook; plain YAML where the name or a value cannot stand there."""
+    try:
+        found = put(notebook, name, body).search(name)
+    except ConfigError:
+        found = None
+    return found.source.strip() if found else yaml.dump(body)
+
+
+@dataclass(frozen=True)
+class SavedSetup:
+    """What the form said last, for one address."""
+
+    notebook: str
+    cell: str
+    experiment: str
+    name: str
+    step: int
+    body: Body
+
+
+def _path(workspace: Workspace, source: Sequence[str]) -> Path:
+    digest = hashlib.sha256("\n".join(("search", *source)).encode()).hexdigest()[:16]
+    return workspace.cache / f"search-draft-{digest}.json"
+
+
+def load(workspace: Workspace, source: Sequence[str]) -> SavedSetup | None:
+    """The unfinished search of this notebook, cell and experiment, if one was left."""
+    return records.peek(_path(workspace, source), SavedSetup)
+
+
+def save(workspace: Workspace, setup: SavedSetup) -> None:
+    workspace.cache.mkdir(parents=True, exist_ok=True)
+    records.save(_path(workspace, (setup.notebook, setup.cell, setup.experiment)), setup)
+
+
+def discard(workspace: Workspace, source: Sequence[str]) -> None:
+    _path(workspace, source).unlink(missing_ok=True)

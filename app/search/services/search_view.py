@@ -1,0 +1,216 @@
+"""A search in figures and words: how many trials became of what, which is best, which dimension matters."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from scalebook.app.shared.services.summary import interval
+from scalebook.app.shared.services.words import duration, figure, plural
+from scalebook.training.config.search.point import summary
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.folder import SearchProgress
+from scalebook.training.search.map.landscape import value
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.study.trials import best as best_of
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+STATES = ("finished", "running", "pruned", "infeasible", "failed", "waiting")
+FEWEST = 10
+"""Finished trials below which importance is chance."""
+UNITS = {"seconds": "s", "samples": "samples", "updates": "updates"}
+
+
+def counts(records: Sequence[TrialRecord]) -> dict[str, int]:
+    """Trials by state, in the order of STATES, none left out."""
+    found = Counter(str(record.state) for record in records)
+    return {state: found[state] for state in STATES}
+
+
+def infeasible_words(records: Sequence[TrialRecord]) -> str:
+    """`12 diverged, 5 out of memory`, "" where nothing was infeasible."""
+    found = Counter(record.failure or "for another reason" for record in records if record.state == "infeasible")
+    return ", ".join(f"{count} {failure}" for failure, count in found.most_common())
+
+
+def best(records: Sequence[TrialRecord], spec: SearchSpec) -> TrialRecord | None:
+    """The best finished trial by the first objective."""
+    return best_of(records, spec)
+
+
+def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
+    """`0.2103 ± 0.0012`, with a unit where the objective has one; "" for a trial without a value."""
+    known = value(record, objective)
+    if known is None:
+        return ""
+    unit = UNITS.get(spec.objectives[objective].name, "")
+    half = record.spread if objective == 0 else None
+    return f"{interval(known, half)}{f' {unit}' if unit else ''}"
+
+
+def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], spec: SearchSpec) -> tuple[float, str]:
+    """How far the search is, 0 to 1, and in words: `84 of 200 trials, 2 running, about 3 min 05 s left`."""
+    done = sum(record.state not in ("running", "waiting") for record in records)
+    running = sum(record.state == "running" for record in records)
+    trials = max(progress.trials if progress else spec.trials, done)
+    words = [f"{done:,} of {plural(trials, 'trial')}"]
+    if running:
+        words.append(f"{running} running")
+    if progress is not None and progress.left_s is not None and done < trials:
+        words.append(f"about {duration(progress.left_s)} left")
+    return (done / trials if trials else 0.0), ", ".join(words)
+
+
+def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
+    """What one must know to read the figures: what the batch size means, whether times can be compared, the pruner."""
+    found = []
+    if any(one.name == "workers" for one in spec.space):
+        found.append(
+            "**Strong scaling**: the batch size is the global one, shared out to the workers."
+            if spec.scaling == "strong"
+            else "**Weak scaling**: the batch size is that of each worker; the global one grows with the workers."
+        )
+    if spec.exclusive:
+        found.append("**Exclusive**: one trial at a time, alone on the machine, so that times can be compared.")
+    elif any(one.name == "seconds" for one in spec.objectives):
+        found.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")
+    if spec.seeds > 1:
+        found.append(f"Every point is run with {spec.seeds} seeds; ± is half of their 95 % interval.")
+    if progress is not None and progress.overhead_s is not None:
+        found.append(f"A trial takes {duration(progress.overhead_s)} beyond its own training (median).")
+    if progress is not None and progress.note:
+        found.append(progress.note)
+    return found
+
+
+def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
+    """Whether the seeds tell the best trial from the next, said aloud; "" where they do or nothing is known."""
+    lower = spec.objectives[0].lower
+    known = [(found, record) for record in records if (found := value(record)) is not None]
+    ranked = sorted(known, key=lambda pair: pair[0] if lower else -pair[0])
+    if len(ranked) < 2:
+        return ""
+    (first, one), (second, _) = ranked[:2]
+    if one.spread is None:
+        return "One seed a point: small differences may be chance."
+    near = sum(
+        abs(found - first) <= one.spread + (other.spread or 0.0) for found, other in ranked[1:] if other is not one
+    )
+    if not near or abs(second - first) > one.spread + (ranked[1][1].spread or 0.0):
+        return ""
+    return f"{plural(near, 'other trial')} {'is' if near == 1 else 'are'} not told apart from it by these seeds."
+
+
+def words(record: TrialRecord, spec: SearchSpec) -> str:
+    """`batch 64, rate 0.1, async x 2`."""
+    return summary(spec, record.point)
+
+
+def hover(record: TrialRecord, spec: SearchSpec) -> str:
+    """What a chart says of one trial."""
+    head = f"<b>trial {record.number}</b> · {escape(words(record, spec), quote=False)}"
+    if record.state == "finished":
+        told = [f"{one.name} {reached(record, spec, i)}" for i, one in enumerate(spec.objectives)]
+        if record.seconds is not None and all(one.name != "seconds" for one in spec.objectives):
+            told.append(duration(record.seconds))
+        return f"{head}<br>{' · '.join(told)}"
+    if record.state == "pruned" and record.curve:
+        return f"{head}<br>pruned after {record.curve[-1][0]:,} samples at {figure(record.curve[-1][1])}"
+    return f"{head}<br>{record.failure or record.state}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial in the table."""
+
+    number: int
+    state: str
+    point: dict[str, str]
+    """Labels by dimension, "" where the point says nothing."""
+    raw: dict[str, Any]
+    """The values themselves."""
+    values: tuple[float | None, ...]
+    spread: float | None
+    seconds: float | None
+    why: str
+
+
+def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Row]:
+    """All trials by number, in short texts and plain figures."""
+    found = []
+    for record in sorted(records, key=lambda one: one.number):
+        point = {one.name: one.label(record.point[one.name]) if one.name in record.point else "" for one in spec.space}
+        values = tuple(value(record, i) for i in range(len(spec.objectives)))
+        cause = (
+            re.sub(r"^\w+: ", "", record.cause) if record.failure else record.cause
+        )  # the exception's class says less
+        why = ": ".join(part for part in (record.failure or "", cause) if part)
+        found.append(Row(record.number, record.state, point, record.point, values, record.spread, record.seconds, why))
+    return found
+
+
+def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, float] | None:
+    """How much each dimension decides whether a trial is among the best tenth: shares of 1, the largest first.
+
+    PED-ANOVA (Watanabe, Bansal and Hutter 2023), computed by Optuna over the finished trials. None with fewer than
+    FEWEST of them, and where every share is 0.
+    """
+    finished = [record for record in records if value(record) is not None]
+    if len(finished) < FEWEST:
+        return None
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    lower = spec.objectives[0].lower
+    study = optuna.create_study(direction="minimize" if lower else "maximize")
+    distributions = {one.name: _distribution(finished, spec, one.name) for one in spec.space}
+    known = {name: one for name, one in distributions.items() if one is not None}
+    study.add_trials(
+        [
+            optuna.trial.create_trial(
+                params={name: _stored(spec, record, name) for name in known},
+                distributions=known,
+                value=value(record),
+            )
+            for record in finished
+            if all(name in record.point for name in known)
+        ]
+    )
+    if len(study.trials) < FEWEST or not known:
+        return None
+    found = PedAnovaImportanceEvaluator().evaluate(study)
+    total = sum(found.values())
+    if not (math.isfinite(total) and total > 0):
+        return None
+    shares = {name: found.get(name, 0.0) / total for name in distributions}
+    return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+
+
+def _stored(spec: SearchSpec, record: TrialRecord, name: str) -> Any:
+    dimension = spec.dimension(name)
+    given = record.point[name]
+    return dimension.label(given) if not dimension.ordered else given
+
+
+def _distribution(records: Sequence[TrialRecord], spec: SearchSpec, name: str) -> "BaseDistribution | None":
+    """Wide enough for points given by hand, too; None for what does not vary."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    dimension = spec.dimension(name)
+    values = [record.point[name] for record in records if name in record.point]
+    if not dimension.ordered:
+        labels = list(dict.fromkeys(dimension.label(one) for one in values))
+        return CategoricalDistribution(labels) if len(labels) > 1 else None
+    if len({float(one) for one in values}) < 2:
+        return None
+    low, high = min(values), max(values)
+    log = low > 0 and (dimension.log or dimension.kind in ("log_uniform", "powers_of_two"))
+    if all(isinstance(one, int) for one in values):
+        return IntDistribution(low, high, log=log)
+    return FloatDistribution(float(low), float(high), log=log)

@@ -1,0 +1,231 @@
+"""Searches as the pages show them, and what their buttons do. Their drivers are processes of their own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.app.search.services import search_view
+from scalebook.app.search.services.search_setup import Body, objectives
+from scalebook.app.shared.services.words import figure, plain, plural
+from scalebook.training.config.classes import mapping
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import identity, read_search
+from scalebook.training.config.search.point import resolve
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.records import Broken
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import Notebook, SearchCell
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import launch
+from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult, all_searches
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.workspace import Workspace
+
+LIVE: Final = ("running", "stopping", "waiting")
+NOT_DRIVEN: Final = "Nobody drives it any more: press Resume. No finished trial is lost or repeated."
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best trial so far in words: its value, its point."""
+
+    value: str
+    point: str
+
+
+@dataclass(frozen=True)
+class SearchView:
+    """One search as it stands. `state` is one of SearchFolder.state's."""
+
+    folder: SearchFolder
+    request: SearchRequest
+    state: str
+    body: Body
+    progress: SearchProgress | None
+    result: SearchResult | None
+    broken: str = ""
+    """What is wrong with its records; then `body` may be empty."""
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def name(self) -> str:
+        return self.request.name
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def trials(self) -> int:
+        """How many were asked for."""
+        told = self.body.get("trials")
+        return told if isinstance(told, int) else (self.progress.trials if self.progress else 0)
+
+    @property
+    def done(self) -> int:
+        return self.progress.done if self.progress else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has done all that was asked for."""
+        return self.state == "finished" and self.done >= self.trials
+
+    @property
+    def objective(self) -> str:
+        """The first one."""
+        return next(iter(objectives(self.body)), "")
+
+    @property
+    def best(self) -> str:
+        """The best value so far, "" where there is none yet."""
+        return figure(self.progress.best) if self.progress else ""
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, self.done / self.trials) if self.trials else 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not go on, and what to do; "" where nothing is wrong."""
+        if self.broken:
+            return self.broken
+        if self.state == "interrupted":
+            return NOT_DRIVEN
+        if self.result is None or not self.result.cause or self.state == "finished":
+            return ""
+        return f"{self.result.cause.rstrip('.')}. {self.result.advice}".strip()
+
+
+def view(folder: SearchFolder) -> SearchView:
+    """Read from its folder; a few small files. Broken where its request cannot be read."""
+    body, broken = {}, ""
+    try:
+        body = folder.body()
+    except Broken as error:
+        broken = str(error)
+    return SearchView(
+        folder=folder,
+        request=folder.request(),
+        state=folder.state(),
+        body=body,
+        progress=folder.progress(),
+        result=folder.result(),
+        broken=broken,
+    )
+
+
+def views(workspace: Workspace, most: int) -> list[SearchView]:
+    """The newest `most` of the workspace, the newest first."""
+    return [view(one) for one in all_searches(workspace)[:most]]
+
+
+def find(workspace: Workspace, search_id: str) -> SearchView | None:
+    """The search with this id (or a beginning of it); None where there is none, or several."""
+    try:
+        return view(launch.find(workspace, search_id))
+    except ConfigError:
+        return None
+
+
+def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchView | None:
+    """The newest search of a cell; `notebook` is the file's name."""
+    folder = launch.of_cell(workspace, notebook, cell)
+    return view(folder) if folder else None
+
+
+def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The config of the experiment that a search cell names; None where it names none, or one that is gone."""
+    found = notebook.experiment(str(body.get("experiment", "")))
+    return found.config if found else None
+
+
+def stale(found: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> bool:
+    """Whether the cell says another search than the one that ran: another space, objective or config."""
+    try:
+        return identity(read_search(body, base, description), description) != found.request.identity
+    except ConfigError:
+        return True
+
+
+def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
+    """Start the cell's search, or go on with it. ConfigError where the cell has a mistake."""
+    return launch.start(
+        workspace,
+        cell.body,
+        base_of(stored.notebook, cell.body),
+        name=cell.name,
+        notebook=stored.path.name,
+        cell=cell.name,
+        description=description,
+    )
+
+
+def best_of(records: Sequence[TrialRecord], spec: SearchSpec) -> Best | None:
+    """The best trial so far in words; None where none has finished."""
+    record = search_view.best(records, spec)
+    return None if record is None else Best(search_view.reached(record, spec), search_view.words(record, spec))
+
+
+def space_words(body: Mapping[str, Any]) -> str:
+    """`batch_size 16 ... 1,024 × learning_rate 0.001 ... 1 (linear per 256)`; for a body that may have mistakes."""
+    parts = []
+    for name, row in mapping(body.get("space")).items():
+        told = mapping(row)
+        kind, values = next(((kind, value) for kind, value in told.items() if isinstance(value, list)), ("", []))
+        listed = kind in ("values", "grid")
+        words = ", ".join(_short(one) for one in values) if listed else " … ".join(_short(one) for one in values)
+        rule = told.get("rule")
+        parts.append(f"{name} {words}" + (f" ({rule} per {told.get('per', 256)})" if rule else ""))
+    return " × ".join(parts) or "nothing yet"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("class_path", value)).rsplit(".", 1)[-1]
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else plain(value)
+
+
+def scaling_words(body: Mapping[str, Any]) -> str:
+    """Always said, because a batch size means nothing without it."""
+    return "weak scaling: batch of each worker" if body.get("scaling") == "weak" else "strong scaling: global batch"
+
+
+def budget_words(body: Mapping[str, Any]) -> list[str]:
+    """`30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s a run`, `exclusive`."""
+    trials, seeds = body.get("trials", 100), body.get("seeds", 1)
+    told = body.get("sampler", "tpe")
+    sampler = next(iter(told), "tpe") if isinstance(told, Mapping) else str(told)
+    words = [plural(trials, "trial") if isinstance(trials, int) else "", sampler.upper() if "-" in sampler or
+             sampler in ("tpe", "qmc") else sampler]  # fmt: skip
+    if isinstance(seeds, int) and seeds > 1:
+        words[0] += f" × {plural(seeds, 'seed')}"
+    if body.get("pruner", "none") != "none":
+        words.append(f"{body['pruner']} pruner")
+    if body.get("seconds_per_trial"):
+        words.append(f"{body['seconds_per_trial']:g} s a run")
+    if body.get("exclusive"):
+        words.append("exclusive")
+    return [word for word in words if word]
+
+
+def with_best(
+    notebook: Notebook, found: SearchView, record: TrialRecord, spec: SearchSpec, description: Description
+) -> tuple[Notebook, str]:
+    """The notebook with an experiment cell of the trial's config below the search's cell; returns its name, too.
+
+    ConfigError where the point cannot be resolved.
+    """
+    config = resolve(spec, record.point, description)
+    stem = found.body.get("preset") or found.name
+    name = edit.unique_name(notebook, f"{stem}-best")
+    at, repeats = None, max(1, spec.seeds)
+    for index, cell in enumerate(notebook.cells):
+        if isinstance(cell, SearchCell) and cell.name == found.request.cell:
+            at = index + 1
+            base = notebook.experiment(str(cell.body.get("experiment", "")))
+            repeats = base.repeats if base else repeats
+    return edit.put_experiment(notebook, name, config, repeats, at=at), name

@@ -1,0 +1,93 @@
+"""A search cell of a notebook, live while its search is."""
+
+from functools import partial
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import SEARCH
+from scalebook.app.search.components import search_cell
+from scalebook.app.search.services import searches
+from scalebook.app.search.services.searches import Best, SearchView
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.views import deleting, note
+from scalebook.app.shared.views.writing import write
+from scalebook.training.config.search.definition import search_problems
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook.cells import SearchCell
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import launch
+
+EVERY_S = 1.0
+
+
+def show(stored: Stored, index: int, cell: SearchCell) -> None:
+    """The card; drawn every second while the search runs, and once more, with the page, when it has ended."""
+    found = _found(stored, cell)
+    live = found is not None and found.live
+    with st.container(border=True, key=f"cell-search-{cell.name}"):
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
+
+
+def _found(stored: Stored, cell: SearchCell) -> SearchView | None:
+    return searches.of_cell(resources.workspace(), stored.path.name, cell.name)
+
+
+def _card(stored: Stored, index: int, cell: SearchCell, found: SearchView | None, was_live: bool) -> None:
+    if was_live:
+        found = _found(stored, cell)
+        if found is None or not found.live:
+            st.rerun()  # the page stops looking every second
+    description = resources.description()
+    base = searches.base_of(stored.notebook, cell.body)
+    problems = [one for one in search_problems(cell.body, base, description) if one.severity == "error"]
+    stale = found is not None and not problems and searches.stale(found, cell.body, base, description)
+    intent = search_cell.draw(cell.name, cell.body, found, stale, _best(found), problems)
+    if intent is None:
+        return
+    if intent == "delete":
+        deleting.confirm(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
+        return
+    if intent == "edit":
+        st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
+    _act(intent, stored, index, cell, found)
+    st.rerun()
+
+
+def _best(found: SearchView | None) -> Best | None:
+    """Value and point of the best trial so far; None before there is one."""
+    if found is None or not found.done:
+        return None
+    try:
+        spec = resources.search_spec(found.folder)
+    except ConfigError:
+        return None  # the search is of classes that are gone; its own page says so
+    return searches.best_of(resources.search_records(found.folder), spec)
+
+
+def _act(intent: str, stored: Stored, index: int, cell: SearchCell, found: SearchView | None) -> None:
+    if intent == "run":
+        _run(stored, cell)
+    elif intent in ("up", "down"):
+        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
+    elif intent == "note":
+        note.add(stored, index + 1)
+    elif found is None:
+        return
+    elif intent == "open":
+        st.switch_page(SEARCH.script, query_params={"search": found.id})
+    elif intent == "stop":
+        launch.stop(found.folder)
+        state.say(f"Asked {cell.name} to stop.", ":material/stop:")
+    elif intent == "resume":
+        _run(stored, cell)
+
+
+def _run(stored: Stored, cell: SearchCell) -> None:
+    """Start it, or go on with the study that has the same identity, with the budget that the cell says now."""
+    try:
+        searches.run(resources.workspace(), stored, cell, resources.description())
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+    else:
+        state.say(f"Started {cell.name}.", ":material/play_arrow:")

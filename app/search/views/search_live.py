@@ -1,0 +1,169 @@
+"""One search, live: how it stands, the best so far, and what the trials tell, chart by chart."""
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.search.charts import (
+    head,
+    importance,
+    learning_curves,
+    parallel,
+    pareto,
+    progress,
+    trial_map,
+    trial_table,
+)
+from scalebook.app.search.charts.head import Intent
+from scalebook.app.search.services import search_view
+from scalebook.app.shared.components import chart_view, html, style
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.search.folder import ENDED, SearchFolder
+from scalebook.training.search.map import landscape
+from scalebook.training.search.study.trials import TrialRecord
+
+EVERY_S = 2.0
+CHARTS_EVERY_S = 6.0
+"""A chart that has changed is built anew in the browser and blinks, so these change more rarely."""
+
+TABS = ("Map", "Curves", "Parallel coordinates", "Importance", "Pareto", "Table")
+KEPT = "search-intent"
+
+
+def show(folder: SearchFolder) -> Intent | None:
+    """The whole view; what was pressed in it: ("use", number of a trial), ("open", id of a run) or None."""
+    live = folder.state() not in ENDED
+    st.fragment(_head, run_every=EVERY_S if live else None)(folder, live)
+    st.fragment(_charts, run_every=CHARTS_EVERY_S if live else None)(folder)
+    return state.take(KEPT, None)
+
+
+def _pressed(intent: Intent | None) -> None:
+    """A fragment returns nothing to the page: the page is drawn anew, and `show` hands out what was pressed."""
+    if intent is not None:
+        state.remember(KEPT, intent)
+        st.rerun()
+
+
+def _head(folder: SearchFolder, was_live: bool) -> None:
+    if was_live and folder.state() in ENDED:
+        st.rerun()
+    spec, records = resources.search_spec(folder), resources.search_records(folder)
+    told = folder.progress()
+    _pressed(head.draw(records, spec, told, was_live))
+    head.notes(records, spec, told)
+    drawn = progress.draw(records, spec, style.dark())
+    if drawn is not None:
+        chart_view.draw(drawn, "search-progress", "the best value so far, trial by trial")
+        st.caption(progress.READING)
+    elif was_live:
+        st.caption("The first trial has not ended yet.")
+
+
+def _charts(folder: SearchFolder) -> None:
+    spec, records = resources.search_spec(folder), resources.search_records(folder)
+    if not any(one.state not in ("waiting", "running") for one in records) and not any(one.curve for one in records):
+        html.empty("The first trial has not ended yet", "Map, curves and table appear here with it, by themselves.")
+        return
+    tabs = st.tabs(TABS, key="view", bind="query-params")
+    views = (_map, _curves, _parallel, _importance, _pareto, _table)
+    for tab, view in zip(tabs, views, strict=True):
+        if tab.open:
+            with tab:
+                view(folder, records, spec)
+
+
+def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
+    names = landscape.axes(spec)
+    if len(names) < 2:
+        html.empty("No map", "A map needs two dimensions whose values have an order; this search has fewer.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        x = st.selectbox("Across", names, 0, key=f"map-x-{folder.id}", width=220)
+        y = st.selectbox("Upwards", [one for one in names if one != x], 0, key=f"map-y-{folder.id}", width=220)
+        by = _by(folder, spec)
+        objective = 0
+        if len(spec.objectives) > 1:
+            titles = [one.name for one in spec.objectives]
+            objective = titles.index(st.selectbox("Colour", titles, 0, key=f"map-colour-{folder.id}", width=220))
+    drawn = trial_map.draw(records, spec, x, y, by, style.dark(), objective)
+    chart_view.draw(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}")
+    st.caption(trial_map.reading(spec, x, y, by))
+
+
+def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
+    """Which categories have a panel each."""
+    found = landscape.categories(spec)
+    if not found:
+        return ()
+    choices: list[tuple[str, ...]] = [(), *((one,) for one in found)]
+    if len(found) > 1:
+        choices.append(tuple(found))
+    offered = [one for one in choices if landscape.combined(spec, one) <= trial_map.MOST_PANELS]
+    default = landscape.default_panels(spec)
+    chosen = st.selectbox(
+        "Side by side",
+        offered,
+        offered.index(default) if default in offered else 0,
+        format_func=lambda one: " and ".join(one) or "nothing",
+        key=f"map-by-{folder.id}",
+        width=260,
+    )
+    return chosen or ()
+
+
+def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
+    drawn = learning_curves.draw(records, spec, style.dark())
+    if drawn is None:
+        html.empty("No curve yet", "Its first point comes with a trial's first validation.")
+        return
+    chart_view.draw(drawn, "search-curves", f"{spec.objectives[0].name} of every trial against samples")
+    st.caption(learning_curves.READING_DARK if style.dark() else learning_curves.READING)
+
+
+def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
+    drawn = parallel.draw(records, spec, style.dark())
+    if drawn is None:
+        html.empty("No trial has finished yet", "A line for each appears here.")
+        return
+    chart_view.draw(drawn, "search-parallel", "a line for each trial through its value in every dimension")
+    st.caption(parallel.READING)
+
+
+def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
+    shares = resources.search_importance(folder)
+    if shares is None:
+        finished = search_view.counts(records)["finished"]
+        html.empty(
+            "Too few trials to tell",
+            f"Importance is computed from {search_view.FEWEST} finished trials on; {finished} have finished."
+            if finished < search_view.FEWEST
+            else "All finished trials are alike, as far as these dimensions go.",
+        )
+        return
+    chart_view.draw(importance.draw(shares, style.dark()), "search-importance", "share of each dimension")
+    st.caption(importance.READING)
+
+
+def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
+    drawn = pareto.draw(records, spec, style.dark())
+    if drawn is None:
+        html.empty("No trial has finished yet", "Each finished one is a dot here.")
+        return
+    chart_view.draw(drawn, "search-pareto", "two objectives against each other")
+    st.caption(pareto.reading(spec))
+
+
+def _table(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
+    bar = st.container(horizontal=True, vertical_alignment="center", key="trial-actions")
+    order = str(state.widget("trial-order") or trial_table.ORDERS[0])
+    chosen = trial_table.draw(records, spec, order, f"trials-{folder.id}")
+    with bar:
+        st.segmented_control(
+            "Order", trial_table.ORDERS, default=trial_table.ORDERS[0], required=True, key="trial-order",
+            label_visibility="collapsed",
+        )  # fmt: skip
+        if chosen is None:
+            st.caption(trial_table.READING)
+        else:
+            _pressed(head.buttons(chosen, "row", primary=False))
+            st.caption(f"trial {chosen.number}: {search_view.words(chosen, spec)}")

@@ -1,0 +1,269 @@
+"""Setting up a search: from an experiment or a search cell to a saved cell and a search that runs."""
+
+import copy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.compose.views import preload
+from scalebook.app.navigation import NOTEBOOK, SEARCH
+from scalebook.app.search.components import search_form, search_plan
+from scalebook.app.search.services import search_setup, searches
+from scalebook.app.search.services.search_fields import search_fields
+from scalebook.app.search.services.search_setup import Body, SavedSetup
+from scalebook.app.shared.components import html, page_head
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.services.notebooks import Choice
+from scalebook.app.shared.views.writing import write
+from scalebook.app.state import SearchDraft
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.cost import cost
+from scalebook.training.config.search.definition import SearchSpec, read_search, search_problems
+from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.jobs.devices import inventory
+from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import launch
+
+OPENED = "searching"  # the notebook as it was when the form was opened
+LEFT, RIGHT = 11, 8
+
+
+def show(notebook: str, cell: str, experiment: str) -> None:
+    """The page; says what to do first where there is no experiment to search over."""
+    workspace = resources.workspace()
+    choice = notebooks.pick(workspace, notebook)
+    if choice is None:
+        html.empty(f"There is no notebook called {notebook}", "Open one and press Search on an experiment.")
+        return
+    description = resources.description()
+    draft = _load(choice, cell, experiment, description)
+    if not _opened().notebook.experiments() and not draft.base.get("config"):
+        html.empty("No experiment to search over", f"Open {choice.title} and press New experiment first.")
+        return
+    _head(choice, draft)
+    left, right = st.columns([LEFT, RIGHT], gap="large")
+    with left:
+        _form(choice, draft, description)
+    with right, st.container(key="beside"):
+        intent = _plan(choice, draft, description)
+    preload.charts()
+    if intent:
+        _finish(intent, choice, draft, description)
+
+
+def _opened() -> Stored:
+    found: Stored | None = state.recall(OPENED, None)
+    assert found is not None, "kept together with the draft"
+    return found
+
+
+def _load(choice: Choice, cell: str, experiment: str, description: Description) -> SearchDraft:
+    """The draft for this address: the one at work, or the one that was left, or the cell, or a new search."""
+    draft = state.search_draft()
+    source = (choice.name, cell, experiment)
+    if draft.source == source and draft.base and not state.just_entered():
+        return draft
+    stored = store.read(choice.path)
+    state.remember(OPENED, stored)
+    left = search_setup.load(resources.workspace(), source)
+    if left is not None:
+        return state.reset_search_draft(source, left.body, left.name, left.step)
+    known = stored.notebook.search(cell) if cell else None
+    if known is not None:
+        return state.reset_search_draft(source, copy.deepcopy(known.body), known.name)
+    first = next((one.name for one in stored.notebook.experiments()), "")
+    body = search_setup.begun(experiment or first, _base(stored.notebook, experiment or first), description)
+    return state.reset_search_draft(source, body, "")
+
+
+def _base(notebook: Notebook, experiment: str) -> dict[str, Any]:
+    found = notebook.experiment(experiment)
+    return found.config if found else {}
+
+
+def _config(body: Body) -> dict[str, Any] | None:
+    """The config that is searched over: the experiment's, or the cell's own."""
+    told = body.get("config")
+    return told if isinstance(told, dict) else searches.base_of(_opened().notebook, body)
+
+
+def _head(choice: Choice, draft: SearchDraft) -> None:
+    back, right = st.columns([2, 3], vertical_alignment="bottom")
+    cell = draft.source[1]
+    with back:
+        st.page_link(
+            NOTEBOOK.script, label=choice.title, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+        )
+        page_head.title(f"Edit {cell}" if cell else "New search")
+    with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
+        step = search_form.steps(draft.step, f"search.{draft.version}")
+        if st.button("Start over", type="tertiary", help="Forget what was changed here."):
+            search_setup.discard(resources.workspace(), draft.source)
+            state.reset_search_draft(("", "", ""), {}, "")
+            st.rerun()
+    if step != draft.step:
+        _go(draft, step)
+
+
+def _go(draft: SearchDraft, step: int) -> None:
+    """To the other step; what its widgets said last is in the body."""
+    state.reset_search_draft(draft.source, draft.body, draft.name, step)
+    _save(state.search_draft())
+    st.rerun()
+
+
+def _form(choice: Choice, draft: SearchDraft, description: Description) -> None:
+    """The step that is shown; the draft then has body and name as they say now."""
+    key = f"search.{draft.version}"
+    if draft.step == 2:
+        metrics = search_setup.metrics(_config(draft.body) or {}, description)
+        body, name = search_setup.tidy(search_form.second(copy.deepcopy(draft.base), metrics, key)), draft.name
+    else:
+        name = _name(draft, key)
+        _experiment(choice, draft, key)
+        fields = search_fields(_config(draft.base) or {}, description)
+        said = search_form.first(copy.deepcopy(draft.base), fields, key)
+        body = search_setup.tidy(said.body)
+        if said.preset is not None:
+            _begin_with(said.preset, draft, body, description)
+        elif said.changed:
+            _anew(draft, body, name)
+    _keep(draft, body, name)
+    if (step := search_form.turn(draft.step, key)) != draft.step:
+        _go(draft, step)
+
+
+def _name(draft: SearchDraft, key: str) -> str:
+    suggested = search_setup.suggested_name(draft.body, _opened().notebook)
+    said = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
+                         help="What cell and search are called. Left empty, it follows the choices below.")  # fmt: skip
+    return said.strip()
+
+
+def _experiment(choice: Choice, draft: SearchDraft, key: str) -> None:
+    """Which experiment; another one is another address."""
+    titles = {one.name: one.title for one in notebooks.choices(resources.workspace())}
+    cells = [one.name for one in _opened().notebook.experiments()]
+    before = str(draft.base.get("experiment", ""))
+    notebook, cell = search_form.experiment(titles, choice.name, cells, before, key, fixed=bool(draft.source[1]))
+    if notebook != choice.name:
+        st.query_params.from_dict({"notebook": notebook})
+        st.rerun()
+    if cell and cell != before and not draft.source[1]:
+        source = (choice.name, "", cell)
+        if draft.body.get("space"):
+            _save(state.reset_search_draft(source, {**draft.body, "experiment": cell}, draft.name))
+        st.query_params.from_dict({"notebook": notebook, "experiment": cell})
+        st.rerun()
+
+
+def _begin_with(preset: str, draft: SearchDraft, body: Body, description: Description) -> None:
+    """All that the preset says; without one, what is there stays."""
+    if preset == search_form.OWN:
+        body.pop("preset", None)
+    else:
+        config = _config(body) or {}
+        try:
+            body = search_setup.with_preset(body, preset, config, description, len(inventory().cores))
+        except ConfigError as error:
+            st.error(str(error), icon=":material/error:")
+            return
+    _anew(draft, body, draft.name)
+
+
+def _anew(draft: SearchDraft, body: Body, name: str) -> None:
+    """With new widgets, which start from `body`."""
+    _save(state.reset_search_draft(draft.source, body, name, draft.step))
+    st.rerun()
+
+
+def _keep(draft: SearchDraft, body: Body, name: str) -> None:
+    """Remember what the page says now, in the session and on disk."""
+    if (body, name) != (draft.body, draft.name):
+        draft.body, draft.name = copy.deepcopy(body), name
+        _save(draft)
+
+
+def _save(draft: SearchDraft) -> None:
+    search_setup.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
+
+
+def _plan(choice: Choice, draft: SearchDraft, description: Description) -> search_plan.Intent | None:
+    """The column beside the form; returns Start or Save."""
+    body, opened = draft.body, _opened()
+    name = draft.name or search_setup.suggested_name(body, opened.notebook)
+    config, cores = _config(body), len(inventory().cores)
+    if not body.get("space"):
+        search_plan.buttons(blocked=True)
+        st.caption("Choose one of the three, or a field: then this says what the search would do.")
+        return None
+    found = [*search_setup.name_problems(name, opened.notebook, draft.source[1]),
+             *search_problems(body, config, description, cores)]  # fmt: skip
+    blocked = any(one.severity == "error" for one in found)
+    intent = search_plan.buttons(blocked)
+    spec = _spec(body, config, description)
+    if spec is not None:
+        _about(choice, body, spec, description, cores)
+    search_plan.problems(found)
+    if spec is not None:
+        search_plan.examples(search_setup.examples(spec, description))
+    search_plan.text(*_texts(choice, name, body, found))
+    return intent
+
+
+def _spec(body: Body, config: dict[str, Any] | None, description: Description) -> SearchSpec | None:
+    try:
+        return read_search(body, config, description)
+    except ConfigError:
+        return None  # the problems say why
+
+
+def _about(choice: Choice, body: Body, spec: SearchSpec, description: Description, cores: int) -> None:
+    """How many runs and minutes, from what the experiment's runs took."""
+    took = search_setup.seconds_a_run(
+        resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
+    )
+    found = cost(spec, description, cores, took)
+    search_plan.about(search_setup.about(found), search_setup.source_of(found, took, spec))
+
+
+def _texts(choice: Choice, name: str, body: Body, found: list[Problem]) -> tuple[str, str]:
+    """The cell, as it would stand in the notebook, and the command that runs it."""
+    where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
+    command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"
+    return search_setup.cell_text(_opened().notebook, name, body), command
+
+
+def _finish(intent: search_plan.Intent, choice: Choice, draft: SearchDraft, description: Description) -> None:
+    """Write the cell; for Start, begin the search and go where it can be watched."""
+    body = draft.body
+    name = draft.name or search_setup.suggested_name(body, _opened().notebook)
+
+    def put(notebook: Notebook) -> Notebook:
+        return search_setup.put(notebook, name, body)
+
+    stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
+    if stored is None:
+        return  # the page says why
+    state.remember(OPENED, stored)
+    folder = None
+    if intent == "start":
+        base = searches.base_of(stored.notebook, body)
+        try:
+            folder = launch.start(
+                resources.workspace(), body, base, name=name, notebook=choice.path.name, cell=name,
+                description=description,
+            )  # fmt: skip
+        except ConfigError as error:
+            st.error(str(error), icon=":material/error:")
+            return
+    search_setup.discard(resources.workspace(), draft.source)
+    state.reset_search_draft(("", "", ""), {}, "")
+    if folder is None:
+        st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})
+    st.switch_page(SEARCH.script, query_params={"search": folder.id})

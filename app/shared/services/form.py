@@ -1,0 +1,189 @@
+"""The experiment form without its widgets: reading values out of a config, and writing them into one.
+
+A config that was written by hand keeps every key the form does not know. What equals a default is left out, except for
+what a reader of the notebook wants to see: batch size, learning rate, strategy, workers, budget.
+"""
+
+import copy
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.description import ClassInfo, Description, Field, Group
+from scalebook.training.config.workload import workload
+
+Config = dict[str, Any]
+BudgetKind = Literal["epochs", "updates", "time"]
+BUDGET_KINDS: tuple[BudgetKind, ...] = get_args(BudgetKind)
+BUDGET_KEYS: dict[BudgetKind, str] = {"epochs": "max_epochs", "updates": "max_steps", "time": "max_time"}
+SHOWN_THOUGH_DEFAULT = (
+    "data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule", "lr_scaling.rule",
+    "lr_scaling.per",
+)  # fmt: skip
+HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
+HANDLED_STRATEGY_ARGS = ("workers",)
+SHOWN_STRATEGY_ARGS = ("rule", "damping")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a run may take: epochs, updates, or minutes."""
+
+    kind: BudgetKind
+    value: float
+
+
+def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """The value at a dotted path."""
+    found: Any = config
+    for key in path.split("."):
+        if not isinstance(found, Mapping) or key not in found:
+            return default
+        found = found[key]
+    return found
+
+
+def put(config: Config, path: str, value: Any) -> None:
+    """Set the value at a dotted path, making (or replacing by) mappings on the way."""
+    *parents, last = path.split(".")
+    for key in parents:
+        if not isinstance(config.get(key), dict):
+            config[key] = {}
+        config = config[key]
+    config[last] = value
+
+
+def drop(config: Config, path: str) -> None:
+    """Remove the value at a dotted path, and `init_args` that have become empty."""
+    *parents, last = path.split(".")
+    holder = get(config, ".".join(parents)) if parents else config
+    if isinstance(holder, dict):
+        holder.pop(last, None)
+        if not holder and parents and parents[-1] == "init_args":
+            drop(config, ".".join(parents))
+
+
+def chosen(config: Mapping[str, Any], key: str, group: Group, description: Description) -> ClassInfo | None:
+    """The class that the config names at `key`, None where it names none, or an unknown one."""
+    return named(get(config, key)).info(group, description)
+
+
+def choose(config: Config, key: str, info: ClassInfo, group: Group, description: Description) -> None:
+    """Name `info` at `key`. Arguments stay while the class stays the same, and go with another class."""
+    if info.config_value is not None:
+        put(config, key, info.config_value)
+        return
+    before = chosen(config, key, group, description)
+    args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args")))) if before == info else {}
+    put(config, key, {"class_path": info.class_path, **({"init_args": args} if args else {})})
+
+
+def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
+    """What the config says at `path`, or the field's default."""
+    return get(config, path, field.default)
+
+
+def assign(config: Config, path: str, field: Field, value: Any) -> None:
+    """Write `value` at `path`, or leave the key out where it only repeats the default."""
+    # 0 and 0.0 are one number; True and 1 are not one value
+    repeats_default = value == field.default and isinstance(value, bool) == isinstance(field.default, bool)
+    if (repeats_default and path not in SHOWN_THOUGH_DEFAULT) or (value is None and not field.nullable):
+        drop(config, path)
+    else:
+        put(config, path, value)
+
+
+def workers_of(config: Mapping[str, Any], description: Description) -> int:
+    return workload(config, description).workers
+
+
+def assign_workers(config: Config, workers: int) -> None:
+    """Where the config gives the strategy its own `workers`, there; else as the trainer's devices."""
+    if isinstance(get(config, "trainer.strategy.init_args.workers"), int):
+        put(config, "trainer.strategy.init_args.workers", workers)
+    else:
+        put(config, "trainer.devices", workers)
+
+
+def budget_of(config: Mapping[str, Any], default_epochs: int = 10) -> Budget:
+    """The first budget that the config sets: time, updates, epochs; `default_epochs` where it sets none."""
+    minutes = _minutes(get(config, "trainer.max_time"))
+    if minutes is not None:
+        return Budget("time", minutes)
+    steps = get(config, "trainer.max_steps")
+    if isinstance(steps, int) and steps > 0:
+        return Budget("updates", steps)
+    epochs = get(config, "trainer.max_epochs")
+    return Budget("epochs", epochs if isinstance(epochs, int) and epochs > 0 else default_epochs)
+
+
+def assign_budget(config: Config, budget: Budget) -> None:
+    """Exactly one budget: the others are removed, because the first one reached would end the run."""
+    for key in BUDGET_KEYS.values():
+        drop(config, f"trainer.{key}")
+    if budget.kind == "time":
+        put(config, "trainer.max_time", _clock(budget.value))
+    else:
+        put(config, f"trainer.{BUDGET_KEYS[budget.kind]}", int(budget.value))
+
+
+def _minutes(value: Any) -> float | None:
+    """Lightning's `DD:HH:MM:SS`, or a mapping as `datetime.timedelta` takes it."""
+    if isinstance(value, str) and re.fullmatch(r"\d+:\d+:\d+:\d+", value):
+        days, hours, minutes, seconds = (int(part) for part in value.split(":"))
+        return days * 1440 + hours * 60 + minutes + seconds / 60
+    if isinstance(value, Mapping):
+        sizes = {"days": 1440, "hours": 60, "minutes": 1, "seconds": 1 / 60}
+        return float(sum(sizes[key] * value[key] for key in sizes if isinstance(value.get(key), int | float))) or None
+    return None
+
+
+def _clock(minutes: float) -> str:
+    seconds = max(1, round(minutes * 60))
+    days, seconds = divmod(seconds, 86400)
+    hours, seconds = divmod(seconds, 3600)
+    return f"{days:02d}:{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}"
+
+
+def blank(description: Description) -> Config:
+    """What a new experiment starts from: a small generative model on data that ships, one process, five epochs."""
+    model = description.find("models", "PixelCNN") or description.models[0]
+    data = description.find("data", "Digits") or description.data[0]
+    config: Config = {"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}}
+    choose(config, "model", model, "models", description)
+    choose(config, "data", data, "data", description)
+    for name, key in (("batch_size", "data.init_args.batch_size"),):
+        field = next((one for one in data.fields if one.name == name), None)
+        if field is not None and field.default is not None:
+            put(config, key, field.default)
+    if not model.own_optimizer:
+        config["optimizer"] = copy.deepcopy(description.default_optimizer)
+    return config
+
+
+def suggested_name(config: Mapping[str, Any], description: Description) -> str:
+    """`pixelcnn-bounded-x2`: model, rule or strategy, workers, in the letters that a cell's name may have."""
+    load = workload(config, description)
+    model = chosen(config, "model", "models", description)
+    rule = (load.rule or "").partition(",")[0]
+    words = [model.name if model else "experiment", load.strategy if rule in ("", "async") else rule]
+    if load.workers > 1:
+        words.append(f"x{load.workers}")
+    return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
+
+
+def step_of(value: Any) -> float:
+    """By how much an arrow changes a number: a tenth of its magnitude (0.001 -> 0.0001... shown as 1e-4)."""
+    if not isinstance(value, int | float) or not value or not math.isfinite(value):
+        return 0.1
+    return float(10.0 ** (math.floor(math.log10(abs(value))) - (0 if abs(value) >= 1 else 1)))
+
+
+def seeds_of(config: Mapping[str, Any], repeats: int) -> list[int]:
+    """`repeats` seeds, upwards from the config's own."""
+    first = config.get("seed_everything", 1)
+    first = first if isinstance(first, int) and not isinstance(first, bool) else 1
+    return [first + i for i in range(max(1, repeats))]

@@ -1,0 +1,158 @@
+"""Notebooks of a workspace, and the edits that the page makes. Every edit starts from what the person saw."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from scalebook.training.errors import ConfigError, one_line
+from scalebook.training.notebook import edit, store
+from scalebook.training.notebook.cells import Cell, ExperimentCell, Notebook
+from scalebook.training.notebook.store import Stored
+from scalebook.training.workspace import Workspace
+
+LONGEST_TITLE = 200
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A notebook in the picker. `name` is the file's stem and stands in the address.
+
+    `problem` is what is wrong with the file as a whole, or with its front matter; it can still be picked.
+    """
+
+    name: str
+    title: str
+    path: Path
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"⚠ {self.title}" if self.problem else self.title
+
+
+def choices(workspace: Workspace) -> list[Choice]:
+    """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
+    return [_choice(path) for path in workspace.notebooks()]
+
+
+def _choice(path: Path) -> Choice:
+    name = path.stem.encode("utf-8", "replace").decode("utf-8")
+    if name != path.stem:
+        problem = f"The name of the file {path.name!a} is not UTF-8. Rename it."
+        return Choice(name, name, path, problem)
+    try:
+        facts = path.stat()
+        stamps = facts.st_mtime_ns, facts.st_ctime_ns  # ctime: also when somebody grants access
+    except OSError:
+        stamps = 0, 0  # gone meanwhile, or a link to nowhere
+    title, problem = _title(path, stamps)
+    return Choice(name, one_line(title, LONGEST_TITLE), path, problem)
+
+
+@lru_cache(maxsize=1000)
+def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
+    """What the notebook calls itself (its name where that cannot be told), and what is wrong with it."""
+    try:
+        return store.read_title(path)
+    except ConfigError as error:
+        return path.stem, str(error)
+
+
+def load(choice: Choice) -> tuple[Stored | None, str]:
+    """The notebook, and what is wrong with it in one line; None where nothing of it can be shown."""
+    try:
+        return store.read(choice.path), choice.problem
+    except ConfigError as error:
+        return None, choice.problem or str(error)
+
+
+def pick(workspace: Workspace, name: str | None) -> Choice | None:
+    """The notebook called `name`; without a name the first one. None where there is none of that name."""
+    found = choices(workspace)
+    if name is None:
+        found.sort(key=lambda one: (bool(one.problem), one.name != "first-steps"))  # stable: else by name
+        return found[0] if found else None
+    return next((one for one in found if one.name == name), None)
+
+
+def key(cell: Cell, index: int) -> str:
+    """What identifies a cell between two drawings: its name, or for notes the place and the text."""
+    name = getattr(cell, "name", "")
+    return f"{type(cell).__name__.lower()}-{name or f'{index}-{abs(hash(cell.source)) % 10**8}'}"
+
+
+def place_of(notebook: Notebook, name: str) -> int:
+    """The index of the experiment `name`; ConfigError where it is gone."""
+    for index, cell in enumerate(notebook.cells):
+        if isinstance(cell, ExperimentCell) and cell.name == name:
+            return index
+    raise ConfigError(name, "is not in the notebook any more", "Reload the page.")
+
+
+def put_experiment(
+    notebook: Notebook, name: str, config: dict[str, object], repeats: int, replaces: str = ""
+) -> Notebook:
+    """Write the experiment; `replaces` is the name under which it was opened, "" for a new one.
+
+    A renamed cell stays in its place. Raises ConfigError where the name belongs to another cell.
+    """
+    if name != replaces and notebook.experiment(name) is not None:
+        raise ConfigError("name", f"{name} is taken by another experiment of this notebook", "Choose another name.")
+    if replaces and name != replaces and notebook.experiment(replaces) is not None:
+        notebook = edit.rename(notebook, replaces, name)  # also in the comparisons that name it
+    return edit.put_experiment(notebook, name, dict(config), repeats)
+
+
+def duplicate(notebook: Notebook, name: str) -> tuple[Notebook, str]:
+    """A copy right below, with a free name; returns that too."""
+    index = place_of(notebook, name)
+    cell = notebook.cells[index]
+    assert isinstance(cell, ExperimentCell)
+    free = edit.unique_name(notebook, name)
+    return edit.put_experiment(notebook, free, cell.config, cell.repeats, at=index + 1), free
+
+
+def move(notebook: Notebook, index: int, by: int) -> Notebook:
+    """One cell up (-1) or down (+1); unchanged at the border."""
+    to = index + by
+    return edit.move(notebook, index, to) if 0 <= to < len(notebook.cells) else notebook
+
+
+def difference(mine: str, theirs: str) -> str:
+    """A unified diff from the file as it is now to what would be written."""
+    lines = difflib.unified_diff(
+        theirs.splitlines(keepends=True), mine.splitlines(keepends=True), "in the file now", "yours", n=2
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def save_beside(stored: Stored, notebook: Notebook) -> Path:
+    """Write `notebook` to a new file next to the original (`NAME-2.md`), which stays as it is."""
+    number = 2
+    while True:
+        path = stored.path.with_name(f"{stored.path.stem}-{number}.md")
+        try:
+            with path.open("x", encoding="utf-8", newline="") as file:
+                file.write(notebook.text)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def overwrite(theirs: Stored, mine: Notebook) -> Stored:
+    """Write `mine` over what is in the file now, after a person has seen both."""
+    return store.save(theirs, mine)
+
+
+def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:
+    """Changes when the notebook's file does, or when runs or searches come or go: reason enough to look again."""
+    found: list[object] = []
+    for one in (workspace.jobs, workspace.studies, path):
+        try:
+            found.append(one.stat().st_mtime_ns if one else 0)
+        except OSError:
+            found.append(0)
+    return found

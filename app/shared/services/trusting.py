@@ -1,0 +1,38 @@
+"""What a folder that is not trusted would run, if it were."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scalebook.training.search.folder import all_searches
+from scalebook.training.trust import FOUND, importable, trusted
+from scalebook.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The folder's own modules, each with where it lies, and the jobs and searches that nobody has submitted here."""
+
+    modules: Mapping[str, str]
+    jobs: int
+    searches: int
+
+    def lines(self) -> list[str]:
+        """For a person to read, as plain text: names and paths are the folder's."""
+        told = [f"module {name}, from {source}" for name, source in self.modules.items()]
+        if self.jobs:
+            told.append(f"{self.jobs} waiting job{'s' if self.jobs > 1 else ''}, not submitted here")
+        if self.searches:
+            told.append(f"{self.searches} open search{'es' if self.searches > 1 else ''}, not submitted here")
+        return told
+
+
+def asking(workspace: Workspace, reasons: Mapping[str, str]) -> Asking | None:
+    """What to ask a person about; None of a folder that is trusted, or has nothing that needs it.
+
+    `reasons`: why each waiting job waits.
+    """
+    if trusted(workspace):
+        return None
+    searches = sum(one.result() is None and not one.may_run() for one in all_searches(workspace))
+    found = Asking(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches)
+    return found if found.modules or found.jobs or found.searches else None

@@ -1,0 +1,30 @@
+"""The question whether a folder is to be trusted, above every page until it is answered."""
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.shared.services.trusting import asking
+from scalebook.training.jobs import supervising
+from scalebook.training.trust import trust
+
+WORDS = (
+    "**This folder wants to run code of its own.** It can do whatever you can: read it first if it comes from somebody "
+    "else. Until you trust the folder, Scalebook shows and checks its notebooks with Scalebook's own classes alone."
+)
+
+
+def draw() -> None:
+    """Nothing where there is nothing to ask."""
+    workspace = resources.workspace()
+    found = asking(workspace, resources.waiting_reasons())
+    if found is None:
+        return
+    with st.container(border=True):
+        st.markdown(f":material/shield: {WORDS}")
+        st.code("\n".join(found.lines()), language=None)
+        if st.button("Trust this folder", key="trust-folder"):
+            trust(workspace)
+            resources.look_anew()
+            supervising.ensure(workspace)
+            state.say("This folder is trusted from now on.")
+            st.rerun()

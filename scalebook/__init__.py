@@ -1,0 +1,1 @@
+"""Scalebook: an experiment notebook for scaling stochastic gradient descent."""

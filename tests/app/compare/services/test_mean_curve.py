@@ -1,0 +1,31 @@
+import pytest
+
+from scalebook.app.compare.services.mean_curve import at_x, mean_curve
+from scalebook.training.tracking.reading import Curve
+
+
+def curve(x: list[float], y: list[float]) -> Curve:
+    return Curve("run", "val/loss", x, [32 * at for at in x], [at / 10 for at in x], y)
+
+
+def test_the_mean_is_taken_where_all_curves_are_known() -> None:
+    found = mean_curve([curve([0, 10, 20], [4, 2, 1]), curve([5, 15], [5, 3])], "updates")
+    assert found is not None
+    assert found.x == [5, 10, 15]
+    assert found.mean == [4.0, 3.0, 2.25]
+    # two values 2 and 4: half-width is 12.706 (t of one degree of freedom) times 1.414 / sqrt(2)
+    assert found.high[1] - found.mean[1] == pytest.approx(12.706205)
+    assert found.mean[1] - found.low[1] == pytest.approx(12.706205)
+
+
+def test_other_axes_and_curves_without_a_common_stretch() -> None:
+    found = mean_curve([curve([10, 20], [2, 1]), curve([10, 20], [4, 1])], "seconds")
+    assert found is not None
+    assert found.x == [1, 2]
+    assert mean_curve([curve([0, 1], [1, 1]), curve([5, 6], [1, 1])], "updates") is None
+    assert mean_curve([curve([0, 1], [1, 1]), curve([], [])], "updates") is None
+
+
+def test_values_between_points_lie_on_the_line() -> None:
+    assert at_x([0, 10], [0, 5], 4) == 2.0
+    assert at_x([0, 10], [0, 5], 10) == 5

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+from scalebook.app.runs.services.kept_reader import KeptReader
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
+from tests.app.recorded import record
+from tests.prepared import Prepared
+
+
+def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
+    ended, living = record(workspace), record(workspace, state="running")
+    reader = KeptReader(workspace.tracking_uri())
+    assert {one.id for one in reader.runs()} == {ended.id, living.id}
+    first = {job.id: reader.curve(job.id, names.TRAIN_LOSS) for job in (ended, living)}
+    client = open_store(workspace)
+    for name, value in ((names.TRAIN_LOSS, 1.0), (names.SAMPLES, 9e4), (names.SECONDS, 99.0)):
+        client.log_metric(living.id, name, value, step=5000)
+    assert reader.curve(ended.id, names.TRAIN_LOSS) is first[ended.id]
+    assert reader.curve(living.id, names.TRAIN_LOSS).updates[-1] == 5000
+    assert reader.run(ended.id).id == ended.id
+
+
+def test_a_curve_read_while_the_run_lived_is_not_kept_for_good(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
+    job = record(workspace, state="running")
+    reader = KeptReader(workspace.tracking_uri())
+    reader.run(job.id)
+    before = reader.curve(job.id, names.TRAIN_LOSS)
+    open_store(workspace).set_terminated(job.id, "FINISHED")
+    reader.run(job.id)
+    after = reader.curve(job.id, names.TRAIN_LOSS)
+    assert after == before
+    assert reader.curve(job.id, names.TRAIN_LOSS) is after

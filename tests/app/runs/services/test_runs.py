@@ -1,0 +1,118 @@
+from pathlib import Path
+
+import pytest
+
+from scalebook.app.runs.services import artifacts, runs
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader, RunRecord
+from scalebook.training.workspace import Workspace
+from tests.app.recorded import record
+from tests.prepared import Prepared
+
+pytestmark = pytest.mark.xdist_group("services/runs")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Workspace:
+    """Four runs: finished, failed, stopped, waiting, in this order."""
+    found = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
+    record(found, cell="a", seed=1)
+    record(found, cell="a", seed=2, state="failed")
+    record(found, cell="b", seed=1, state="stopped")
+    record(found, cell="b", seed=2, state="waiting")
+    return found
+
+
+def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
+    records, more = runs.page(RunReader(workspace.tracking_uri()), size=10)
+    found = {one.title: one for one in runs.views(workspace, records, lambda: {records[0].id: "waits for 2 cores"})}
+    assert {title: one.state for title, one in found.items()} == {
+        "a · seed 1": "finished", "a · seed 2": "failed", "b · seed 1": "stopped", "b · seed 2": "waiting",
+    }  # fmt: skip
+    assert not more
+    failed = found["a · seed 2"]
+    assert (failed.failure, failed.cause) == ("worker lost", "WorkerLost: worker 1 died: pid 4711, SIGKILL")
+    assert failed.advice == "Look for the cause in the log, then run again."
+    assert found["b · seed 2"].reason == "waits for 2 cores"
+    assert found["b · seed 2"].seconds is None
+    assert found["a · seed 1"].strategy == "AsyncPS × 2, async"
+
+
+def test_a_run_of_another_workspace_is_what_the_store_says(workspace: Workspace, tmp_path: Path) -> None:
+    records, _ = runs.page(RunReader(workspace.tracking_uri()), state="stopped")
+    assert [one.state for one in runs.views(Workspace(tmp_path), records)] == ["stopped"]
+
+
+def test_pages_and_filters(workspace: Workspace) -> None:
+    reader = RunReader(workspace.tracking_uri())
+    newest, more = runs.page(reader, size=3)
+    oldest, no_more = runs.page(reader, size=3, number=2)
+    assert ([one.cell for one in newest], [one.cell for one in oldest]) == (["b", "b", "a"], ["a"])
+    assert (more, no_more) == (True, False)
+    assert [one.status for one in runs.page(reader, state="failed")[0]] == ["FAILED"]
+    assert {one.cell for one in runs.page(reader, text="B SEED")[0]} == {"b"}
+    assert runs.page(reader, text="it's not there")[0] == []
+
+
+def test_reasons_are_asked_for_only_when_a_run_waits(workspace: Workspace) -> None:
+    def never() -> dict[str, str]:
+        raise AssertionError("no run waits")
+
+    records, _ = runs.page(RunReader(workspace.tracking_uri()), state="finished")
+    assert len(runs.views(workspace, records, never)) == 1
+
+
+def test_siblings_are_the_newest_of_each_seed(workspace: Workspace) -> None:
+    reader = RunReader(workspace.tracking_uri())
+    found = runs.siblings(reader, runs.page(reader, text="a seed 1")[0][0])
+    assert [one.tags[names.TAG_SEED] for one in found] == ["1", "2"]
+
+
+def test_curves_worth_a_chart_and_shares_of_time(workspace: Workspace) -> None:
+    one = runs.page(RunReader(workspace.tracking_uri()), state="finished")[0][0]
+    assert runs.curve_metrics(one) == [names.VAL_BITS_PER_DIM, names.TRAIN_LOSS]
+    expected = {"compute": 0.72, "wait": 0.08, "communicate": 0.15, "data": 0.03}
+    assert runs.shares(one) == runs.shares(one, worker=1) == expected
+    assert runs.shares(one, worker=5) == {}
+    assert runs.rates(one) == ["worker_0/perf/samples_per_second", "worker_1/perf/samples_per_second"]
+
+
+def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) -> None:
+    reader = RunReader(workspace.tracking_uri())
+    one = runs.page(reader, state="finished")[0][0]
+    assert artifacts.samples_picture(reader, one.id) is None
+    assert "scalebook.training.models.PixelCNN" in artifacts.config_text(reader, one.id)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "main"),
+    [(["train/loss", "val/loss", "val/accuracy"], "val/accuracy"), (["val/f1", "train/loss"], "val/f1"),
+     (["train/loss"], "train/loss"), (["perf/wait_share"], None)],
+)  # fmt: skip
+def test_the_metric_by_which_runs_are_judged(metrics: list[str], main: str | None) -> None:
+    assert runs.main_metric(metrics) == main
+
+
+def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:
+    bare = RunRecord("0123456789", "by hand", "0", "FINISHED", 0.0, 1.0)
+    assert runs.RunView(bare, "finished").title == "by hand"
+    assert runs.RunView(bare, "failed").cause == runs.NOT_LIVING
+
+
+@pytest.mark.parametrize(
+    ("told", "number"),
+    [
+        ("1", 1),
+        ("7", 7),
+        ("²", 1),
+        ("१२", 1),
+        ("1e9", 1),
+        ("-1", 1),
+        ("0", 1),
+        ("", 1),
+        ("9" * 5000, 1),
+        ("999999", 900),
+    ],
+)
+def test_a_page_is_a_number_whatever_the_address_says(told: str, number: int) -> None:
+    assert runs.page_number(told) == number

@@ -1,0 +1,195 @@
+"""Every chart of a search on trials with all that can become of them: what is in its figure, and how large it is."""
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from scalebook.app.search.charts import importance, learning_curves, parallel, pareto, progress, trial_map
+from scalebook.app.search.services import search_view
+from scalebook.training.config.search.types import Objective
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.study.trials import pareto as pareto_of
+from tests.app import searches
+
+SPEC = searches.spec()
+TOLD = searches.records(SPEC, 250, running=3)
+FIGURE_BYTES = 1_500_000
+
+
+def named(figure: go.Figure, name: str) -> list[Any]:
+    return [trace for trace in figure.data if trace.name == name]
+
+
+def drawn(figure: go.Figure | None) -> go.Figure:
+    assert figure is not None
+    return figure
+
+
+def test_a_thousand_trials_make_light_figures() -> None:
+    told = searches.records(SPEC, 1000)
+    figures = {
+        "progress": progress.draw(told, SPEC, False),
+        "map": trial_map.draw(told, SPEC, "batch_size", "learning_rate", ("strategy", "workers"), False),
+        "curves": learning_curves.draw(told, SPEC, False),
+        "parallel": parallel.draw(told, SPEC, False),
+        "pareto": pareto.draw(told, SPEC, False),
+    }
+    sizes = {name: len(drawn(one).to_json()) for name, one in figures.items()}
+    assert {name: size for name, size in sizes.items() if size > FIGURE_BYTES} == {}
+    assert all(len(drawn(one).data) < 60 for one in figures.values())
+
+
+def test_long_curves_are_thinned() -> None:
+    long = [
+        TrialRecord(
+            i, "finished", {"batch_size": 16}, values=(1.0,), curve=[(at, 1.0 + 1 / at) for at in range(1, 3001)]
+        )
+        for i in range(100)
+    ]
+    figure = drawn(learning_curves.draw(long, SPEC, False))
+    assert sum(len(trace.x) for trace in figure.data) < 100 * 60
+    assert len(figure.to_json()) < FIGURE_BYTES
+
+
+def test_the_best_so_far_falls_in_steps() -> None:
+    line = named(drawn(progress.draw(TOLD, SPEC, False)), "best so far")[0]
+    best = search_view.best(TOLD, SPEC)
+    assert best is not None
+    assert line.line.shape == "hv"
+    assert list(line.y) == sorted(line.y, reverse=True)
+    assert line.y[-1] == best.values[0]
+    assert line.x[-1] == 246, "up to the last trial that has ended"
+
+
+def test_trials_without_a_value_stand_on_the_rail() -> None:
+    figure = drawn(progress.draw(TOLD, SPEC, False))
+    rail = named(figure, "diverged")[0].y
+    assert len(set(rail)) == 1
+    assert rail[0] == max(max(trace.y) for trace in figure.data if trace.name != "best so far")
+    assert len(named(figure, "finished")[0].x) == search_view.counts(TOLD)["finished"]
+    assert named(figure, "running") == []
+
+
+def test_where_more_is_better_the_best_so_far_rises() -> None:
+    spec = searches.spec(objectives=(Objective("val/accuracy", False),))
+    told = [TrialRecord(i, "finished", {}, values=(value,)) for i, value in enumerate((0.5, 0.4, 0.9))]
+    figure = drawn(progress.draw([*told, TrialRecord(3, "failed", {}, failure="killed")], spec, False))
+    assert list(named(figure, "best so far")[0].y) == [0.5, 0.9, 0.9]
+    low, high = figure.layout.yaxis.range
+    assert low < named(figure, "failed")[0].y[0] < 0.4
+    assert high > 0.9
+
+
+def test_the_map_has_a_panel_for_each_category_and_one_legend() -> None:
+    figure = trial_map.draw(TOLD, SPEC, "batch_size", "learning_rate", ("strategy",), False)
+    titles = [one.text for one in figure.layout.annotations][:3]
+    assert titles == ["single", "ddp", "async"]
+    assert sum(isinstance(trace, go.Contour) for trace in figure.data) == 3
+    legend = [trace.name for trace in figure.data if trace.showlegend]
+    assert len(legend) == len(set(legend))
+    assert {"finished", "pruned", "out of memory", "diverged", "best", "rate / batch", "running"} <= set(legend)
+    assert len(named(figure, "best")) == 1, "one star in all panels"
+    shown = sum(len(trace.x) for trace in named(figure, "finished") if trace.x[0] is not None)
+    assert shown == search_view.counts(TOLD)["finished"]
+
+
+def test_every_lowest_panel_has_its_values_written_below() -> None:
+    figure = trial_map.draw(TOLD, SPEC, "batch_size", "learning_rate", ("strategy", "workers"), False)
+    axes = {axis: figure.layout[axis] for axis in ("xaxis", "xaxis2", "xaxis3", "xaxis4", "xaxis5")}
+    assert [name for name, axis in axes.items() if axis.title.text] == ["xaxis3", "xaxis4", "xaxis5"]
+    assert axes["xaxis3"].showticklabels is True
+
+
+def test_the_wall_is_a_band_to_the_right() -> None:
+    plain = searches.spec((searches.BATCH, searches.RATE))
+    figure = trial_map.draw(searches.records(plain, 200), plain, "batch_size", "learning_rate", (), False)
+    band, edge = figure.layout.shapes
+    assert 5 / 6 < band.x0 < 1
+    assert band.x1 > 1
+    assert edge.x0 == band.x0
+    assert "out of memory" in [one.text for one in figure.layout.annotations]
+
+
+def test_the_map_says_what_lies_together() -> None:
+    words = trial_map.reading(SPEC, "batch_size", "learning_rate", ("strategy",))
+    assert "differ in workers" in words
+    assert "learning rate / batch size" in words
+    assert "differ" not in trial_map.reading(SPEC, "batch_size", "learning_rate", ("strategy", "workers"))
+
+
+def test_the_map_of_the_second_objective_has_its_own_colours() -> None:
+    spec = searches.spec(objectives=(Objective("val/loss", True), Objective("seconds", True)))
+    told = searches.records(spec, 200)
+    figure = trial_map.draw(told, spec, "batch_size", "learning_rate", (), False, objective=1)
+    assert figure.layout.coloraxis.colorbar.title.text == "seconds"
+    fastest = min((one for one in told if one.values), key=lambda one: one.values[1])
+    star = named(figure, "best")[0]
+    assert star.x[0] == pytest.approx(np.log2(fastest.point["batch_size"] / 16) / 6, abs=1e-6)
+
+
+def test_pruned_curves_end_where_they_were_given_up() -> None:
+    figure = drawn(learning_curves.draw(TOLD, SPEC, False))
+    pruned = [one for one in TOLD if one.state == "pruned"]
+    ends = named(figure, "pruned")[0]
+    assert sorted(ends.x) == pytest.approx(sorted(float(one.curve[-1][0]) for one in pruned))
+    best = search_view.best(TOLD, SPEC)
+    assert best is not None
+    last = figure.data[-2]
+    assert last.name.startswith(f"best: trial {best.number}, ")
+    assert last.y[-1] == pytest.approx(best.curve[-1][1])
+
+
+def test_parallel_lines_end_apart_when_a_trial_could_not_run() -> None:
+    figure = drawn(parallel.draw(TOLD, SPEC, True))
+    axes = {one.label: one for one in figure.data[0].dimensions}
+    assert list(axes) == ["batch size", "learning rate", "strategy", "workers", "val/loss"]
+    values = np.array(axes["val/loss"]["values"])
+    counts = search_view.counts(TOLD)
+    assert len(values) == counts["finished"] + counts["infeasible"]
+    assert (values < 0).sum() == counts["infeasible"]
+    assert axes["val/loss"].ticktext[0] == "could not run"
+    assert list(axes["strategy"].ticktext) == ["single", "ddp", "async"]
+    assert all(0 <= one <= 1 for one in axes["strategy"]["values"])
+
+
+def test_importance_is_read_from_the_top() -> None:
+    figure = importance.draw({"batch_size": 0.7, "learning_rate": 0.298, "workers": 0.002}, False)
+    assert list(figure.data[0].y) == ["workers", "learning rate", "batch size"]
+    assert list(figure.data[0].text) == ["<1%", "30%", "70%"]
+
+
+def test_the_front_is_that_of_the_search() -> None:
+    spec = searches.spec(objectives=(Objective("val/loss", True), Objective("seconds", True)))
+    told = searches.records(spec, 300)
+    front = named(drawn(pareto.draw(told, spec, False)), "front")[0]
+    expected = sorted((one.values[1], one.values[0]) for one in pareto_of(told, spec))
+    assert list(front.x) == pytest.approx([seconds for seconds, _ in expected])
+    assert list(front.y) == pytest.approx([loss for _, loss in expected])
+    assert front.y[0] > front.y[-1]
+
+
+def test_with_one_objective_the_seconds_stand_beside_it() -> None:
+    figure = drawn(pareto.draw(TOLD, SPEC, False))
+    assert figure.layout.xaxis.title.text == "seconds"
+    assert "side by side" in pareto.reading(SPEC)
+    assert "side by side" not in pareto.reading(searches.spec(exclusive=True))
+
+
+@pytest.mark.parametrize("told", [[], [TrialRecord(0, "running", {"batch_size": 16, "learning_rate": 0.1})]])
+def test_before_the_first_trial_has_ended_there_is_no_figure(told: list[TrialRecord]) -> None:
+    assert progress.draw(told, SPEC, False) is None
+    assert learning_curves.draw(told, SPEC, False) is None
+    assert parallel.draw(told, SPEC, False) is None
+    assert pareto.draw(told, SPEC, False) is None
+    trial_map.draw(told, SPEC, "batch_size", "learning_rate", (), False)
+
+
+def test_a_search_in_which_nothing_could_run_is_drawn() -> None:
+    told = [TrialRecord(i, "infeasible", {"batch_size": 1024, "learning_rate": 0.1 * (i + 1)}, failure="out of memory")
+            for i in range(5)]  # fmt: skip
+    plain = searches.spec((searches.BATCH, searches.RATE))
+    assert drawn(progress.draw(told, plain, False)).data[0].name == "out of memory"
+    figure = trial_map.draw(told, plain, "batch_size", "learning_rate", (), False)
+    assert [trace.name for trace in figure.data if trace.name] == ["rate / batch"] * 4 + ["out of memory"]

@@ -1,0 +1,138 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalebook.app.search.services import search_setup
+from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.training.config.search.cost import Cost
+from scalebook.training.config.search.definition import read_search
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.notebook.parse import parse
+from scalebook.training.workspace import Workspace
+from tests.app.described import description
+from tests.app.recorded import config
+
+TEXT = """# Words
+
+```yaml experiment=first
+config: {model: PixelCNN}
+```
+
+```yaml search=first-search
+experiment: first
+space: {batch_size: {powers_of_two: [16, 64]}}
+```
+
+More words.
+
+```yaml experiment=second
+config: {model: PixelCNN}
+```
+"""
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    told = search_setup.begun("first", config(), description())
+    return {**told, "space": {"batch_size": {"powers_of_two": [16, 1024]}}, **changes}
+
+
+def test_a_search_begins_with_the_models_own_metric() -> None:
+    assert search_setup.begun("first", config(), description())["objective"] == "val/bits_per_dim"
+    assert search_setup.metrics({}, description()) == ["val/loss", "train/loss"]
+
+
+def test_what_says_nothing_is_left_out_and_the_order_is_one_to_read() -> None:
+    told = search_setup.tidy({"trials": 3, "exclusive": False, "failures": 10, "minutes": None, "experiment": "a"})
+    assert list(told.items()) == [("experiment", "a"), ("trials", 3)]
+    assert search_setup.tidy({"failures": 3, "exclusive": True, "mine": 1}) == {
+        "exclusive": True, "failures": 3, "mine": 1,
+    }  # fmt: skip
+
+
+def test_goals_of_objectives_stay_while_their_names_do() -> None:
+    told = {"objective": [{"val/iou": "max"}, "seconds"]}
+    assert search_setup.objectives(told) == ["val/iou", "seconds"]
+    assert search_setup.with_objectives(told, ["val/iou", "seconds"]) == [{"val/iou": "max"}, "seconds"]
+    assert search_setup.with_objectives(told, ["val/loss"]) == "val/loss"
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (Cost(40, 20.0, 6.7, 2), "This starts 40 runs, about 7 minutes on this machine, 2 side by side."),
+        (Cost(1, 20.0, 0.3, 1), "This starts 1 run, less than a minute on this machine, one at a time."),
+        (Cost(1000, 60.0, 500.0, 2), "This starts 1,000 runs, about 8 hours on this machine, 2 side by side."),
+        (Cost(6, None, None, 2), "This starts 6 runs; time unknown until the first run has ended."),
+    ],
+)
+def test_what_it_would_cost_is_said_in_one_sentence(cost: Cost, words: str) -> None:
+    assert search_setup.about(cost) == words
+
+
+def test_examples_say_what_a_batch_becomes_for_each_worker() -> None:
+    spec = read_search(body(), config(), description())
+    found = search_setup.examples(spec, description())
+    assert [one.words for one in found] == ["batch 16", "batch 128", "batch 1024"]
+    sizes = [(one.load.batch_per_worker, one.load.batch_global) for one in found if one.load]
+    assert sizes == [(8, 16), (64, 128), (512, 1024)]
+    weak = read_search(body(scaling="weak"), config(), description())
+    assert [one.load.batch_global for one in search_setup.examples(weak, description()) if one.load] == [32, 256, 2048]
+
+
+@pytest.mark.parametrize(
+    ("dimension", "middle"),
+    [
+        (Dimension("a", "log_uniform", 0.01, 1.0), 0.1),
+        (Dimension("a", "uniform", 0.0, 1.0), 0.5),
+        (Dimension("a", "int", 1, 9, step=2), 5),
+        (Dimension("a", "int", 1, 100, log=True), 10),
+        (Dimension("a", "powers_of_two", 1, 16), 4),
+        (Dimension("a", "values", choices=("x", "y", "z")), "y"),
+    ],
+)
+def test_the_middle_of_a_dimension_is_that_of_its_scale(dimension: Dimension, middle: Any) -> None:
+    assert search_setup.value_at(dimension, 0.5) == middle
+    assert dimension.contains(search_setup.value_at(dimension, 0.0))
+    assert dimension.contains(search_setup.value_at(dimension, 1.0))
+
+
+def test_a_new_cell_stands_below_its_experiment_and_the_searches_there() -> None:
+    notebook = search_setup.put(parse(TEXT), "another", body())
+    assert [getattr(one, "name", "") for one in notebook.cells] == [
+        "",
+        "first",
+        "first-search",
+        "another",
+        "",
+        "second",
+    ]
+    again = search_setup.put(notebook, "another", body(trials=7))
+    assert len(again.cells) == len(notebook.cells)
+    assert again.searches()[1].body["trials"] == 7
+
+
+def test_the_cell_is_shown_as_it_would_stand() -> None:
+    text = search_setup.cell_text(parse(TEXT), "another", body())
+    assert text.startswith("```yaml search=another\nexperiment: first\n")
+    assert text.endswith("```")
+    assert "batch_size" in search_setup.cell_text(parse(TEXT), "no name", body())
+
+
+def test_names_are_suggested_free_and_checked() -> None:
+    notebook = parse(TEXT)
+    assert search_setup.suggested_name({"experiment": "first"}, notebook) == "first-search-2"
+    assert search_setup.suggested_name({"experiment": "second", "preset": "mine"}, notebook) == "second-mine"
+    assert search_setup.name_problems("first", notebook, "")[0].message == "first is taken in this notebook"
+    assert search_setup.name_problems("first-search", notebook, "first-search") == []
+    assert search_setup.name_problems("two words", notebook, "")[0].key == "name"
+
+
+def test_what_was_typed_is_kept_by_address(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    setup = SavedSetup("first-steps", "", "first", "mine", 2, body())
+    search_setup.save(workspace, setup)
+    assert search_setup.load(workspace, ("first-steps", "", "first")) == setup
+    assert search_setup.load(workspace, ("first-steps", "", "second")) is None
+    search_setup.discard(workspace, ("first-steps", "", "first"))
+    assert search_setup.load(workspace, ("first-steps", "", "first")) is None

@@ -1,0 +1,125 @@
+import dataclasses
+
+import pytest
+
+from scalebook.app.search.services import search_view
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.search.types import Objective
+from scalebook.training.search.folder import SearchProgress
+from scalebook.training.search.study.trials import TrialRecord
+from tests.app import searches
+
+SPEC = searches.spec()
+TWO = {"batch_size": 64, "learning_rate": 0.1, "strategy": "ddp", "workers": 2}
+
+
+def finished(number: int, value: float, spread: float | None = None) -> TrialRecord:
+    return TrialRecord(number, "finished", TWO, values=(value,), spread=spread, seconds=3.2)
+
+
+def test_trials_are_counted_by_state() -> None:
+    told = searches.records(SPEC, 100, running=4)
+    counts = search_view.counts(told)
+    assert tuple(counts) == search_view.STATES
+    assert sum(counts.values()) == 100
+    assert counts["running"] == 4
+    assert counts["waiting"] == 0
+
+
+def test_why_trials_could_not_run() -> None:
+    told = [TrialRecord(i, "infeasible", {}, failure=why) for i, why in enumerate(["diverged"] * 2 + ["out of memory"])]
+    assert search_view.infeasible_words(told) == "2 diverged, 1 out of memory"
+    assert search_view.infeasible_words([finished(1, 1.0)]) == ""
+
+
+def test_a_value_has_its_interval_and_its_unit() -> None:
+    assert search_view.reached(finished(1, 0.21034, 0.00123), SPEC) == "0.2103 ± 0.0012"
+    assert search_view.reached(finished(1, 12.34), searches.spec(objectives=(Objective("seconds", True),))) == "12.34 s"
+    assert search_view.reached(TrialRecord(1, "pruned", TWO), SPEC) == ""
+
+
+def test_how_far_a_search_is() -> None:
+    told = [finished(0, 1.0), TrialRecord(1, "failed", {}), TrialRecord(2, "running", {})]
+    progress = SearchProgress(1.0, 2, 1, 8, left_s=185.0)
+    assert search_view.standing(progress, told, SPEC) == (0.25, "2 of 8 trials, 1 running, about 3 min 05 s left")
+    assert search_view.standing(None, [], searches.spec(trials=1)) == (0.0, "0 of 1 trial")
+
+
+def test_what_one_must_know_to_read_the_figures() -> None:
+    assert "shared out" in search_view.notes(SPEC, None)[0]
+    assert "that of each worker" in search_view.notes(searches.spec(scaling="weak"), None)[0]
+    assert search_view.notes(searches.spec((searches.BATCH, searches.RATE)), None) == []
+    timed = (Objective("val/loss", True), Objective("seconds", True))
+    assert any("depend on each other" in one for one in search_view.notes(searches.spec(objectives=timed), None))
+    alone = search_view.notes(searches.spec(objectives=timed, exclusive=True), None)
+    assert any("alone on the machine" in one for one in alone)
+    assert not any("depend on each other" in one for one in alone)
+    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
+    assert search_view.notes(SPEC, progress)[-2:] == [
+        "A trial takes 0.2 s beyond its own training (median).",
+        "memory ends at 512 samples",
+    ]
+
+
+def test_whether_seeds_tell_the_best_from_the_next() -> None:
+    assert search_view.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed a point")
+    near = [finished(0, 1.0, 0.1), finished(1, 1.15, 0.1), finished(2, 1.18, 0.1), finished(3, 2.0, 0.1)]
+    assert search_view.resolution(near, SPEC) == "2 other trials are not told apart from it by these seeds."
+    assert search_view.resolution([near[0], near[3]], SPEC) == ""
+    assert search_view.resolution(near[:1], SPEC) == ""
+
+
+def test_a_chart_says_of_a_trial_what_it_was_and_became() -> None:
+    assert search_view.hover(finished(7, 0.5), SPEC) == (
+        "<b>trial 7</b> · batch 64, rate 0.1, ddp x 2<br>val/loss 0.5000 · 3.2 s"
+    )
+    pruned = TrialRecord(8, "pruned", TWO, curve=[(1437, 3.0), (2874, 2.5)])
+    assert search_view.hover(pruned, SPEC).endswith("pruned after 2,874 samples at 2.500")
+    assert search_view.hover(TrialRecord(9, "infeasible", TWO, failure="diverged"), SPEC).endswith("<br>diverged")
+
+
+def test_what_comes_from_a_config_is_not_read_as_markup() -> None:
+    strategy = Dimension("strategy", "values", choices=("<img src=x>",))
+    found = search_view.hover(TrialRecord(1, "running", {"strategy": "<img src=x>"}), searches.spec((strategy,)))
+    assert "<img" not in found
+
+
+def test_rows_are_by_number_and_say_why() -> None:
+    failed = TrialRecord(2, "infeasible", TWO, failure="diverged", cause="Diverged: train/loss became nan")
+    rows = search_view.rows([failed, finished(1, 0.5, 0.01)], SPEC)
+    assert [row.number for row in rows] == [1, 2]
+    assert rows[0].values == (0.5,)
+    assert rows[0].point == {"batch_size": "64", "learning_rate": "0.1", "strategy": "ddp", "workers": "2"}
+    assert rows[1].why == "diverged: train/loss became nan"
+    assert rows[1].values == (None,)
+
+
+def test_what_decides_is_important() -> None:
+    shares = search_view.importance(searches.records(SPEC, 400), SPEC)
+    assert shares is not None
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert set(list(shares)[:2]) == {"batch_size", "learning_rate"}
+    assert shares["workers"] < 0.05
+
+
+def test_importance_of_few_trials_is_not_told() -> None:
+    few = [finished(i, 1.0 + i) for i in range(search_view.FEWEST - 1)]
+    assert search_view.importance(few, SPEC) is None
+    alike = [finished(i, 1.0 + i) for i in range(30)]
+    assert search_view.importance(alike, SPEC) is None, "their points do not differ"
+
+
+def test_importance_takes_every_kind_of_dimension_and_points_by_hand() -> None:
+    space = (
+        searches.RATE, searches.FEATURES, Dimension("model.dropout", "uniform", 0.0, 0.5),
+        Dimension("model.layers", "grid", choices=(1, 2, 4)), searches.STRATEGY,
+    )  # fmt: skip
+    spec = searches.spec(space)
+    told = searches.records(spec, 120)
+    beyond = dataclasses.replace(
+        next(one for one in told if one.state == "finished"), point={**told[0].point, "learning_rate": 5.0}, given=True
+    )
+    shares = search_view.importance([*told, beyond], spec)
+    assert shares is not None
+    assert set(shares) == {one.name for one in space}
+    assert next(iter(shares)) == "learning_rate"

@@ -1,0 +1,49 @@
+import math
+
+import pytest
+
+from scalebook.app.shared.components import charts
+from scalebook.app.shared.components.charts import Series
+
+
+def test_thinning_keeps_the_ends_and_every_spike() -> None:
+    x = [float(i) for i in range(10_000)]
+    y = [math.sin(i / 500) for i in range(10_000)]
+    y[4321] = 50.0
+    thin_x, thin_y = charts.thin(x, y, points=600)
+    assert len(thin_x) == len(thin_y) <= 602
+    assert (thin_x[0], thin_x[-1]) == (0.0, 9999.0)
+    assert max(thin_y) == 50.0
+    assert thin_x == sorted(thin_x)
+
+
+def test_a_short_curve_stays_as_it_is() -> None:
+    assert charts.thin([1.0, 2.0], [3.0, 4.0]) == ([1.0, 2.0], [3.0, 4.0])
+
+
+def test_curves_of_one_name_share_the_legend() -> None:
+    seeds = [Series("async", [1, 2], [3, 4], "#12868c", faint=True), Series("async", [1, 2], [3, 5], "#12868c")]
+    drawn = charts.lines([*seeds, Series("ddp", [1, 2], [3, 4], "#dd7a1b")], x_title="updates", target=2.0)
+    assert [trace.showlegend for trace in drawn.data] == [False, True, True]
+    assert [trace.legendgroup for trace in drawn.data] == ["async", "async", "ddp"]
+    assert drawn.layout.shapes[0].y0 == 2.0
+    assert drawn.layout.xaxis.title.text == "updates"
+
+
+def test_one_point_is_seen() -> None:
+    assert charts.lines([Series("a", [1], [2], "#12868c")], x_title="updates").data[0].mode == "lines+markers"
+
+
+def test_a_band_encloses_its_curve() -> None:
+    band = charts.lines(
+        [Series("a", [1, 2], [2, 3], "#12868c", low=[1, 2], high=[3, 4])], x_title="updates", log_y=True
+    )
+    assert list(band.data[0].y) == [3, 4, 2, 1]
+    assert band.data[0].fillcolor == "rgba(18,134,140,0.14)"
+    assert band.layout.yaxis.type == "log"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_template_lies_on_any_ground(dark: bool) -> None:
+    assert charts.template(dark).layout.paper_bgcolor == "rgba(0,0,0,0)"
+    assert charts.template(dark) is charts.template(dark)

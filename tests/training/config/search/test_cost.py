@@ -1,0 +1,36 @@
+from typing import Any
+
+import pytest
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.cost import Cost, cost
+from scalebook.training.config.search.definition import read_search
+from scalebook.training.files import yaml
+from tests.training.config.searches import CONFIG
+
+HIDDEN = "{model.hidden: {int: [8, 64]}}"
+WORKERS = "{strategy: {values: [single, ddp]}, workers: {values: [2, 4]}}"
+
+
+@pytest.mark.parametrize(
+    ("space", "told", "cores", "seconds", "expected"),
+    [
+        (HIDDEN, {"trials": 60}, 2, 3.0, Cost(60, 3.0, 1.5, 2)),
+        (HIDDEN, {"trials": 60, "seeds": 3}, 2, 3.0, Cost(180, 3.0, 4.5, 2)),
+        (HIDDEN, {"trials": 60, "exclusive": True}, 2, 3.0, Cost(60, 3.0, 3.0, 1)),
+        (HIDDEN, {"trials": 1}, 8, 3.0, Cost(1, 3.0, 0.05, 1)),
+        (HIDDEN, {"trials": 60}, 2, None, Cost(60, None, None, 2)),
+        (HIDDEN, {"trials": 60, "minutes": 1}, 2, 3.0, Cost(60, 3.0, 1, 2)),
+        (HIDDEN, {"trials": 60, "minutes": 10}, 2, None, Cost(60, None, 10, 2)),
+        (HIDDEN, {"trials": 60, "seconds_per_trial": 6}, 2, 3.0, Cost(60, 6, 3.0, 2)),
+        (WORKERS, {"trials": 8}, 4, 30.0, Cost(8, 30.0, 2.0, 2)),  # 2 workers in the mean: 1, 1, 2, 4
+        (WORKERS, {"trials": 100, "sampler": "grid"}, 4, 30.0, Cost(3, 30.0, 0.75, 2)),  # single runs once
+        (WORKERS, {"trials": 2, "sampler": "grid"}, 1, 30.0, Cost(2, 30.0, 1.0, 1)),
+        ("{threads: {values: [1, 3]}}", {"trials": 8}, 4, 30.0, Cost(8, 30.0, 2.0, 2)),
+    ],
+)
+def test_runs_and_minutes(
+    space: str, told: dict[str, Any], cores: int, seconds: float | None, expected: Cost, description: Description
+) -> None:
+    spec = read_search({"objective": "val/loss", "space": yaml.load(space), **told}, CONFIG, description)
+    assert cost(spec, description, cores, seconds) == expected

@@ -1,0 +1,113 @@
+import pytest
+
+from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.config.search.definition import search_problems
+from scalebook.training.files import yaml
+from tests.training.config.searches import problems
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (
+            "{model.hiden: {int: [1, 2]}}",
+            "names hiden, which is no field of MLPClassifier. Did you mean `model.hidden`?",
+        ),
+        ("{model.hidden.x: {int: [1, 2]}}", "names a field below hidden, which has none. Write model.hidden."),
+        ("{hidden: {int: [1, 2]}}", "is no field of this config. Did you mean `model.hidden`?"),
+        ("{batchsize: {int: [1, 2]}}", "is no field of this config. Did you mean `batch_size`?"),
+        ("{trainer.max_epoch: {int: [1, 2]}}", "is no field of this config. Did you mean `trainer.max_epochs`?"),
+        ("{trainer.strategy.rule.bound: {int: [1, 2]}}", "names rule, which is no field of single."),
+        ("{seed_everything: {int: [1, 9]}}", "is no field to search over. Write seeds: 3"),
+        ("{lr_scheduler.gamma: {uniform: [0, 1]}}", "stands below lr_scheduler, which names no known class."),
+        (
+            "{model.hidden: {int: [0, 64]}}",
+            "holds a value that is 0, which is out of bounds. Give a whole number above 0.",
+        ),
+        ("{model.hidden: {uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64]}."),
+        ("{model.hidden: {log_uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64], log: true}."),
+        ("{model.hidden: {values: [8, wide]}}", "holds a value that is 'wide', which is not a whole number."),
+        ("{model.dropout: {uniform: [0, 2]}}", "holds a value that is 2.0, which is out of bounds."),
+        (
+            "{model.activation: {int: [1, 2]}}",
+            "is a range of numbers, and one of relu, gelu, tanh is wanted. Write values:",
+        ),
+        (
+            "{model.activation: {values: [relu, sine]}}",
+            "holds a value that is 'sine', which is none of relu, gelu, tanh.",
+        ),
+        (
+            "{data.normalize: {int: [0, 1]}}",
+            "is a range of numbers, and true or false is wanted. Write values: [true, false].",
+        ),
+        ("{model: {int: [0, 1]}}", "is a range, and a class is wanted."),
+        (
+            "{optimizer: {values: [SGD, Adamm]}}",
+            "holds one that names 'Adamm', which is no known optimizer. Did you mean `Adam`?",
+        ),
+        (
+            "{batch_size: {uniform: [8, 16]}}",
+            "is a range of real numbers, and whole ones are wanted. Write {int: [8, 16]}.",
+        ),
+        ("{batch_size: {int: [0, 16]}}", "holds a value that is 0, which is out of bounds."),
+        ("{learning_rate: {uniform: [0, 1]}}", "has a learning rate of 0.0. Write rates above 0."),
+        ("{workers: {values: [0, 1]}}", "holds a value that is 0, which is out of bounds."),
+        ("{workers: {int: [1, 2000]}}", "holds a value that is 2000, which is out of bounds."),
+        ("{strategy: {int: [1, 2]}}", "is a range. Write values: [single, ddp, async, bounded, sync, softsync]"),
+        (
+            "{strategy: {values: [single, asynch]}}",
+            "holds one that names 'asynch', which is no known strategy. Did you mean `async`?",
+        ),
+        (
+            "{strategy: {values: [{class_path: AsyncPS, init_args: {rul: 1}}]}}",
+            "is not an argument. Did you mean `rule`?",
+        ),
+    ],
+)
+def test_a_dimension_that_the_config_does_not_take(space: str, said: str, description: Description) -> None:
+    (problem,) = problems(space, description)
+    assert problem.key == f"space.{next(iter(yaml.load(space)))}"
+    assert said in str(problem)
+    assert problem.severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("space", "key"),
+    [
+        ("{batch_size: {grid: [8]}, data.init_args.batch_size: {grid: [8]}}", "space.data.init_args.batch_size"),
+        ("{learning_rate: {grid: [1]}, optimizer.lr: {grid: [1]}}", "space.optimizer.lr"),
+        ("{workers: {grid: [2]}, trainer.devices: {grid: [2]}}", "space.trainer.devices"),
+        ("{strategy: {values: [ddp]}, trainer.strategy: {values: [ddp]}}", "space.trainer.strategy"),
+    ],
+)
+def test_two_dimensions_of_one_field(space: str, key: str, description: Description) -> None:
+    (problem,) = problems(space, description, trainer={"devices": 2, "strategy": "ddp"})
+    assert (problem.key, problem.remedy) == (key, "Leave one of the two out.")
+
+
+def test_a_field_that_some_strategies_have_is_no_mistake(description: Description) -> None:
+    space = "{strategy: {values: [ddp, async, bounded]}, trainer.strategy.rule.bound: {int: [1, 4]}}"
+    (warning,) = problems(space, description, trainer={"devices": 2})
+    assert (
+        str(warning) == "space.trainer.strategy.rule.bound: has no effect with ddp, async. Nothing needs to be changed."
+    )
+    assert warning.severity == "warning"
+    (wrong,) = problems(space.replace("[1, 4]", "[0, 4]"), description, trainer={"devices": 2})
+    assert (wrong.severity, wrong.key) == ("error", "space.trainer.strategy.rule.bound")
+
+
+def test_models_and_data_without_what_a_handle_needs(description: Description) -> None:
+    own = ClassInfo("my.Own", "Own", fields=[Field("learning_rate", "float", default=0.1)], own_optimizer=True)
+    none = ClassInfo("my.None", "Nothing", own_optimizer=True)
+    odd = ClassInfo("my.Odd", "Odd")
+    known = Description(**{**vars(description), "models": [own, none], "data": [odd]})
+    rate = {"space": {"learning_rate": {"log_uniform": [0.1, 1]}}, "objective": "val/loss"}
+    assert search_problems(rate, {"model": "Own", "data": "Odd"}, known) == []
+    (problem,) = search_problems(rate, {"model": "Nothing", "data": "Odd"}, known)
+    assert str(problem).startswith("space.learning_rate: cannot be set: Nothing has an optimizer of its own and no")
+    momentum = {"space": {"optimizer.lr": {"uniform": [0, 1]}}, "objective": "val/loss"}
+    (problem,) = search_problems(momentum, {"model": "Own", "data": "Odd"}, known)
+    assert problem.message == "has no effect: Own has its own configure_optimizers"
+    batch = {"space": {"batch_size": {"grid": [1, 2]}}, "objective": "val/loss"}
+    (problem,) = search_problems(batch, {"model": "Own", "data": "Odd"}, known)
+    assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Vary another field."

@@ -1,0 +1,97 @@
+from typing import Any
+
+import pytest
+
+from scalebook.training.config.description import Description
+from tests.training.config.searches import problems
+
+SPACE = "{learning_rate: {log_uniform: [0.1, 1]}, model.hidden: {int: [8, 64]}}"
+CHOICES = "{model.activation: {values: [relu, tanh]}}"
+
+
+@pytest.mark.parametrize(
+    ("space", "told", "severity", "said"),
+    [
+        (
+            SPACE,
+            {"pruner": "median", "objective": ["val/loss", "seconds"], "exclusive": True},
+            "error",
+            "pruner: is median, which",
+        ),
+        (
+            SPACE,
+            {"pruner": "asha", "objective": "samples"},
+            "error",
+            "pruner: is asha, which compares a metric while it",
+        ),
+        (SPACE, {"pruner": "wilcoxon"}, "error", "pruner: is wilcoxon, which compares seeds, and there is one."),
+        (
+            SPACE,
+            {"pruner": "wilcoxon", "seeds": 3},
+            "warning",
+            "pruner: is wilcoxon, which tells nothing from 3 seeds.",
+        ),
+        (
+            CHOICES,
+            {"sampler": "cma-es"},
+            "error",
+            "sampler: is cma-es, which needs two dimensions of numbers, and there are none",
+        ),
+        (
+            SPACE,
+            {"sampler": "cma-es", "objective": ["val/loss", "samples"]},
+            "error",
+            "sampler: is cma-es, which knows one",
+        ),
+        (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which draws model.activation at random."),
+        (
+            SPACE,
+            {"sampler": "grid"},
+            "error",
+            "space.learning_rate: has no points for the grid sampler to visit. Write log_uniform: [0.1, 1]",
+        ),
+        (
+            "{model.hidden: {int: [1, 1000000]}}",
+            {"sampler": "grid"},
+            "error",
+            "space.model.hidden: has 1,000,000 values",
+        ),
+        (
+            "{model.hidden: {int: [1, 9]}}",
+            {"sampler": "grid", "trials": 5},
+            "warning",
+            "trials: are 5, and the grid has 9 points.",
+        ),
+        (
+            SPACE,
+            {"objective": "val/los"},
+            "warning",
+            "objective: names val/los, which MLPClassifier is not known to record.",
+        ),
+        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective says what it takes to get there."),
+        (
+            SPACE,
+            {"objective": ["val/loss", "seconds"]},
+            "warning",
+            "exclusive: is false, so trials slow each other down",
+        ),
+        (
+            CHOICES,
+            {"trials": 1, "points": [{"model.activation": "relu"}, {"model.activation": "tanh"}]},
+            "warning",
+            "points: are 2",
+        ),
+        (
+            "{trainer.max_epochs: {int: [1, 2]}}",
+            {"seconds_per_trial": 3},
+            "error",
+            "space.trainer.max_epochs: has no effect beside",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(
+    space: str, told: dict[str, Any], severity: str, said: str, description: Description
+) -> None:
+    (problem,) = problems(space, description, **told)
+    assert problem.severity == severity
+    assert str(problem).startswith(said)

@@ -1,0 +1,96 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scalebook.training.cli import TrainingCLI
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import Description
+from scalebook.training.config.validate import validate
+from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.rules import Bounded
+
+CONFIGS: list[dict[str, Any]] = [
+    {"model": "PixelCNN", "data": "Digits"},
+    {"model": "MLPClassifier", "data": "MNIST", "trainer": {"strategy": "ddp", "devices": 2}, "threads": 2},
+    {
+        "model": {"class_path": "ConvClassifier", "init_args": {}},
+        "data": {"class_path": "Digits", "init_args": {"batch_size": 8}},
+        "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 3}}, "max_steps": 10},
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
+        "lr_scheduler": {"class_path": "CosineAnnealingLR", "init_args": {"T_max": 5}},
+    },
+    {
+        "model": "MLPClassifier",
+        "data": "Digits",
+        "trainer": {
+            "devices": 2,
+            "strategy": {
+                "class_path": "AsyncPS",
+                "init_args": {"rule": {"class_path": "Bounded", "init_args": {"bound": 3}}, "damping": "inverse"},
+            },
+        },
+    },
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_completing_twice_changes_nothing_and_the_result_is_valid(
+    config: dict[str, Any], description: Description
+) -> None:
+    done = complete(config, description)
+    assert complete(done, description) == done
+    assert validate(done, description) == []
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_lightning_parses_what_is_complete(config: dict[str, Any], description: Description) -> None:
+    done = complete(config, description)
+    parsed = TrainingCLI("fit", done, None, run=False).config["fit"].as_dict()
+    assert parsed["model"]["class_path"] == done["model"]["class_path"]
+    assert parsed["threads"] == done["threads"]
+    assert parsed["trainer"]["max_epochs"] == done["trainer"].get("max_epochs")
+
+
+@pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded", "init_args": {"bound": 4}}])
+def test_the_rule_that_runs_is_the_one_that_is_written(rule: Any, description: Description) -> None:
+    strategy = {"class_path": "AsyncPS", "init_args": {"rule": rule, "damping": "drop_above"}}
+    done = complete({**CONFIGS[0], "trainer": {"strategy": strategy, "devices": 2}}, description)
+    cli = TrainingCLI("fit", done, None, run=False)
+    made = cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"]
+    assert made.arguments.rule == Bounded(4)
+    assert made.arguments.damping == DropAbove(8)
+
+
+def test_everything_that_is_left_open_is_written_out(description: Description) -> None:
+    done = complete({"model": "PixelCNN", "data": "Digits"}, description)
+    assert done["seed_everything"] == 1
+    assert done["threads"] == 1
+    assert done["trainer"]["strategy"] == "auto"
+    assert done["trainer"]["max_epochs"] == 10
+    model = description.find("models", "PixelCNN")
+    assert model is not None
+    assert done["model"]["class_path"] == "scalebook.training.models.PixelCNN"
+    assert done["model"]["init_args"] == {one.name: one.default for one in model.fields if one.default is not None}
+    assert done["model"]["init_args"]["layers"] > 0
+    assert done["data"]["init_args"]["batch_size"] == 32
+    assert done["optimizer"]["class_path"] == "torch.optim.Adam"
+
+
+def test_what_is_said_stays(description: Description) -> None:
+    done = complete(CONFIGS[2], description)
+    assert done["trainer"]["max_steps"] == 10
+    assert "max_epochs" not in done["trainer"]
+    assert done["optimizer"]["init_args"]["lr"] == 0.1
+    assert done["trainer"]["strategy"]["init_args"]["workers"] == 3
+
+
+def test_several_devices_without_a_strategy_are_ddp(description: Description) -> None:
+    assert complete({**CONFIGS[0], "trainer": {"devices": 2}}, description)["trainer"]["strategy"] == "ddp"
+
+
+def test_a_model_with_its_own_optimizer_keeps_it(description: Description) -> None:
+    models = [replace(one, own_optimizer=True) for one in description.models]
+    done = complete({**CONFIGS[2]}, replace(description, models=models))
+    assert "optimizer" not in done
+    assert "lr_scheduler" not in done

@@ -1,0 +1,49 @@
+from typing import Any
+
+import pytest
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.workload import workload
+
+
+def config(strategy: Any, devices: int = 1, **trainer: Any) -> dict[str, Any]:
+    data = {"class_path": "Digits", "init_args": {"batch_size": 16}}
+    return {"model": "PixelCNN", "data": data, "trainer": {"strategy": strategy, "devices": devices, **trainer}}
+
+
+ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 3}}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (config("auto"), ("single", None, 1, 16, 16, 16)),
+        (config("auto", 2), ("ddp", None, 2, 16, 32, 32)),
+        (config("ddp", 4, accumulate_grad_batches=2), ("ddp", None, 4, 16, 64, 128)),
+        (config(ASYNC), ("AsyncPS", "async", 3, 16, 48, 16)),
+        (config("AsyncPS", 2, accumulate_grad_batches=2), ("AsyncPS", "async", 2, 16, 32, 32)),
+        (config("async_ps", 2), ("AsyncPS", "async", 2, 16, 32, 16)),
+    ],
+)
+def test_strategy_workers_and_the_three_batches(
+    given: Any, expected: tuple[Any, ...], description: Description
+) -> None:
+    found = workload(given, description)
+    batches = (found.batch_per_worker, found.batch_global, found.batch_effective)
+    assert (found.strategy, found.rule, found.workers, *batches) == expected
+
+
+def test_learning_rate_threads_and_accelerator(description: Description) -> None:
+    given = {
+        **config("auto", accelerator="cpu"),
+        "threads": 2,
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.5}},
+    }
+    found = workload(given, description)
+    assert (found.learning_rate, found.threads, found.accelerator) == (0.5, 2, "cpu")
+    assert workload(config("auto"), description).learning_rate == 0.002
+
+
+@pytest.mark.parametrize("given", [{}, {"model": None, "trainer": {"devices": "x"}}, {"data": 3, "optimizer": 4}])
+def test_a_form_may_ask_while_somebody_types(given: dict[str, Any], description: Description) -> None:
+    assert workload(given, description).workers == 1

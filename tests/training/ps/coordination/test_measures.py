@@ -1,0 +1,44 @@
+import math
+
+import torch
+
+from scalebook.training.ps import Counts, Settings, SharedRun
+from scalebook.training.ps.coordination.measures import StalenessHistogram
+from scalebook.training.ps.memory.region import AGE, APPLIED, DRIFT, DRIFTS, FIRST_BIN, GAUGE, METER, ROW, SAMPLES, WAIT
+
+
+def test_statistics_of_a_known_histogram() -> None:
+    histogram = StalenessHistogram(torch.tensor([[5, 3, 0, 0], [5, 5, 1, 1]]))
+    assert histogram.total == 20
+    assert histogram.mean() == (8 * 1 + 2 + 3) / 20
+    assert [histogram.quantile(q) for q in (0.5, 0.9, 0.95, 1.0)] == [0, 1, 2, 3]
+    assert histogram.max() == 3
+
+
+def test_statistics_before_the_first_update() -> None:
+    histogram = StalenessHistogram(torch.zeros(2, 4, dtype=torch.int64))
+    assert math.isnan(histogram.mean())
+    assert (histogram.quantile(0.95), histogram.max(), histogram.total) == (0, 0, 0)
+
+
+def test_workers_and_shards_are_kept_apart() -> None:
+    run = SharedRun(3, Settings(shards=2))
+    words = run.control.sections[0]
+    words.used[0] = 1
+    first, second = words.shards
+    first.newest[0], second.newest[0] = 8 << 17, 7 << 17
+    first.meters[1 * METER + APPLIED] = 4
+    first.meters[1 * METER + FIRST_BIN + 2] = 4
+    second.meters[2 * METER + APPLIED] = 5
+    second.gauges[2 * GAUGE + AGE] = 0.5
+    second.gauges[2 * GAUGE + DRIFT], second.gauges[2 * GAUGE + DRIFTS] = 6.0, 2.0
+    run.control.set_word(1, SAMPLES, 70)
+    run.control.seconds[1 * ROW + WAIT] = 0.25
+    assert run.counts() == Counts(7, 70)
+    assert [(t.updates, t.samples, t.wait) for t in run.worker_times()] == [(0, 0, 0.0), (4, 70, 0.25), (0, 0, 0.0)]
+    assert run.staleness().counts[:, :4].tolist() == [[0, 0, 0, 0], [0, 0, 4, 0], [0, 0, 0, 0]]
+    rows = {(row.worker, row.shard): row for row in run.pushes()}
+    assert len(rows) == 6
+    assert (rows[2, 1].applied, rows[2, 1].age_s, rows[2, 1].drift) == (5, 0.1, 3.0)
+    assert math.isnan(rows[0, 0].age_s)
+    assert math.isnan(rows[1, 0].drift)

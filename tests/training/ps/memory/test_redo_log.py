@@ -1,0 +1,106 @@
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scalebook.training.ps.memory.redo_log import Journal, Write
+from scalebook.training.ps.worker.cursor import Cursor
+
+Operation = Callable[[Cursor], Any]
+
+
+class Mortal:
+    """Words that kill the process that writes them, before its `left`-th write."""
+
+    left = 10**9
+
+    def __init__(self, words: Any) -> None:
+        self.words = words
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.words[index])
+
+    def __setitem__(self, index: int, value: int) -> None:
+        if Mortal.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        Mortal.left -= 1
+        self.words[index] = value
+
+
+def test_writes_are_seen_by_other_processes_and_only_whole() -> None:
+    journal = Journal(4, deadline_s=5.0)
+    with journal.locked():
+        journal.commit([(0, 7), (3, -1)])
+    if (pid := os.fork()) == 0:
+        with journal.locked():
+            journal.commit([(1, journal.words[0])])
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert journal.words.tolist() == [7, 7, 0, -1]
+
+
+def two_workers(turns: bool) -> Cursor:
+    cursor = Cursor(3, deadline_s=5.0)
+    for worker in range(3):
+        cursor.begin(worker, 0, 9, turns)
+        cursor.claim(worker)
+        cursor.claim(worker)
+    cursor.bury(2)
+    return cursor
+
+
+def killed_at(write: int, cursor: Cursor, operation: Operation) -> bool:
+    """Do it in a process that is killed before its `write`-th write; False when it has fewer."""
+    if (pid := os.fork()) == 0:
+        Mortal.left = write
+        cursor._words = Mortal(cursor._words)  # type: ignore[assignment]  # reads and writes like a memoryview
+        cursor._journal.words = cursor._words
+        cursor._journal._listed = Mortal(cursor._journal._listed)  # type: ignore[assignment]
+        operation(cursor)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] != 0
+
+
+def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]], tuple[int, ...]]:
+    """All words before the operation and after each change in it; and after it."""
+    cursor = two_workers(turns)
+    states, commit = {tuple(cursor._words)}, cursor._commit
+
+    def remember(writes: list[Write]) -> None:
+        commit(writes)
+        states.add(tuple(cursor._words))
+
+    cursor._commit = remember
+    operation(cursor)
+    after = tuple(cursor._words)
+    return states | {after}, after
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda cursor: cursor.claim(0),  # what a dead worker had claimed
+        lambda cursor: [cursor.claim(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
+        lambda cursor: cursor.done(0, 2),
+        lambda cursor: cursor.begin(1, 1, 5, False),
+        lambda cursor: cursor.bury(1),
+        lambda cursor: cursor.revive(2),
+    ],
+    ids=["claim", "claims", "done", "begin", "bury", "revive"],
+)
+def test_a_kill_at_any_write_leaves_the_state_before_or_after(
+    turns: bool, operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scalebook.training.ps.worker.cursor.CLAIMS", 8)  # fewer words to compare
+    monkeypatch.setattr("scalebook.training.ps.worker.cursor.EPOCHS", 4)
+    states, after = whole_states(turns, operation)
+    kills = 0
+    while killed_at(kills, cursor := two_workers(turns), operation):
+        with cursor._locked():
+            assert tuple(cursor._words) in states
+        kills += 1
+    assert kills >= 1
+    assert tuple(cursor._words) == after

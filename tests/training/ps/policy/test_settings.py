@@ -1,0 +1,33 @@
+import re
+
+import pytest
+
+from scalebook.training.ps import Settings
+from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove
+from scalebook.training.ps.policy.rules import Async, Softsync, Sync
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (Settings(host="thread"), "host: 'thread' is neither inline nor process"),  # type: ignore[arg-type]
+        (Settings(shards=0), "shards: 0 is less than 1. Write 1."),
+        (Settings(warmup_updates=-1), "warmup_updates: -1 is negative. Write 0."),
+        (Settings(overlap=True), "overlap: under the inline host the worker itself applies its push"),
+        (Settings(overlap=True, host="process", rule=Sync()), "overlap: under rule sync a worker waits"),
+        (Settings(overlap=True, host="process", norms=True), "overlap: does not go with"),
+        (Settings(overlap=True, host="process", damping=DropAbove(2)), "overlap: does not go with"),
+        (Settings(rule=Sync(), damping=DelayCompensation()), "damping: delay_compensation does not go with rule sync"),
+        (Settings(rule=Sync(3)), "backup_workers: 3 of 3 workers"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_by_name(settings: Settings, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape("trainer.strategy.init_args.") + ".*" + re.escape(reason)):
+        settings.check(3)
+
+
+def test_the_slots_that_rules_need() -> None:
+    assert Settings(rule=Async()).slots(4) == 0
+    assert Settings(rule=Async(), host="process").slots(4) == 4
+    assert Settings(rule=Sync(1)).slots(4) == 4
+    assert Settings(rule=Softsync(3), host="process").slots(4) == 7

@@ -1,0 +1,206 @@
+"""A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are stand-ins."""
+
+import signal
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from benchmarks.search_audit import audit
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs import queue, supervising
+from scalebook.training.jobs.process import alive, send
+from scalebook.training.search import launch
+from scalebook.training.search.folder import Driving, SearchFolder, _request
+from scalebook.training.supervisor.search_drivers import ATTEMPTS
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.trust import trust
+from tests.training.benches import wait_for
+from tests.training.searching import BASE, Range
+
+
+def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
+    folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])
+    result, progress = folder.result(), folder.progress()
+    assert result is not None
+    assert (result.status, result.cause) == ("finished", "6 trials")
+    assert [one.state for one in records] == ["finished"] * 6
+    assert records[0].given
+    assert records[0].values[0] == pytest.approx(0.1 * 1.25 + 0.0015)  # the mean of seeds 1 and 2
+    assert records[0].spread is not None
+    samples, losses = zip(*records[0].curve, strict=True)
+    assert samples == (1000, 2000, 3000, 4000)
+    assert losses == pytest.approx([0.201, 0.151, 0.1 * 4 / 3 + 0.001, 0.126])  # of the first seed
+    assert progress is not None
+    assert (progress.done, progress.best_trial, progress.running) == (6, 0, 0)
+    assert audit(folder, records, statuses=False) == []
+    parent = open_store(searches.bench.workspace).get_run(folder.id)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics[names.SEARCH_BEST] == records[0].values[0]
+    assert parent.data.tags[names.TAG_BEST_TRIAL] == "0"
+
+
+def test_failures_are_results_and_memory_is_run_out_of_once(searches: Range) -> None:
+    space = {"batch_size": {"grid": [1, 64, 512, 1024]}, "learning_rate": {"grid": [0.1, 10.0]}}
+    folder, records = searches.run(space=space, sampler="grid", trials=8)
+    by_point = {(one.point["batch_size"], one.point["learning_rate"]): one for one in records}
+    assert by_point[64, 0.1].state == "finished"
+    assert (by_point[64, 10.0].state, by_point[64, 10.0].failure) == ("infeasible", "diverged")
+    assert (by_point[1, 0.1].state, by_point[1, 0.1].cause) == ("failed", "ValueError: a batch of one")
+    assert {by_point[512, 0.1].failure, by_point[1024, 0.1].failure} == {"out of memory"}
+    ran = [one for one in (by_point[512, 0.1], by_point[1024, 0.1]) if one.runs]
+    spared = [one for one in (by_point[512, 0.1], by_point[1024, 0.1]) if not one.runs]
+    # side by side two may hit the wall before either is known; afterwards nobody does
+    assert ran
+    assert all("ran out of memory with" in one.cause for one in spared)
+    assert audit(folder, records, statuses=False) == []
+
+
+def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
+    space = {"learning_rate": {"log_uniform": [0.01, 1.0]}}
+    base = {**BASE, "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 1}}}
+    folder, records = searches.run(config=base, space=space, failures=3, trials=20)
+    result = folder.result()
+    assert result is not None
+    assert result.status == "failed"
+    assert "trials failed (failures: 3); the last: ValueError: a batch of one" in result.cause
+    assert len(records) < 8
+    assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "FAILED"
+
+
+def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> None:
+    folder, first = searches.run(trials=2)
+    again = searches.start(trials=4)
+    assert again == folder
+    assert searches.until_ended(again) == "finished"
+    records = searches.records(folder)
+    assert [one.runs for one in records[:2]] == [one.runs for one in first]
+    assert [one.state for one in records] == ["finished"] * 4
+    assert audit(folder, records, statuses=False) == []
+
+
+def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> None:
+    folder = searches.start(trials=8)
+    searches.until_done(folder, 2)
+    launch.stop(folder)
+    assert searches.until_ended(folder) == "stopped"
+    assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "KILLED"
+    launch.give(folder, [{"batch_size": 32, "learning_rate": 0.05}, {"batch_size": 3}])
+    launch.resume(folder, searches.description, trials=9)
+    assert searches.until_ended(folder) == "finished"
+    records = searches.records(folder)
+    assert sum(1 for one in records if one.state == "finished") == 9
+    assert [one.point for one in records if one.given] == [{"batch_size": 32, "learning_rate": 0.05}]
+    assert "a point given by hand is left out: points.batch_size" in folder.log.read_text(encoding="utf-8")
+    assert audit(folder, records, statuses=False) == []
+
+
+@pytest.mark.parametrize("victims", ["driver", "supervisor", "everything"])
+def test_killed_and_gone_on_with(searches: Range, victims: str) -> None:
+    folder = searches.start(trials=8, seeds=2)
+    searches.until_done(folder, 2)
+    kill(folder, victims)
+    searches.bench.supervise(runner="tests.training.search.standin:run")
+    assert searches.until_ended(folder) == "finished"
+    records = searches.records(folder)
+    assert [one.state for one in records] == ["finished"] * 8
+    assert audit(folder, records, statuses=False) == []
+
+
+def kill(folder: SearchFolder, victims: str) -> None:
+    driving = folder.driving()
+    now = supervising.running(folder.workspace)
+    assert driving is not None
+    assert now is not None
+    if victims in ("driver", "everything"):
+        send(driving.process, signal.SIGKILL)
+    if victims in ("supervisor", "everything"):
+        send(now, signal.SIGKILL)
+    if victims == "everything":
+        for job in queue.all_jobs(folder.workspace):
+            if (started := job.started()) is not None:
+                send(started.process, signal.SIGKILL)
+    wait_for(lambda: supervising.running(folder.workspace) != now or victims == "driver", "the supervisor to be gone")
+
+
+def test_ends_are_no_deaths_however_often_it_is_stopped_and_resumed(searches: Range) -> None:
+    """Each look for what ended a driver would call it dead: the search goes on from where its driver left in order."""
+    folder = searches.start(trials=8)
+    for _ in range(ATTEMPTS + 1):
+        wait_for(folder.driven, "a driver")
+        launch.stop(folder)
+        assert searches.until_ended(folder) == "stopped"
+        launch.resume(folder, searches.description)
+    assert searches.until_ended(folder) == "finished"
+    for _ in range(ATTEMPTS + 1):
+        assert searches.start(trials=8) == folder  # run again when it has finished: nothing more to do
+        assert searches.until_ended(folder) == "finished"
+    assert audit(folder, searches.records(folder), statuses=False) == []
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No trial ends by itself. To be asked for before `searches`."""
+    monkeypatch.setenv("STAND_IN_S", "600")
+
+
+def test_a_driver_that_is_asked_to_leave_has_not_died(slow: None, searches: Range) -> None:
+    folder = searches.start(trials=8)
+    for _ in range(ATTEMPTS + 1):
+        wait_for(partial(drives, folder), "a driver at work")
+        driving = folder.driving()
+        assert driving is not None
+        send(driving.process, signal.SIGTERM)
+        wait_for(partial(gone, driving), "it to leave")
+    wait_for(partial(drives, folder), "the next driver")
+    launch.stop(folder)
+    assert searches.until_ended(folder) == "stopped"
+
+
+def drives(folder: SearchFolder) -> bool:
+    """Whether a driver lives that has begun to work."""
+    driving, progress = folder.driving(), folder.progress()
+    return folder.driven() and driving is not None and progress is not None and progress.time > driving.started
+
+
+def gone(driving: Driving) -> bool:
+    return not alive(driving.process)
+
+
+def test_a_mistake_is_said_before_anything_is_made(searches: Range) -> None:
+    with pytest.raises(ConfigError, match="batch_size"):
+        searches.start(space={"batch_size": {"powers_of_two": [10, 100]}})
+    assert list(searches.bench.workspace.studies.iterdir()) == []
+
+
+def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
+    """One that somebody has put there: not driven, not gone on with, and its store outside is not opened."""
+    found, _ = searches.run("planted", trials=1)
+    wait_for(lambda: not found.driven(), "its driver to leave")
+    found.undriven()
+    (found.path / "signature").unlink()
+    (found.path / "result.json").unlink()
+    ours, _ = searches.run("planted", trials=1)  # the supervisor has looked at both
+    assert ours != found
+    assert found.state() == "waiting"
+    with pytest.raises(ConfigError, match="was found in this folder, not submitted here: trust the folder"):
+        launch.resume(found, searches.description)
+    found.require_trust(reading=True)
+    found.write(replace(found.request(), storage="postgresql://elsewhere/x"))
+    _request.cache_clear()
+    with pytest.raises(ConfigError, match="was found in this folder"):
+        found.require_trust(reading=True)
+    found.write(replace(ours.request(), id=found.id))
+    _request.cache_clear()
+    trust(searches.bench.workspace)
+    assert searches.until_ended(found) in ("finished", "failed")
+
+
+def test_a_search_that_was_found_can_be_deleted(searches: Range) -> None:
+    found, _ = searches.run(trials=1)
+    wait_for(lambda: not found.driven(), "its driver to leave")
+    (found.path / "signature").unlink()
+    (found.path / "result.json").unlink()
+    launch.delete(found)
+    assert not found.path.exists()

@@ -1,0 +1,99 @@
+"""`scalebook fit|validate|test|predict`: a config from files and overrides, checked, then run in the foreground.
+
+Torch is imported only when the config is right, so that a mistake is said within half a second.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.config import catalogue
+from scalebook.training.config.arguments import merge, parse, read
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import GROUPS, Description
+from scalebook.training.config.validate import validate
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.queue import checkpoint_file, find, submit
+from scalebook.training.modules import import_modules
+from scalebook.training.trust import OPTION, settle
+from scalebook.training.workspace import Workspace
+
+OPTIONS: Final = {
+    "fit": {"--help": False, "-h": False, "--print_config": False, OPTION: False},
+    "validate": {"--help": False, "-h": False, "--run": True, OPTION: False},
+}
+HELP: Final = """usage: scalebook {command} -c FILE [-c FILE ...] [--KEY VALUE ...]
+
+Keys are those of a LightningCLI config, such as --trainer.max_epochs 3, --model PixelCNN, --model.features 32,
+--data.batch_size 64, --optimizer.lr 0.01. Later ones win. {more}
+Models: {models}. Data: {data}. Strategies: {strategies}.
+`scalebook describe NAME` tells what a class takes. --trust has the folder's own modules imported, from now on."""
+MORE: Final = {
+    "fit": "--print_config shows the whole config and runs nothing.",
+    "validate": "--run ID takes config and checkpoint of a recorded run, --ckpt_path FILE names another checkpoint.",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """`fit`, `validate`, `test` or `predict`, then files and overrides. ConfigError before anything is started."""
+    command = argv[0]
+    kind = "fit" if command == "fit" else "validate"
+    workspace = Workspace.find()
+    idle = len(argv) == 1 or {"--help", "-h", "--print_config"} & set(argv)
+    settle(workspace, OPTION in argv, runs=not idle)
+    description = catalogue.describe(workspace)
+    found = parse(argv[1:], description, OPTIONS[kind])
+    if found.options.keys() & {"--help", "-h"} or len(argv) == 1:
+        listed = {group: ", ".join(one.name for one in getattr(description, group)) for group in GROUPS}
+        print(HELP.format(command=command, more=MORE[kind], **listed))
+        return 0 if len(argv) > 1 else 2
+    if (run_id := found.options.get("--run")) is not None:
+        found.config = _of_run(find(workspace, run_id), found.config, description)
+    for problem in validate(found.config, description, typed=True):
+        if problem.severity == "error":
+            raise ConfigError(problem.key, problem.message, problem.remedy)
+        print(f"scalebook: warning: {problem}", file=sys.stderr)
+    config = complete(found.config, description)
+    if "--print_config" in found.options:
+        print(yaml.dump(config), end="")
+        return 0
+    import_modules(workspace)
+    return _fit(workspace, found.config, config, description) if command == "fit" else _evaluate(command, config)
+
+
+def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description) -> int:
+    """Here and now, recorded as a job like those of the browser."""
+    from scalebook.training.cli import TrainingCLI, quieten
+    from scalebook.training.runner import run_job
+
+    quieten()
+    TrainingCLI("fit", config, None, run=False)
+    (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
+    return run_job(job.path)
+
+
+def _evaluate(command: str, config: dict[str, Any]) -> int:
+    """In one process, whatever the run had: several would count some samples twice. Lightning prints the metrics."""
+    if not config.get("ckpt_path"):
+        raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
+    config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    from scalebook.training.cli import TrainingCLI, quieten
+
+    config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1}
+    quieten()
+    try:
+        TrainingCLI(command, config, None)
+    except MisconfigurationException as error:
+        raise ConfigError(command, str(error), "Choose another command, or a model and data that offer it.") from error
+    return 0
+
+
+def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description) -> dict[str, Any]:
+    """Config and newest checkpoint of a recorded run, under what the command line says."""
+    config = {**read(job.config), "ckpt_path": str(job.path / "checkpoints" / "last.ckpt")}
+    return merge(config, overrides, description)

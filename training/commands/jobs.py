@@ -1,0 +1,157 @@
+"""`scalebook jobs`: the queue of this workspace, as a table; a job's log; stop, resume, delete; be its supervisor."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import ENDED, FILES, JobFolder, JobRequest
+from scalebook.training.jobs.schedule import duration
+from scalebook.training.jobs.supervising import ensure, supervise
+from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.supervisor.watch import Limits
+from scalebook.training.trust import HELP, OPTION, settle
+from scalebook.training.workspace import Workspace
+
+BAR = 10
+FOLLOW_S = 0.2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code 0; 1 when another supervisor is there already. Mistakes are ConfigErrors."""
+    told = _parser().parse_args(argv)
+    action: Callable[[Workspace, Any], int] = told.action
+    workspace = Workspace.find()
+    settle(workspace, told.trust)
+    if told.trust and action is not _supervise:
+        ensure(workspace)  # for the jobs that were found
+    return action(workspace, told)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook jobs", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="list|log|stop|resume|delete|supervise")
+    show = commands.add_parser("list", help="all jobs, the newest last")
+    show.add_argument("--json", action="store_true", help="one JSON list, for programs")
+    show.set_defaults(action=_list)
+    actions: list[tuple[str, str, Callable[[Workspace, Any], int]]] = [
+        ("log", "print a job's log", _log),
+        ("stop", "end a job at its next update, by force if it does not react", _stop),
+        ("resume", "go on from the newest checkpoint of an ended job, as a new job", _resume),
+        ("delete", "remove an ended job and its MLflow run", _delete),
+    ]
+    for name, help_, action in actions:
+        one = commands.add_parser(name, help=help_)
+        one.add_argument("id", metavar="ID", help="the beginning of a job's id")
+        one.set_defaults(action=action)
+        if name == "log":
+            one.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    commands.add_parser("supervise", help="run the supervisor here, until there is nothing to do").set_defaults(
+        action=_supervise
+    )
+    for one in commands.choices.values():
+        one.add_argument(OPTION, action="store_true", help=HELP)
+    return parser
+
+
+def _list(workspace: Workspace, told: Any) -> int:
+    reasons = waiting_reasons(workspace)
+    jobs, broken = list(reversed(queue.all_jobs(workspace))), queue.broken_jobs(workspace)
+    if told.json:
+        shown = {job.id for job in jobs}
+        lost = [one for one in broken if one.path.parent.name not in shown and one.path.name == FILES[JobRequest]]
+        facts = [{"id": one.path.parent.name, "state": "broken", "broken": str(one)} for one in lost]
+        print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
+        return 0
+    if not jobs and not broken:
+        print(f"No jobs in {workspace.root}. `scalebook notebook run` or the browser's Run makes some.")
+        return 0
+    rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", "")]
+    rows += [_row(job, reasons) for job in jobs]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        print("  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]]).rstrip())
+    for error in broken:
+        print(f"broken: {error}")
+    return 0
+
+
+def _facts(job: JobFolder, reasons: dict[str, str]) -> dict[str, Any]:
+    progress, result = job.progress(), job.result()
+    return {
+        **asdict(job.request()),
+        "state": job.state(),
+        "waits": reasons.get(job.id),
+        "progress": asdict(progress) if progress else None,
+        "result": asdict(result) if result else None,
+    }
+
+
+def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, str, str]:
+    state, progress, result = job.state(), job.progress(), job.result()
+    fraction = 1.0 if state == "finished" else progress.fraction if progress else None
+    left = progress.left_s if progress and state == "running" else None
+    words = reasons.get(job.id, "")
+    if result is not None and result.failure:
+        words = f"{result.failure}: {result.cause}"
+    elif state == "failed":
+        words = "its process has died"
+    return (job.id[:8], state, _bar(fraction), "" if left is None else duration(left), job.request().title, words)
+
+
+def _bar(fraction: float | None) -> str:
+    """E.g. `####......  42 %`."""
+    if fraction is None:
+        return ""
+    return f"{'#' * int(fraction * BAR):.<{BAR}} {fraction:4.0%}".replace("%", " %")
+
+
+def _log(workspace: Workspace, told: Any) -> int:
+    job = queue.find(workspace, told.id)
+    position = 0
+    while True:
+        ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
+        if job.log.exists():
+            with job.log.open("rb") as file:
+                file.seek(position)
+                sys.stdout.write(file.read().decode("utf-8", "replace"))
+                sys.stdout.flush()
+                position = file.tell()
+        if ended or not told.follow:
+            return 0
+        time.sleep(FOLLOW_S)
+
+
+def _stop(workspace: Workspace, told: Any) -> int:
+    job = queue.find(workspace, told.id)
+    state = job.state()
+    queue.stop(job)
+    print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is asked to stop")
+    return 0
+
+
+def _resume(workspace: Workspace, told: Any) -> int:
+    job = queue.resume(workspace, queue.find(workspace, told.id))
+    print(f"{job.id[:8]} goes on from the checkpoint of {told.id}")
+    return 0
+
+
+def _delete(workspace: Workspace, told: Any) -> int:
+    job = queue.find(workspace, told.id)
+    queue.delete(workspace, job)
+    print(f"{job.id[:8]} is deleted")
+    return 0
+
+
+def _supervise(workspace: Workspace, told: Any) -> int:
+    print(
+        f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs go on.", flush=True
+    )
+    code = supervise(workspace, Limits())
+    if code:
+        print("There is one already.")
+    return code

@@ -1,0 +1,106 @@
+"""`scalebook notebook`: run a notebook's experiments headless, or only check its cells.
+
+Its searches are run by `scalebook search run`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from scalebook.training.commands.notebook_run import Wanted, run
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.classes import suggestion
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import ExperimentCell, Notebook
+from scalebook.training.notebook.check import CellProblem, check
+from scalebook.training.trust import HELP, OPTION, settle
+from scalebook.training.workspace import Workspace
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 all runs finished (or nothing is wrong), 1 some did not, 2 mistakes, 130 interrupted."""
+    told = _parser().parse_args(argv)
+    stored = store.read(told.file)
+    workspace = Workspace(told.file.resolve().parent)
+    settle(workspace, told.trust, runs=told.command == "run")
+    description = describe(workspace)
+    problems = check(stored.notebook, description)
+    if told.command == "check":
+        return _checked(told.file, stored.notebook, problems)
+    cells = _chosen(stored.notebook, told.cell)
+    if any(one.problem.severity == "error" and _concerns(one, told.cell) for one in problems):
+        _print_problems(told.file, [one for one in problems if _concerns(one, told.cell)])
+        return 2
+    if stored.notebook.searches() and not told.cell:
+        _say_searches(told.file, stored.notebook)
+    with sigterm_interrupts():
+        return run(Wanted(told.file, stored.notebook, cells, told.seeds), description, sys.stdout)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check")
+    runs = commands.add_parser("run", help="run all experiments, or some; print the comparisons")
+    checks = commands.add_parser("check", help="validate every cell, run nothing")
+    for one in (runs, checks):
+        one.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
+        one.add_argument(OPTION, action="store_true", help=HELP)
+    runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
+    runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
+    _print_problems(path, problems)
+    if any(one.problem.severity == "error" for one in problems):
+        return 2
+    experiments, comparisons = len(nb.experiments()), len(nb.comparisons())
+    count = len(nb.searches())
+    searches = f", {count} search{'es' if count > 1 else ''}" if count else ""
+    print(f"{path}: {experiments} experiments{searches} and {comparisons} comparisons, nothing wrong")
+    return 0
+
+
+def _say_searches(path: Path, nb: Notebook) -> None:
+    found = nb.searches()
+    count = "1 search is" if len(found) == 1 else f"{len(found)} searches are"
+    print(f"{count} run by `scalebook search run {path} --cell {found[0].name if len(found) == 1 else 'NAME'}`.")
+
+
+def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
+    """One line each, `FILE:LINE: cell: key: message. Remedy`, on standard error."""
+    for one in problems:
+        warning = "warning: " if one.problem.severity == "warning" else ""
+        print(f"{path}:{one.line}: {warning}{one.cell_name}: {one.problem}", file=sys.stderr)
+
+
+def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
+    known = [cell.name for cell in nb.experiments()]
+    for name in names:
+        if nb.search(name) is not None:
+            what = f"{name} is a search, which `notebook run` does not run"
+            raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
+        if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
+            raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
+    found = [cell for cell in nb.experiments() if not names or cell.name in names]
+    if not found and not names and nb.searches():
+        raise ConfigError(
+            "notebook", "has no experiments, only searches", "Use `scalebook search run FILE.md --cell NAME`."
+        )
+    if not found and not names:
+        raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
+    return found
+
+
+def _concerns(problem: CellProblem, names: Sequence[str]) -> bool:
+    return not names or problem.cell_name in names

@@ -1,0 +1,173 @@
+"""Run a notebook headless: submit its experiments, watch them, and say how they compare and what failed."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from scalebook.training.commands.run_lines import Board
+from scalebook.training.config.classes import named
+from scalebook.training.config.description import Description
+from scalebook.training.failures import ADVICE, FailureClass
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import ENDED, JobFolder, State
+from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.supervising import Keeper
+from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.notebook.cells import ExperimentCell, Notebook
+from scalebook.training.notebook.comparison import compare
+from scalebook.training.notebook.figures import duration
+from scalebook.training.notebook.table import table
+from scalebook.training.search.folder import broken_searches
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.workspace import Workspace
+
+LOOK_EVERY_S: Final = 0.25
+REASONS_EVERY_S: Final = 2.0
+STOP_DEADLINE_S: Final = 60.0
+"""For runs that were asked to stop; the supervisor ends by force those that do not react, well before."""
+
+SILENCE_S: Final = 1800.0
+"""No run of ours changed in any way for so long: given up. The supervisor's own deadlines are shorter."""
+
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be run: `cells` of the notebook in `path`, each with its own repeats or `seeds` of them."""
+
+    path: Path
+    notebook: Notebook
+    cells: list[ExperimentCell]
+    seeds: int | None
+
+    @property
+    def workspace(self) -> Workspace:
+        """The notebook's folder."""
+        return Workspace(self.path.resolve().parent)
+
+
+def run(wanted: Wanted, description: Description, out: TextIO) -> int:
+    """0 when all runs finished, 1 when any did not, 130 when interrupted; the runs are then stopped.
+
+    Raises ConfigError before anything starts. Returns only when every run has ended, or nothing moves any more.
+    """
+    workspace = wanted.workspace.create()
+    for error in [*queue.broken_jobs(workspace), *broken_searches(workspace)]:
+        out.write(f"scalebook: warning: {error}\n")
+    begun = time.monotonic()
+    with hold(workspace):
+        jobs = _submit(wanted, workspace, description)
+        metrics = {job.id: _metric(wanted, job, description) for job in jobs}
+        board = Board(out, jobs, metrics)
+        try:
+            moved = _watch(workspace, jobs, board)
+        except KeyboardInterrupt:
+            return _interrupted(workspace, jobs, board)
+    states = [job.state() for job in jobs]
+    finished = states.count("finished")
+    board.say(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
+    if not moved:
+        board.say(f"Nothing has moved for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
+    for job, state in zip(jobs, states, strict=True):
+        if state != "finished":
+            board.say(_explained(job, state))
+    _compare(wanted, workspace, description, out)
+    return 0 if finished == len(jobs) else 1
+
+
+def _submit(wanted: Wanted, workspace: Workspace, description: Description) -> list[JobFolder]:
+    jobs: list[JobFolder] = []
+    for cell in wanted.cells:
+        jobs += queue.submit(
+            workspace,
+            cell.config,
+            seeds=cell.seeds(wanted.seeds),
+            description=description,
+            notebook=wanted.path.name,
+            cell=cell.name,
+        )
+    return jobs
+
+
+def _metric(wanted: Wanted, job: JobFolder, description: Description) -> str:
+    """The one to show while it runs: of the first comparison that names its cell, else the model's main one."""
+    cell = job.request().cell
+    compared = [one.metric for one in wanted.notebook.comparisons() if cell in one.runs]
+    experiment = wanted.notebook.experiment(cell or "")
+    model = named(experiment.config.get("model") if experiment else None).info("models", description)
+    return next(iter([*compared, *(model.metrics if model else [])]), names.VAL_LOSS)
+
+
+def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: Board) -> bool:
+    """Until all have ended; False when nothing has moved for too long. A supervisor that died is replaced."""
+    reasons: Mapping[str, str] = {}
+    asked = -REASONS_EVERY_S
+    seen: object = None
+    moved = time.monotonic()
+    keeper = Keeper(workspace)
+    while True:
+        states: dict[str, State] = {job.id: job.state() for job in jobs}
+        now = time.monotonic()
+        if now - asked >= REASONS_EVERY_S:
+            asked = now
+            reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
+        board.show(states, reasons)
+        if all(state in ENDED for state in states.values()):
+            return True
+        keeper.look()
+        news = (states, [progress.time for job in jobs if (progress := job.progress())])
+        if news != seen:
+            seen, moved = news, now
+        if now - moved > SILENCE_S:
+            return False
+        time.sleep(LOOK_EVERY_S)
+
+
+def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: Board) -> int:
+    going = [job for job in jobs if job.state() not in ENDED]
+    board.say(f"\nInterrupted: stopping {_runs(len(going))} (once more to leave that to the supervisor).")
+    for job in going:
+        queue.stop(job)
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    try:
+        while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):
+            time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        board.say("Left: the supervisor stops the rest.")
+        return INTERRUPTED
+    ended = sum(job.state() in ENDED for job in going)
+    late = "" if ended == len(going) else f" {_runs(len(going) - ended)} did not end within {STOP_DEADLINE_S:g} s."
+    board.say(f"Stopped {_runs(ended)}.{late}")
+    return INTERRUPTED
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
+
+
+def _explained(job: JobFolder, state: State) -> str:
+    """Which run, how it ended, why, what to do, where to read on."""
+    result, title = job.result(), job.request().title
+    if result is None:
+        failure, cause, advice = FailureClass.KILLED, "its process is gone", ADVICE[FailureClass.KILLED]
+        words = f"{failure}: {cause}. {advice}" if state == "failed" else "It has not ended."
+    elif result.failure:
+        words = f"{result.failure}: {result.cause.rstrip('.')}. {result.advice}"
+    else:
+        words = result.cause or "It was asked to stop."
+    return f"{title} {state}. {words} Log: `scalebook jobs log {job.id[:8]}`."
+
+
+def _compare(wanted: Wanted, workspace: Workspace, description: Description, out: TextIO) -> None:
+    """Every comparison of the notebook that has something to do with what was run."""
+    reader = RunReader(workspace.tracking_uri())
+    ran = {cell.name for cell in wanted.cells}
+    for cell in wanted.notebook.comparisons():
+        if ran & set(cell.runs):
+            found = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
+            out.write(f"\n{table(found)}\n")
+    out.flush()

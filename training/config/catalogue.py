@@ -1,0 +1,82 @@
+"""The description of a workspace, made by a process that may import torch, and kept until something changes."""
+
+import hashlib
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.config.description import Description
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.modules import source_files
+from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.trust import trusted
+from scalebook.training.workspace import SETTINGS, Workspace
+
+DEADLINE_S: Final = 120.0
+"""For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
+
+DESCRIBED: Final = (
+    "models", "data", "strategies", "ps/rules.py", "ps/damping.py", "spec/description.py", "describe.py",
+    "introspect.py", "optimizers",
+)  # fmt: skip
+"""Our own sources on which the description depends, below `training/`."""
+
+
+def describe(workspace: Workspace) -> Description:
+    """The description of `workspace`: from its cache (about 5 ms), else by `python -m scalebook describe` (about 6 s).
+
+    Raises ConfigError where the user's modules make that process fail as a whole or run past its deadline.
+    """
+    content = content_hash(workspace)
+    kept = workspace.cache / f"describe-{content}.json"
+    if (found := records.peek(kept, Description)) is not None:
+        return _of(workspace, found)
+    command = python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            SETTINGS, f"names modules whose import took more than {DEADLINE_S:g} s", "Do no work at their top level."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip() or "no message").splitlines()[-1]
+        raise ConfigError(
+            "describe", f"failed: {last}", "Run `scalebook describe` to see the whole message."
+        ) from error
+    found = records.parse(kept, done.stdout.encode(), Description)
+    workspace.create()
+    for old in workspace.cache.glob("describe-*.json"):
+        old.unlink(missing_ok=True)
+    with suppress(OSError):  # no room to keep it: the next one takes 6 s again
+        records.save(kept, found)
+    return _of(workspace, found)
+
+
+def _of(workspace: Workspace, found: Description) -> Description:
+    """With what no cache within the folder may say."""
+    return replace(found, folder=str(workspace.root.resolve()), trusted=trusted(workspace))
+
+
+def content_hash(workspace: Workspace) -> str:
+    """Of all that the description depends on: versions, settings, and the sources' sizes and times."""
+    digest = hashlib.sha256(f"{training.__version__} {sys.version}".encode())
+    settings = workspace.root / SETTINGS
+    digest.update(settings.read_bytes() if settings.is_file() else b"")
+    digest.update(b"trusted" if workspace.settings.modules and trusted(workspace) else b"")
+    for path in [*_own_sources(), *source_files(workspace)]:
+        facts = path.stat()
+        digest.update(f"{path} {facts.st_mtime_ns} {facts.st_size}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _own_sources() -> list[Path]:
+    root = Path(training.__file__).parent
+    return sorted(
+        path for name in DESCRIBED for path in ([root / name, *(root / name).rglob("*.py")]) if path.is_file()
+    )

@@ -1,0 +1,58 @@
+"""The value of a field that is one of several classes: `bounded`, or `{class_path: Bounded, init_args: {bound: 3}}`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scalebook.training.config.classes import named
+from scalebook.training.config.description import ClassInfo, Field
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One of a field's classes, with the arguments that the config gives it."""
+
+    info: ClassInfo
+    args: Mapping[str, Any]
+
+    @property
+    def word(self) -> str:
+        """Its bare name, or its class's where it has none."""
+        return self.info.config_value or self.info.name
+
+    def settings(self) -> dict[str, Any]:
+        """Every argument, the defaults included."""
+        return {**{one.name: one.default for one in self.info.fields}, **self.args}
+
+    def own(self) -> dict[str, Any]:
+        """The arguments that are not what the class takes by itself."""
+        defaults = {one.name: one.default for one in self.info.fields if not one.required}
+        return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
+
+
+def chosen(value: Any, field: Field) -> Chosen | None:
+    """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
+    told = named(value)
+    info = None if told.name is None else field.option(told.name)
+    if info is None or told.args is None or (told.name == info.config_value and isinstance(value, Mapping)):
+        return None  # a bare name is no class_path
+    return Chosen(info, told.args)
+
+
+def short(value: Any, field: Field) -> Any:
+    """The shortest way to say `value`: the bare name where all is at its default. What names no class stays."""
+    found = chosen(value, field)
+    if found is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
+        return value
+    own = found.own()
+    if not own and found.info.config_value is not None:
+        return found.info.config_value
+    return {"class_path": found.info.class_path, **({"init_args": own} if own else {})}
+
+
+_NOTHING = object()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """0 and 0.0 are one number; True and 1 are not one value."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,106 @@
+"""The config that runs: what the cell says, with all that it leaves open written out."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scalebook.training.config.class_fields import chosen
+from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
+from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.config.rate_scaling import KEY as LR_SCALING
+from scalebook.training.config.rate_scaling import rate_scaling
+
+DEFAULT_SEED: Final = 1
+DEFAULT_THREADS: Final = 1
+"""CPU threads of each worker: a worker is one core, whatever the strategy, so that strategies compare."""
+
+DEFAULT_EPOCHS: Final = 10
+"""Budget where the config names none; Lightning's own would be 1000 epochs."""
+
+TRAINER_DEFAULTS: Final[dict[str, Any]] = {
+    "accelerator": "auto",
+    "devices": 1,
+    "log_every_n_steps": 50,
+    "num_sanity_val_steps": 0,
+}
+BUDGETS: Final = ("max_epochs", "max_steps", "max_time")
+
+
+def complete(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """`config` with classes by full path, their defaults, an optimizer, a seed, threads and a budget.
+
+    Idempotent. Says what the run will use, so that a later change of a default does not change what a record means.
+    Expects a config without errors; what it does not know it leaves as it stands.
+    """
+    done: dict[str, Any] = copy.deepcopy(dict(config))
+    seed = done.get("seed_everything")
+    done["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
+    if done.get("threads") is None:
+        done["threads"] = DEFAULT_THREADS
+    done["trainer"] = _trainer(mapping(done.get("trainer")), description)
+    model = named(done.get("model")).info("models", description)
+    if model is not None and model.own_optimizer:
+        done.pop("optimizer", None)
+        done.pop("lr_scheduler", None)
+    elif done.get("optimizer") is None:
+        done["optimizer"] = copy.deepcopy(description.default_optimizer)
+    for key, group in GROUP_OF_KEY.items():
+        if done.get(key) is not None:
+            done[key] = _spelled_out(done[key], named(done[key]).info(group, description))
+        else:
+            done.pop(key, None)
+    return with_extras(done)
+
+
+def with_extras(config: dict[str, Any]) -> dict[str, Any]:
+    """`lr_scaling` with its defaults written out, and neither it nor `noise_scale` where it says nothing."""
+    scaling = rate_scaling(config)
+    if scaling is not None:
+        config[LR_SCALING] = scaling.written()
+    for key in (LR_SCALING, "noise_scale"):
+        if config.get(key) in (None, False):
+            config.pop(key, None)
+    return config
+
+
+def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    done = {**TRAINER_DEFAULTS, **{key: value for key, value in trainer.items() if value is not None}}
+    if all(done.get(key) in (None, -1) for key in BUDGETS) and "max_epochs" not in done:
+        done["max_epochs"] = DEFAULT_EPOCHS
+    strategy = done.pop("strategy", "auto")
+    info = named(strategy).info("strategies", description)
+    if info is not None and info.config_value == "auto" and isinstance(done["devices"], int) and done["devices"] > 1:
+        strategy = "ddp"  # what Lightning's `auto` chooses for several devices, said aloud
+    elif info is not None:
+        strategy = info.config_value or _spelled_out(strategy, info)
+    return {"strategy": strategy, **done}
+
+
+def _spelled_out(value: Any, info: ClassInfo | None) -> Any:
+    """`{class_path, init_args}` with the full path and every default that is not None.
+
+    Of a library's class only those a form shows at once: its switches for speed say nothing about an experiment.
+    """
+    told = named(value)
+    if info is None or told.args is None:
+        return value
+    args: dict[str, Any] = {}
+    for field in info.fields:
+        if field.name in told.args:
+            args[field.name] = _class_value(told.args[field.name], field)
+        elif field.default is not None and not (info.source == "library" and field.advanced):
+            args[field.name] = _class_value(copy.deepcopy(field.default), field)
+    rest = {name: given for name, given in told.args.items() if name not in args}
+    done: dict[str, Any] = {"class_path": info.class_path, "init_args": {**args, **rest}}
+    if isinstance(value, Mapping) and "dict_kwargs" in value:
+        done["dict_kwargs"] = value["dict_kwargs"]
+    return done
+
+
+def _class_value(value: Any, field: Field) -> Any:
+    """The value of a field that is a class, `bounded`, with path and arguments; any other as it stands."""
+    found = chosen(value, field) if field.type == "class" else None
+    if found is None:
+        return value
+    written = value if isinstance(value, Mapping) else {"class_path": found.info.class_path}
+    return _spelled_out(written, found.info)

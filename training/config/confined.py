@@ -1,0 +1,139 @@
+"""What a config of a folder that is not trusted may do: name classes that are known to be harmless, write within it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.config.addresses import is_address
+from scalebook.training.config.classes import mapping
+from scalebook.training.errors import ConfigError, Problem
+
+PACKAGES: Final = (
+    "scalebook.training.models",
+    "scalebook.training.data",
+    "scalebook.training.optimizers",
+    "scalebook.training.strategies",
+    "scalebook.training.ps",
+)
+"""Ours, whose classes take numbers and words."""
+
+CLASSES: Final = frozenset(
+    [f"torch.optim.{name}" for name in (
+        "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
+    )] +
+    [f"torch.optim.lr_scheduler.{name}" for name in (
+        "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",
+        "PolynomialLR", "ConstantLR",
+    )] +
+    [f"lightning.pytorch.callbacks.{name}" for name in (
+        "BatchSizeFinder", "DeviceStatsMonitor", "EMAWeightAveraging", "EarlyStopping", "GradientAccumulationScheduler",
+        "LearningRateFinder", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
+        "RichModelSummary", "RichProgressBar", "TQDMProgressBar", "ThroughputMonitor", "Timer",
+    )] +
+    ["lightning.pytorch.cli.ReduceLROnPlateau", "lightning.pytorch.strategies.SingleDeviceStrategy",
+     "lightning.pytorch.strategies.DDPStrategy", "lightning.pytorch.loggers.CSVLogger",
+     "lightning.pytorch.loggers.TensorBoardLogger", "lightning.pytorch.profilers.SimpleProfiler",
+     "lightning.pytorch.profilers.AdvancedProfiler", "lightning.pytorch.profilers.PassThroughProfiler",
+     "scalebook.training.tuning.rate_range.RateRange", "scalebook.training.tuning.batch_try.BatchTry"]
+)  # fmt: skip
+"""Of libraries: those without arguments that name functions, which the parser would import, and without addresses."""
+
+NAMED_IN: Final = ("callbacks", "logger", "plugins", "profiler")
+"""Keys of the trainer under which a text may name a class."""
+
+WORDS: Final = re.compile(r"[a-z0-9_\-]*")
+"""What is no class there: `simple`, `bf16-mixed`."""
+
+PATHS: Final = ("dirpath", "save_dir", "default_root_dir", "log_dir", "root_dir", "output_dir", "run_dir")
+NAMES: Final = ("filename", "name", "version", "sub_dir", "prefix")
+"""Keys, below `trainer`, of folders that runs write into, and of what is put behind those."""
+
+
+def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> None:
+    """When a job begins: ConfigError for what its folder, which is not trusted, may not ask for.
+
+    `typed`: a person has named the config on the command line, and with it its classes; paths are those of their shell.
+    """
+    found = path_problems(config, folder, Path.cwd() if typed else None)
+    for problem in found if typed else [*class_problems(config), *found]:
+        raise ConfigError(problem.key, problem.message, problem.remedy)
+
+
+def class_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """Classes that run other code than that of Scalebook, or may."""
+    return [
+        Problem(
+            key,
+            f"names {name}, which is used only in a folder that you trust",
+            "Read what it does, then trust the folder: --trust, or the button on the pages.",
+        )
+        for key, name in _classes(config)
+        if not _harmless(name)
+    ]
+
+
+def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = None) -> list[Problem]:
+    """Places outside of `folder` that the trainer's parts would write to; paths begin in `start`, else in `folder`."""
+    root = folder.resolve()
+    found = []
+    for key, name, value in _texts(mapping(config.get("trainer")), "trainer"):
+        if name in PATHS:
+            outside = is_address(value) or not _within(value, root, start or root)
+        else:
+            outside = name in NAMES and (Path(value).is_absolute() or ".." in Path(value).parts or is_address(value))
+        if outside:
+            found.append(
+                Problem(
+                    key,
+                    f"is {value!r}, outside of the workspace {root}",
+                    "Write a path within it, or trust the folder: --trust, or the button on the pages.",
+                )
+            )
+    return found
+
+
+def _within(value: str, root: Path, start: Path) -> bool:
+    try:
+        return (start / Path(value).expanduser()).resolve().is_relative_to(root)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, no such user, a NUL
+        return False
+
+
+def _harmless(name: str) -> bool:
+    """By full path, or by the bare name of one of them, which the parser looks up among what it has loaded."""
+    package, _, bare = name.rpartition(".")
+    if not package:
+        return bare in BARE
+    return name in CLASSES or any(f"{package}.".startswith(f"{one}.") for one in PACKAGES)
+
+
+BARE: Final = frozenset(name.rpartition(".")[2] for name in CLASSES)
+
+
+def _classes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every class that a config names, with its key; of a model or a data set those by full path."""
+    for key, name, value in _texts(config, ""):
+        if name == "class_path" and ("." in value or key.startswith(tuple(f"trainer.{one}" for one in NAMED_IN))):
+            yield key, value
+    for name in NAMED_IN:
+        told = mapping(config.get("trainer")).get(name)
+        for place, one in enumerate(told if isinstance(told, list) else [told]):
+            if isinstance(one, str) and not WORDS.fullmatch(one):
+                yield f"trainer.{name}.{place}" if isinstance(told, list) else f"trainer.{name}", one
+    for key in ("model", "data", "optimizer", "lr_scheduler"):
+        told = config.get(key)
+        if isinstance(told, str) and "." in told:
+            yield key, told
+
+
+def _texts(value: Any, key: str, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every text of a config: its dotted key, the last name in that key, and the text."""
+    if isinstance(value, Mapping):
+        for one, below in value.items():
+            yield from _texts(below, f"{key}.{one}" if key else str(one), str(one))
+    elif isinstance(value, list | tuple):
+        for place, below in enumerate(value):
+            yield from _texts(below, f"{key}.{place}", name)
+    elif isinstance(value, str):
+        yield key, name, value

@@ -1,0 +1,100 @@
+"""What `scalebook describe` tells of models, data sets, strategies and optimizers, with types.
+
+The JSON is made by introspection in a process that may import torch and the user's modules; everybody else, the browser
+and the validation, reads it through these classes. `Description.from_json` and `to_json` are exact inverses.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from scalebook.training.files import records
+
+FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
+Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One argument of a class, or one key of the trainer.
+
+    `type` "json" is anything that needs free YAML. `minimum`/`maximum` are inclusive unless the matching `exclusive_*`
+    is set. `default` is None both for "no default" (then `required`) and for a default of None (then `nullable`).
+
+    `type` "class" is one of several classes with settings of their own: the value names one of `options` in the ways
+    that `ClassInfo` tells, or is one of its names in `choices`, which stands for that class with its defaults.
+    """
+
+    name: str
+    type: FieldType
+    help: str = ""
+    required: bool = False
+    nullable: bool = False
+    default: Any = None
+    choices: list[Any] = field(default_factory=list)
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: bool = False
+    exclusive_maximum: bool = False
+    advanced: bool = False
+    options: list["ClassInfo"] = field(default_factory=list)
+
+    def option(self, name: str) -> "ClassInfo | None":
+        """The class of this field called `name`: by full path, class name or bare name."""
+        return next((one for one in self.options if name in (one.class_path, one.name, one.config_value)), None)
+
+
+@dataclass(frozen=True)
+class ClassInfo:
+    """One class that a config may name.
+
+    `config_value`, when not None, is what the config holds instead of `class_path`/`init_args` (`auto`, `ddp`); for a
+    class that is the value of a field, its bare name, which stands for its defaults (`bounded`).
+    `own_optimizer`: a module that overrides `configure_optimizers`; the config's optimizer is then not used.
+    """
+
+    class_path: str
+    name: str
+    summary: str = ""
+    help: str = ""
+    source: Literal["scalebook", "library", "user"] = "scalebook"
+    fields: list[Field] = field(default_factory=list)
+    own_optimizer: bool = False
+    config_value: str | None = None
+    metrics: list[str] = field(default_factory=list)
+    """For models: the names of the validation metrics it logs, the main one first, as far as known."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that a form and a validation need to know."""
+
+    models: list[ClassInfo]
+    data: list[ClassInfo]
+    strategies: list[ClassInfo]
+    optimizers: list[ClassInfo]
+    lr_schedulers: list[ClassInfo]
+    trainer: list[Field]
+    default_optimizer: dict[str, Any]
+    """`{class_path, init_args}` used where the config names none and the model has none of its own."""
+    content: str = ""
+    """Hash of all that the description depends on; a cache is valid while it is the same."""
+    problems: list[str] = field(default_factory=list)
+    """The user's modules that could not be imported, each with its cause."""
+    folder: str = ""
+    """The workspace; where it is not `trusted`, its configs name classes of ours alone and write within it."""
+    trusted: bool = True
+
+    @classmethod
+    def from_json(cls, text: str) -> "Description":
+        return records.parse(Path("description"), text.encode(), cls)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    def find(self, group: Group, name: str) -> ClassInfo | None:
+        """The class called `name` (full path, short name or config value) in `group`."""
+        entries: list[ClassInfo] = getattr(self, group)
+        return next((one for one in entries if name in (one.class_path, one.name, one.config_value)), None)

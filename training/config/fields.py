@@ -1,0 +1,124 @@
+"""One value against one described field: type, bounds, choices, and the settings of a class."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from scalebook.training.config.class_fields import chosen
+from scalebook.training.config.classes import few_strangers, named, suggestion
+from scalebook.training.config.description import Field
+from scalebook.training.errors import Problem
+
+WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
+
+
+def check_value(key: str, value: Any, field: Field) -> Problem | None:
+    """The first thing that is wrong with `value` at `key`, if anything."""
+    if value is None:
+        if field.nullable or (not field.required and field.default is None):
+            return None
+        return Problem(
+            key,
+            "is empty",
+            f"Give {expected(field)}, or leave the key out." if not field.required else f"Give {expected(field)}.",
+        )
+    if field.type == "enum":
+        if any(value == choice and type(value) is type(choice) for choice in field.choices):
+            return None
+        known = [str(choice) for choice in field.choices]
+        return Problem(key, f"is {shown(value)}, which is none of {', '.join(known)}", suggestion(str(value), known))
+    if field.type == "class":
+        return next(iter(_check_class(key, value, field)), None)
+    if not _has_type(value, field):
+        return Problem(
+            key, f"is {shown(value)}, which is not {WORDS.get(field.type, field.type)}", f"Give {expected(field)}."
+        )
+    if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
+        return Problem(key, f"is {shown(value)}, which is out of bounds", f"Give {expected(field)}.")
+    return None
+
+
+def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partial: bool = False) -> list[Problem]:
+    """What is wrong with the arguments below `key`; `partial` allows required ones to be missing."""
+    known = {field.name: field for field in fields}
+    args, more = few_strangers(args, known)
+    found = [Problem(key, f"has {more} more arguments that it does not know", "Remove them.")] if more else []
+    for name, value in args.items():
+        if name not in known:
+            found.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
+        elif known[name].type == "class" and value is not None:
+            found += _check_class(f"{key}.{name}", value, known[name])
+        elif problem := check_value(f"{key}.{name}", value, known[name]):
+            found.append(problem)
+    if not partial:
+        missing = [field for field in fields if field.required and field.name not in args]
+        found += [Problem(f"{key}.{field.name}", "is missing", f"Give {expected(field)}.") for field in missing]
+    return found
+
+
+def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
+    """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
+    told, found = named(value), chosen(value, field)
+    if told.name is None:
+        return [Problem(key, f"is {shown(value)}, which names no class", f"Give {expected(field)}.")]
+    extra = [
+        Problem(f"{key}.{one}", "does not belong beside class_path", f"Move it into {key}.init_args.")
+        for one in told.extra
+    ]
+    if told.args is None:
+        return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
+    if found is None:
+        known = [one.name for one in field.options] if isinstance(value, Mapping) else _words(field)
+        return [Problem(key, f"names {shown(told.name)}, which it does not know", suggestion(told.name, known))]
+    return extra + check_args(f"{key}.init_args", found.args, found.info.fields)
+
+
+def _words(field: Field) -> list[str]:
+    return [one.config_value or one.name for one in field.options]
+
+
+def expected(field: Field) -> str:
+    """What may be written, as the object of a sentence: `a whole number above 0`."""
+    if field.type == "class":
+        return f"one of {', '.join(_words(field))}, or {{class_path: ..., init_args: {{...}}}}"
+    if field.type == "enum":
+        return f"one of {', '.join(str(choice) for choice in field.choices)}"
+    words = WORDS.get(field.type, "a value")
+    bounds = []
+    if field.minimum is not None:
+        bounds.append(f"{'above' if field.exclusive_minimum else 'of at least'} {_number(field.minimum)}")
+    if field.maximum is not None:
+        bounds.append(f"{'below' if field.exclusive_maximum else 'of at most'} {_number(field.maximum)}")
+    return " ".join([words, " and ".join(bounds)]).rstrip()
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if abs(value) < 1e5 or not float(value).is_integer() else str(int(value))
+
+
+def shown(value: Any) -> str:
+    """The value as a message shows it, cut where it is long."""
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _has_type(value: Any, field: Field) -> bool:
+    if isinstance(value, bool):
+        return field.type in ("bool", "json")
+    accepted: dict[str, type | tuple[type, ...]] = {
+        "int": int,
+        "float": (int, float),
+        "bool": bool,
+        "str": str,
+        "list": (list, tuple),
+    }
+    return field.type == "json" or isinstance(value, accepted[field.type])
+
+
+def _in_bounds(value: float, field: Field) -> bool:
+    if math.isnan(value):
+        return False
+    low, high = field.minimum, field.maximum
+    if low is not None and (value < low or (value == low and field.exclusive_minimum)):
+        return False
+    return not (high is not None and (value > high or (value == high and field.exclusive_maximum)))

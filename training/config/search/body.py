@@ -1,0 +1,224 @@
+"""The keys of a search, as a cell or a file writes them, read one by one; every mistake is kept, none raised."""
+
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+from scalebook.training.config.classes import few_strangers
+from scalebook.training.config.fields import shown
+from scalebook.training.config.search.space_body import Read, read_space
+from scalebook.training.config.search.types import AMOUNTS, Objective, Scaling, SearchSpec
+from scalebook.training.config.told import Body, near, number, one_of
+from scalebook.training.errors import Problem
+from scalebook.training.tracking import names
+
+KEYS: Final = (
+    *("preset", "experiment", "config", "objective", "target", "scaling", "space", "sampler", "pruner", "trials"),
+    *("seeds", "minutes", "seconds_per_trial", "exclusive", "failures", "memory_mb", "points", "storage"),
+)
+SAMPLERS: Final = ("tpe", "random", "grid", "qmc", "cma-es")
+PRUNERS: Final = ("none", "median", "asha", "hyperband", "wilcoxon")
+SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
+
+
+def read_body(
+    told: Mapping[str, Any], base: Mapping[str, Any] | None, default_metric: str | None
+) -> tuple[SearchSpec, list[Problem], Read]:
+    """The search that `told` describes, what is wrong with it, and its space as it was read.
+
+    Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, where no
+    objective is told.
+    """
+    body = Body(told)
+    kept, more = few_strangers(told, KEYS)
+    if more:
+        body.wrong("search", f"has {more} more keys that it does not know", "Remove them.")
+    for key in kept:
+        if key not in KEYS:
+            body.wrong(str(key), "is no key of a search", near(str(key), KEYS))
+    config = _config(body, base)
+    space = read_space(told.get("space"))
+    body.problems += space.problems
+    objectives = _objectives(body, default_metric)
+    sampler, seed = _sampler(body)
+    spec = SearchSpec(
+        config=config,
+        space=space.dimensions,
+        objectives=objectives,
+        target=_target(body, objectives),
+        scaling=_scaling(body),
+        sampler=sampler,
+        sampler_seed=seed,
+        pruner=body.word("pruner", PRUNERS, "none"),
+        trials=body.whole("trials", 100),
+        seeds=body.whole("seeds", 1, 100),
+        minutes=body.above_zero("minutes"),
+        seconds_per_trial=_seconds(body),
+        exclusive=body.flag("exclusive"),
+        failures=body.whole("failures", 10),
+        memory_mb=body.whole("memory_mb", 0, 1 << 24) or None,
+        points=_points(body, space),
+        storage=_storage(body),
+        preset=body.text("preset"),
+        rate=space.rate,
+    )
+    return spec, body.problems, space
+
+
+def write_body(spec: SearchSpec) -> dict[str, Any]:
+    """The body that reads as `spec`, its config inline; what is at its default is left out, but for what is shown."""
+    space = {one.name: one.body() for one in spec.space}
+    if spec.rate is not None:
+        rate = {"rule": spec.rate.rule, "per": spec.rate.per, "warmup_epochs": spec.rate.warmup_epochs}
+        space["learning_rate"] = {**space["learning_rate"], **rate}
+    objectives = [_told_objective(one) for one in spec.objectives]
+    seeded = spec.sampler if spec.sampler_seed == 1 else {spec.sampler: {"seed": spec.sampler_seed}}
+    told: dict[str, Any] = {
+        "preset": spec.preset,
+        "config": spec.config,
+        "objective": objectives[0] if len(objectives) == 1 else objectives,
+        "target": spec.target,
+        "scaling": spec.scaling,
+        "space": space,
+        "sampler": seeded,
+        "pruner": spec.pruner,
+        "trials": spec.trials,
+        "seeds": spec.seeds,
+        "minutes": spec.minutes,
+        "seconds_per_trial": spec.seconds_per_trial,
+        "exclusive": spec.exclusive or None,
+        "failures": spec.failures if spec.failures != 10 else None,
+        "memory_mb": spec.memory_mb,
+        "points": [dict(one) for one in spec.points] or None,
+        "storage": spec.storage,
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
+    told = body.told
+    config = told.get("config")
+    if told.get("experiment") is not None and config is not None:
+        body.wrong("config", "stands beside `experiment:`", "Leave one of the two out.")
+    elif told.get("experiment") is not None and not isinstance(told["experiment"], str):
+        body.wrong("experiment", f"is {shown(told['experiment'])}", "Write the name of an experiment.")
+    elif base is None and isinstance(config, str):
+        body.wrong("config", f"is {shown(config)}, a path", "Write the config itself here, or `experiment: NAME`.")
+    elif base is None and config is not None and not isinstance(config, Mapping):
+        body.wrong("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")
+    elif base is None and config is None and told.get("experiment") is None:
+        body.wrong("experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
+    elif base is None and config is None:
+        body.wrong("experiment", f"names {told['experiment']}, which is not known here", "Write its `config:` instead.")
+    if isinstance(config, Mapping):
+        return dict(config)
+    return {} if base is None else dict(base)
+
+
+def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
+    told = body.told.get("objective")
+    told = default if told is None else told
+    if told is None:
+        body.wrong("objective", "is missing", "Name a metric, for example objective: val/loss.")
+        return (Objective(names.TRAIN_LOSS, True),)
+    items = told if isinstance(told, list) else [told]
+    found = [one for one in (_objective(item) for item in items) if one is not None]
+    if len(found) != len(items) or not found:
+        body.wrong(
+            "objective",
+            f"is {shown(told)}",
+            "Write a metric, seconds, samples or updates; two of them as [val/loss, seconds]; {val/iou: max} for more.",
+        )
+        return tuple(found) or (Objective(names.TRAIN_LOSS, True),)
+    if len(found) > 2 or len({one.name for one in found}) < len(found):
+        body.wrong("objective", f"names {len(found)} objectives", "Write one, or two different ones.")
+    return tuple(found[:2])
+
+
+def _objective(told: Any) -> Objective | None:
+    if isinstance(told, str) and told.strip():
+        return Objective(told, told in AMOUNTS or names.lower_is_better(told))
+    if isinstance(told, Mapping) and len(told) == 1:
+        ((name, goal),) = told.items()
+        if isinstance(name, str) and goal in ("min", "max"):
+            return Objective(name, goal == "min")
+    return None
+
+
+def _told_objective(one: Objective) -> Any:
+    return one.name if _objective(one.name) == one else {one.name: "min" if one.lower else "max"}
+
+
+def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
+    told = body.told.get("target")
+    if told is None:
+        return None
+    if not number(told):
+        body.wrong("target", f"is {shown(told)}", "Write the value of the first objective to be reached.")
+        return None
+    if objectives[0].name in AMOUNTS:
+        remedy = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
+        body.wrong("target", f"is a value of no metric: the first objective is {objectives[0].name}", remedy)
+    return float(told)
+
+
+def _scaling(body: Body) -> Scaling:
+    return "weak" if body.word("scaling", get_args(Scaling), "strong") == "weak" else "strong"
+
+
+def _sampler(body: Body) -> tuple[str, int]:
+    told = body.told.get("sampler")
+    told = "tpe" if told is None else told
+    settings: Any = {}
+    if isinstance(told, Mapping) and len(told) == 1:
+        ((told, settings),) = told.items()
+        settings = {} if settings is None else settings
+    if told not in SAMPLERS:
+        body.wrong("sampler", f"is {shown(told)}", one_of(told, SAMPLERS))
+        return "tpe", 1
+    seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
+    known = isinstance(settings, Mapping) and set(settings) <= {"seed"}
+    if not known or isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        body.wrong("sampler", f"has settings {shown(settings)}", f"Write {told}, or {{{told}: {{seed: 1}}}}.")
+        return str(told), 1
+    return str(told), seed
+
+
+def _seconds(body: Body) -> float | None:
+    told = body.above_zero("seconds_per_trial")
+    if told is not None and told != int(told):
+        body.wrong("seconds_per_trial", f"is {shown(told)}", "Write whole seconds; a Trainer's budget knows no parts.")
+        return None
+    return told
+
+
+def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
+    told = body.told.get("points")
+    if told is None:
+        return ()
+    if not isinstance(told, list):
+        body.wrong("points", f"is {shown(told)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
+        return ()
+    found = []
+    known = {one.name: one for one in space.dimensions}
+    for place, item in enumerate(told):
+        if not isinstance(item, Mapping) or not item:
+            body.wrong(f"points.{place}", f"is {shown(item)}", "Write {NAME: VALUE} for dimensions of the space.")
+            continue
+        point = {space.canonical.get(str(name), str(name)): value for name, value in item.items()}
+        for name, value in point.items():
+            key = f"points.{place}.{name}"
+            if name not in known:
+                if not space.problems:
+                    body.wrong(key, "is no dimension of the space", near(name, tuple(known)))
+            elif not known[name].contains(value):
+                body.wrong(key, f"is {shown(value)}", f"Write one of the space: {known[name].words()}.")
+        found.append(point)
+    return tuple(found)
+
+
+def _storage(body: Body) -> str | None:
+    told = body.text("storage")
+    if told is not None and told.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
+        remedy = "Write an address, postgresql://USER@HOST/DATABASE, or leave it out for a file in the workspace."
+        body.wrong("storage", f"is {shown(told)}", remedy)
+    return told

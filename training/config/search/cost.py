@@ -1,0 +1,65 @@
+"""What a search will take: "this starts 60 runs, about 12 minutes"."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.aliases import is_single
+from scalebook.training.config.search.point import grid_points
+from scalebook.training.config.search.settings import MOST_POINTS
+from scalebook.training.config.search.sharing import candidates
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.config.workload import workload
+
+MOST_COUNTED: Final = 1000
+"""Workers and strategies are averaged over so many combinations at most."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`minutes` is None where nobody knows how long a run takes; never more than the search's own limit."""
+
+    runs: int
+    seconds_a_run: float | None
+    minutes: float | None
+    side_by_side: int
+    """Runs at a time, of those with the mean number of workers."""
+
+
+def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: float | None) -> Cost:
+    """What `spec` starts on a machine with so many cores.
+
+    `seconds_a_run` is what runs of its experiment took, None where there are none; a time budget for each trial is used
+    instead of it. Pruned and failed trials take less, so it is an upper estimate where there are any.
+    """
+    runs = trials_wanted(spec) * spec.seeds
+    taken = _cores_taken(spec, description)
+    seconds = spec.seconds_per_trial if spec.seconds_per_trial is not None else seconds_a_run
+    # a run that takes all cores, or more, is alone; runs of one core fill the machine
+    at_a_time = 1.0 if spec.exclusive else min(float(runs), max(1.0, cores / taken))
+    minutes = None if seconds is None else runs * seconds / at_a_time / 60
+    if spec.minutes is not None:
+        minutes = spec.minutes if minutes is None else min(minutes, spec.minutes)
+    return Cost(runs, seconds, minutes, int(at_a_time))
+
+
+def trials_wanted(spec: SearchSpec) -> int:
+    """Those asked for, or as many as its grid has points."""
+    if spec.sampler != "grid" or any(one.grid_size() is None for one in spec.space):
+        return spec.trials
+    if math.prod(one.grid_size() or 1 for one in spec.space) > MOST_POINTS:
+        return spec.trials  # none such passes the check; it is never made
+    return sum(1 for _ in itertools.islice(grid_points(spec), spec.trials))
+
+
+def _cores_taken(spec: SearchSpec, description: Description) -> float:
+    """Workers x threads of a trial, in the mean over the values of both and the strategies."""
+    load = workload(spec.config, description)
+    workers = candidates(spec.dimension("workers"))[:MOST_COUNTED] if spec.has("workers") else [load.workers]
+    threads = candidates(spec.dimension("threads"))[:MOST_COUNTED] if spec.has("threads") else [load.threads]
+    strategies = spec.dimension("strategy").choices if spec.has("strategy") else (None,)
+    single = sum(is_single(one) for one in strategies)
+    mean = (single + (len(strategies) - single) * sum(workers) / len(workers)) / len(strategies)
+    return max(1.0, mean * sum(threads) / len(threads))

@@ -1,0 +1,158 @@
+"""What is wrong with one dimension of a search: no such field, or values that the field does not take."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, Final
+
+from scalebook.training.config.classes import named, suggestion
+from scalebook.training.config.description import Description, Field
+from scalebook.training.config.fields import check_value, expected, shown
+from scalebook.training.config.paths import Place, fields, place, put
+from scalebook.training.config.search.aliases import STRATEGIES, batch_place, put_strategy, rate_place
+from scalebook.training.config.search.space import HANDLES, RANGES, Dimension
+from scalebook.training.config.search.space_body import Read
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.config.validate import check_class
+from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.files.flow import flow
+
+MOST_VARIANTS: Final = 32
+WORKERS: Final = Field("workers", "int", required=True, minimum=1, maximum=1024)
+SAME_FIELD: Final = {
+    "batch_size": ("data.batch_size",),
+    "strategy": ("trainer.strategy",),
+    "workers": ("trainer.devices", "trainer.strategy.workers"),
+}
+"""Paths that are what a handle stands for; those of a learning rate depend on the config."""
+
+
+def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+    """Dimensions that set the same field."""
+    same = {**SAME_FIELD, "learning_rate": (_rate(spec, description),)}
+    found = [
+        Problem(space.key(path), f"is what {handle} sets already", "Leave one of the two out.")
+        for handle, paths in same.items()
+        for path in paths
+        if spec.has(handle) and spec.has(path)
+    ]
+    scaled = [one.name for one in spec.space if one.name.startswith("lr_scaling.") and spec.rate is not None]
+    said = "is what learning_rate says already"
+    return found + [Problem(space.key(name), said, "Leave one of the two out.") for name in scaled]
+
+
+def _rate(spec: SearchSpec, description: Description) -> str:
+    try:
+        return ".".join(rate_place(spec.config, description).parts)
+    except ConfigError:
+        return ""
+
+
+def dimension_problems(one: Dimension, spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+    """Errors and warnings, at the key of the dimension."""
+    key = space.key(one.name)
+    try:
+        if one.name == "strategy":
+            return _strategies(key, one, description)
+        if one.name == "workers":
+            return _values(key, one, WORKERS)
+        if one.name == "batch_size":
+            return _values(key, one, batch_place(spec.config, description).field)
+        if one.name == "learning_rate":
+            return _rates(key, one, rate_place(spec.config, description).field)
+        return _path(key, one, spec, description)
+    except ConfigError as error:
+        return [Problem(key, error.problem.message, error.problem.remedy)]
+
+
+def _strategies(key: str, one: Dimension, description: Description) -> list[Problem]:
+    if one.kind != "values":
+        return [Problem(key, "is a range", f"Write values: [{', '.join(STRATEGIES)}] or some of them.")]
+    for value in one.choices:
+        if isinstance(value, str) and value in STRATEGIES:
+            continue
+        for problem in check_class("trainer.strategy", value, "strategies", description):
+            remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.remedy
+            return [Problem(key, f"holds one that {problem.message}", remedy)]
+    return []
+
+
+def _rates(key: str, one: Dimension, field: Field | None) -> list[Problem]:
+    if any(isinstance(value, int | float) and value <= 0 for value in one.ends()):
+        return [Problem(key, f"has a learning rate of {shown(one.ends()[0])}", "Write rates above 0.")]
+    return _values(key, one, field)
+
+
+def _path(key: str, one: Dimension, spec: SearchSpec, description: Description) -> list[Problem]:
+    if one.name == "seed_everything":
+        return [Problem(key, "is no field to search over", "Write seeds: 3 to run each point with several.")]
+    if "." not in one.name and one.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
+        known = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
+        return [Problem(key, "is no field of this config", suggestion(one.name, known))]
+    model = named(spec.config.get("model")).info("models", description)
+    if one.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
+        return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Leave it out.")]
+    if spec.seconds_per_trial is not None and one.name in ("trainer.max_epochs", "trainer.max_steps"):
+        return [Problem(key, "has no effect beside seconds_per_trial", "Leave one of the two out.")]
+    there: list[Place] = []
+    missing: list[tuple[str, ConfigError]] = []
+    for words, config in _variants(one, spec, description):
+        try:
+            there.append(place(one.name, config, description))
+        except ConfigError as error:
+            missing.append((words, error))
+    if not there:
+        raise missing[0][1]
+    found = _classes(key, one, there[0], description) if there[0].group else _values(key, one, there[0].field)
+    if missing and not found:
+        words = ", ".join(dict.fromkeys(one for one, _ in missing))
+        found.append(Problem(key, f"has no effect with {words}", "Nothing needs to be changed.", "warning"))
+    return found
+
+
+def _variants(one: Dimension, spec: SearchSpec, description: Description) -> Iterable[tuple[str, dict[str, Any]]]:
+    """The base under each combination of the classes that dimensions above `one` choose, with those in words."""
+    above = [other for other in spec.space if _above(other.name, one.name)]
+    if not above:
+        return [("", spec.config)]
+    found = []
+    for values in itertools.islice(itertools.product(*(other.ends() for other in above)), MOST_VARIANTS):
+        config = spec.config
+        for other, value in sorted(zip(above, values, strict=True), key=lambda pair: pair[0].name.count(".")):
+            try:
+                if other.name == "strategy":
+                    config = put_strategy(config, value, description)
+                else:
+                    config = put(config, place(other.name, config, description), value, description)
+            except ConfigError:
+                continue  # said of the other dimension
+        words = " and ".join(other.label(value) for other, value in zip(above, values, strict=True))
+        found.append((words, config))
+    return found
+
+
+def _above(name: str, path: str) -> bool:
+    return path.startswith(f"{'trainer.strategy' if name == 'strategy' else name}.")
+
+
+def _classes(key: str, one: Dimension, where: Place, description: Description) -> list[Problem]:
+    assert where.group is not None
+    if one.kind != "values":
+        return [Problem(key, "is a range, and a class is wanted", "Write values: [NAME, NAME].")]
+    found = [problem for value in one.choices for problem in check_class(one.name, value, where.group, description)]
+    return [Problem(key, f"holds one that {problem.message}", problem.remedy) for problem in found[:1]]
+
+
+def _values(key: str, one: Dimension, field: Field | None) -> list[Problem]:
+    """The first value at an end of the range, or in the list, that the field does not take."""
+    assert field is not None
+    if field.type == "int" and one.kind in ("uniform", "log_uniform"):
+        log = ", log: true" if one.kind == "log_uniform" else ""
+        written = f"{{int: [{one.low:.0f}, {one.high:.0f}]{log}}}"
+        return [Problem(key, "is a range of real numbers, and whole ones are wanted", f"Write {written}.")]
+    if field.type not in ("int", "float", "json") and one.kind in RANGES:
+        told = flow([True, False] if field.type == "bool" else field.choices or ["..."])
+        return [Problem(key, f"is a range of numbers, and {expected(field)} is wanted", f"Write values: {told}.")]
+    for value in one.choices or one.ends():
+        if problem := check_value(key, value, field):
+            return [Problem(key, f"holds a value that {problem.message}", problem.remedy)]
+    return []

@@ -1,0 +1,146 @@
+"""From a point of a search to the config that its trial runs."""
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.fields import shown
+from scalebook.training.config.paths import place, put
+from scalebook.training.config.rate_scaling import KEY as LR_SCALING
+from scalebook.training.config.search.aliases import batch_place, is_single, put_strategy, put_workers, rate_place
+from scalebook.training.config.search.space import HANDLES
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.config.told import number
+from scalebook.training.config.workload import workload
+from scalebook.training.errors import ConfigError
+
+OTHER_BUDGETS: Final = ("max_epochs", "max_steps", "min_epochs", "min_steps")
+"""Of a Trainer; the first one that is reached would end a run."""
+
+
+def resolve(spec: SearchSpec, point: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """The config of the trial at `point`; what the point leaves out stays as the base has it.
+
+    `scaling: strong`: the point's batch size is what all workers together compute at a time, under DDP the samples of
+    one update, under a parameter server batch per worker x workers, whatever its rule makes of their gradients; the
+    config gets the share of each. `weak`: it is each worker's. Without a batch size in the point the base's is kept in
+    that sense. One process has one worker, whatever the point says.
+
+    ConfigError, its key the dimension, where there can be no such trial.
+    """
+    for name in point:
+        if not spec.has(name):
+            known = ", ".join(one.name for one in spec.space)
+            raise ConfigError(name, "is no dimension of this search", f"Known: {known}.")
+    for name in ("batch_size", "workers"):  # the only ones that are counted with
+        value = point.get(name, 1)
+        if not number(value) or value != int(value) or value < 1:
+            raise ConfigError(name, f"is {shown(value)}", f"Write one of the space: {spec.dimension(name).words()}.")
+    base = workload(spec.config, description)
+    config: dict[str, Any] = copy.deepcopy(spec.config)
+    if "strategy" in point:
+        config = put_strategy(config, point["strategy"], description)
+    config = _with_fields(spec, config, point, description)
+    workers = _workers(config, point, base.workers, description)
+    if "workers" in point or workers != workload(config, description).workers:
+        config = put_workers(config, workers, description)
+    if "batch_size" in point or workers != base.workers:
+        asked = point.get("batch_size", base.batch_global if spec.scaling == "strong" else base.batch_per_worker)
+        if asked is not None:
+            batch = _share(asked, workers) if spec.scaling == "strong" else asked
+            config = put(config, batch_place(config, description), batch, description)
+    if "learning_rate" in point:
+        config = put(config, rate_place(config, description), point["learning_rate"], description)
+    if spec.rate is not None:
+        rate = spec.rate
+        config[LR_SCALING] = {"rule": rate.rule, "per": rate.per, "warmup_epochs": rate.warmup_epochs}
+    if spec.seconds_per_trial is not None:
+        config["trainer"] = _with_time(config.get("trainer") or {}, int(spec.seconds_per_trial))
+    return config
+
+
+def canonical(spec: SearchSpec, point: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for all points that run the same: one process has one worker, so `workers` is then the lowest."""
+    done = dict(point)
+    if "workers" in done and is_single(done.get("strategy")):
+        done["workers"] = spec.dimension("workers").ends()[0]
+    return done
+
+
+def grid_points(spec: SearchSpec) -> Iterator[dict[str, Any]]:
+    """All points of the grid, none that runs the same as an earlier one. Ranges of real numbers must have `points`."""
+    names = [one.name for one in spec.space]
+    for values in itertools.product(*(one.grid() for one in spec.space)):
+        point = dict(zip(names, values, strict=True))
+        if canonical(spec, point) == point:
+            yield point
+
+
+def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
+    """`batch 64, rate 0.1, async x 2`: what tells the trials of a search apart, in few words."""
+    said = {one.name: one.label(point[one.name]) for one in spec.space if one.name in point}
+    words = []
+    if "batch_size" in said:
+        words.append(f"batch {said.pop('batch_size')}")
+    if "learning_rate" in said:
+        words.append(f"rate {said.pop('learning_rate')}")
+    strategy, workers = said.pop("strategy", None), said.pop("workers", None)
+    if strategy is not None:
+        alone = workers is None or is_single(point["strategy"])
+        words.append(strategy if alone else f"{strategy} x {workers}")
+    elif workers is not None:
+        words.append(f"{workers} worker{'' if workers == '1' else 's'}")
+    last = [name.rsplit(".", 1)[-1] for name in said]
+    for name, short, label in zip(said, last, said.values(), strict=True):
+        words.append(f"{short.replace('_', ' ') if last.count(short) == 1 else name} {label}")
+    return ", ".join(words)
+
+
+def _with_fields(
+    spec: SearchSpec, config: dict[str, Any], point: Mapping[str, Any], description: Description
+) -> dict[str, Any]:
+    """The fields named by paths; classes before what stands below them. A field that another class has is left out."""
+    for name in sorted((one for one in point if one not in HANDLES), key=lambda one: one.count(".")):
+        try:
+            where = place(name, config, description)
+        except ConfigError:
+            if not depends(name, spec):
+                raise
+            continue
+        config = put(config, where, point[name], description)
+    return config
+
+
+def depends(name: str, spec: SearchSpec) -> bool:
+    """Whether another dimension chooses a class above the field `name`, so that it may be missing at some points."""
+    above = ["trainer.strategy" if one.name == "strategy" else one.name for one in spec.space]
+    return any(name.startswith(f"{one}.") for one in above)
+
+
+def _workers(config: Mapping[str, Any], point: Mapping[str, Any], before: int, description: Description) -> int:
+    single = is_single(point.get("strategy", point.get("trainer.strategy")))
+    found: int = 1 if single else point.get("workers", before)
+    if "workers" not in point and not single and "strategy" not in point and "trainer.strategy" not in point:
+        return workload(config, description).workers  # as the base, or a field of it, says
+    return found
+
+
+def _share(batch: int, workers: int) -> int:
+    if batch % workers:
+        raise ConfigError(
+            "batch_size",
+            f"{batch} cannot be shared out to {workers} workers",
+            f"Write a multiple of {workers}, or scaling: weak.",
+        )
+    return batch // workers
+
+
+def _with_time(trainer: Mapping[str, Any], seconds: int) -> dict[str, Any]:
+    """A budget of time instead of any other."""
+    kept = {key: value for key, value in trainer.items() if key not in OTHER_BUDGETS}
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return {**kept, "max_time": f"{days:02d}:{hours:02d}:{minutes:02d}:{seconds:02d}"}

@@ -1,0 +1,194 @@
+"""Searches that this field of work asks for again and again, made to measure for an experiment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.config.classes import mapping, named, suggestion
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import Description
+from scalebook.training.config.rate_scaling import rate_scaling
+from scalebook.training.config.search.aliases import batch_place, rate_place
+from scalebook.training.config.search.definition import search_problems
+from scalebook.training.config.workload import Workload, workload
+from scalebook.training.errors import ConfigError
+from scalebook.training.tracking import names
+
+PER: Final = 256
+"""Samples that a learning rate of the preset `batch-size` is given for (Goyal et al. 2017)."""
+
+LEAST_BATCH: Final = 8
+LEAST_UPDATES: Final = 2
+"""Of an epoch, at the largest batch."""
+
+WORDS: Final = ("single", "ddp", "async", "bounded")
+IMAGES: Final = {"Digits": 1797, "MNIST": 60_000, "CIFAR10": 50_000}
+"""Of the data sets that ship, before the validation part is taken out."""
+
+RUNGS: Final = 10
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One kind of search. `text` says in a sentence what it answers; `needs` are handles that the config must have."""
+
+    name: str
+    title: str
+    text: str
+    needs: tuple[str, ...]
+
+
+PRESETS: Final = (
+    Preset(
+        "batch-size",
+        "Batch size x learning rate",
+        "Which batch sizes train well, and how the best learning rate moves with the batch.",
+        ("batch_size", "learning_rate"),
+    ),
+    Preset(
+        "strategies",
+        "Strategy x workers x learning rate",
+        "What one process, DDP and a parameter server reach and what time they take, each at a rate that suits it.",
+        ("learning_rate",),
+    ),
+    Preset(
+        "largest-rate",
+        "Largest rate that trains",
+        "How far the learning rate can be raised before training diverges, for each number of workers.",
+        ("learning_rate",),
+    ),
+)
+
+
+def preset_body(name: str, config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
+    """The body of search `name` over `config`, without `experiment:` or `config:`, for the caller to add.
+
+    Ranges come from the config's own values, the size of its data, and the cores of this machine. ConfigError where the
+    config lacks what the preset varies.
+    """
+    preset = next((one for one in PRESETS if one.name == name), None)
+    if preset is None:
+        raise ConfigError("preset", f"names {name}, which is none", suggestion(name, [one.name for one in PRESETS]))
+    if "batch_size" in preset.needs:
+        batch_place(config, description)
+    rate_place(config, description)
+    make = {"batch-size": _batch_size, "strategies": _strategies, "largest-rate": _largest_rate}[name]
+    return {"preset": name, **make(config, description, cores)}
+
+
+def _batch_size(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
+    load = workload(config, description)
+    base, samples = load.batch_global or 32, _samples(config, description)
+    shared = _power(load.workers) == load.workers  # powers of two can be shared out among them
+    least = min(LEAST_BATCH, _power(base))
+    low = max(least, load.workers) if shared else least
+    most = max(1024, 32 * _power(base))
+    high = max(low, min(most, _power(samples // LEAST_UPDATES)) if samples is not None else most)
+    scaling = rate_scaling(config)
+    asked_for = scaling.per if scaling is not None else load.batch_averaged or 32
+    rate = {**_around(_rate(load) * PER / asked_for, 30), "per": PER, "rule": "linear"}
+    return {
+        "objective": _metric(config, description),
+        "scaling": "strong" if shared else "weak",
+        "space": {
+            "batch_size": {"powers_of_two": [low, high]},
+            "learning_rate": {**rate, "warmup_epochs": _warmup(config, description)},
+        },
+        "sampler": "tpe",
+        "pruner": "median",
+        "trials": 60,
+        "seeds": 1,
+    }
+
+
+def _strategies(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
+    load = workload(config, description)
+    workers = _workers(load, cores)[1:]
+    space = {"workers": {"values": workers}, "learning_rate": _around(_rate(load), 10)}
+    body: dict[str, Any] = {
+        "objective": [_metric(config, description), "seconds"],
+        "scaling": "weak" if load.batch_global is None or load.batch_global % workers[-1] else "strong",
+        "space": space,
+        "sampler": "tpe",
+        "pruner": "none",
+        "trials": 60,
+        "seeds": 1,
+        "exclusive": True,
+    }
+    words = [word for word in WORDS if _possible(body, {"strategy": {"values": [word]}}, config, description)]
+    return {**body, "space": {"strategy": {"values": words}, **space}}
+
+
+def _largest_rate(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
+    load = workload(config, description)
+    rates = [float(f"{_rate(load) * 2**rung:.3g}") for rung in range(-1, RUNGS - 1)]
+    body: dict[str, Any] = {
+        "objective": _metric(config, description),
+        "scaling": "weak",
+        "space": {"learning_rate": {"grid": rates}},
+        "sampler": "grid",
+        "pruner": "none",
+        "seeds": 1,
+    }
+    strategy = {"strategy": {"values": ["async"]}} if load.strategy == "single" else {}
+    if not _possible(body, strategy, config, description):
+        strategy = {}
+    workers = [
+        one
+        for one in _workers(load, cores)
+        if _possible(body, {**strategy, "workers": {"values": [one]}}, config, description)
+    ]
+    space = {**strategy, "workers": {"values": workers}, **body["space"]}
+    return {**body, "space": space, "trials": len(workers) * len(rates)}
+
+
+def _possible(
+    body: Mapping[str, Any], more: Mapping[str, Any], config: Mapping[str, Any], description: Description
+) -> bool:
+    """Whether the search is without an error once its space has `more`."""
+    told = {**body, "space": {**body["space"], **more}}
+    return all(one.severity == "warning" for one in search_problems(told, config, description))
+
+
+def _workers(load: Workload, cores: int) -> list[int]:
+    """1, 2, 4 ... as far as each has cores of its own; at least 1 and 2."""
+    most = max(2, cores // load.threads)
+    return [2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most]
+
+
+def _around(rate: float, factor: float) -> dict[str, Any]:
+    """A logarithmic range about `rate`, its ends to one digit."""
+    return {"log_uniform": [float(f"{rate / factor:.1g}"), float(f"{rate * factor:.1g}")]}
+
+
+def _rate(load: Workload) -> float:
+    return load.learning_rate if load.learning_rate and load.learning_rate > 0 else 0.01
+
+
+def _metric(config: Mapping[str, Any], description: Description) -> str:
+    """The model's main one."""
+    model = named(config.get("model")).info("models", description)
+    return model.metrics[0] if model is not None and model.metrics else names.VAL_LOSS
+
+
+def _warmup(config: Mapping[str, Any], description: Description) -> float:
+    """A tenth of the epochs, five at most (Goyal et al. 2017: 5 of 90)."""
+    epochs = complete(config, description)["trainer"].get("max_epochs")
+    return round(min(5.0, epochs / 10), 1) if isinstance(epochs, int) and epochs > 0 else 1.0
+
+
+def _samples(config: Mapping[str, Any], description: Description) -> int | None:
+    """Training samples; None where the data set does not say."""
+    told = named(complete(config, description).get("data"))
+    info, args = told.info("data", description), mapping(told.args)
+    limit, held_out = args.get("limit"), args.get("val_fraction")
+    known = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
+    if known is not None and isinstance(held_out, int | float):
+        known = int(known * (1 - held_out))
+    told_limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
+    return min((one for one in (known, told_limit) if one is not None), default=None)
+
+
+def _power(value: int) -> int:
+    """The largest power of two up to `value`, 1 at least."""
+    return 1 << max(1, value).bit_length() - 1

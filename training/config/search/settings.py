@@ -1,0 +1,100 @@
+"""Whether sampler, pruner, objectives and budget of a search go together."""
+
+import math
+from typing import Final
+
+from scalebook.training.config.classes import named, suggestion
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.space_body import Read
+from scalebook.training.config.search.types import AMOUNTS, SearchSpec
+from scalebook.training.errors import Problem
+from scalebook.training.tracking import names
+
+MOST_POINTS: Final = 100_000
+"""Of a grid."""
+
+FEW_SEEDS: Final = 5
+"""Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
+
+
+def settings_problems(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+    """Errors, and warnings of what has no effect, in the order of the keys."""
+    return _objectives(spec, description) + _sampler(spec, space) + _pruner(spec) + _budget(spec)
+
+
+def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
+    found: list[Problem] = []
+    told = [one.name for one in spec.objectives]
+    model = None if spec.has("model") else named(spec.config.get("model")).info("models", description)
+    if model is not None and model.metrics:
+        known = [*model.metrics, names.TRAIN_LOSS]
+        for name in told:
+            if name not in AMOUNTS and name not in known:
+                what = f"names {name}, which {model.name} is not known to record"
+                found.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
+    if spec.target is not None and not any(name in AMOUNTS for name in told):
+        what = "has no effect: no objective says what it takes to get there"
+        remedy = f"Write objective: [{told[0]}, seconds], or leave it out."
+        found.append(Problem("target", what, remedy, "warning"))
+    if "seconds" in told and not spec.exclusive:
+        what = "is false, so trials slow each other down while their times are compared"
+        found.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
+    return found
+
+
+def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
+    numbers = [one for one in spec.space if one.ordered]
+    if spec.sampler == "grid":
+        return _grid(spec, space)
+    if spec.sampler == "cma-es" and len(spec.objectives) > 1:
+        return [Problem("sampler", "is cma-es, which knows one objective only", "Write sampler: tpe.")]
+    if spec.sampler == "cma-es" and spec.space and len(numbers) < 2:
+        what = f"is cma-es, which needs two dimensions of numbers, and there {'is one' if numbers else 'are none'}"
+        return [Problem("sampler", what, "Write sampler: tpe.")]
+    if spec.sampler in ("cma-es", "qmc") and len(numbers) < len(spec.space):
+        drawn = ", ".join(one.name for one in spec.space if not one.ordered)
+        what = f"is {spec.sampler}, which draws {drawn} at random"
+        return [Problem("sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
+    return []
+
+
+def _grid(spec: SearchSpec, space: Read) -> list[Problem]:
+    found = []
+    for one in spec.space:
+        if one.kind in ("uniform", "log_uniform") and one.points is None:
+            remedy = f"Write {one.kind}: [{one.low:g}, {one.high:g}] with points: 7, or grid: [...]."
+            found.append(Problem(space.key(one.name), "has no points for the grid sampler to visit", remedy))
+    if found:
+        return found
+    size = math.prod(one.grid_size() or 1 for one in spec.space)
+    if size > MOST_POINTS:
+        widest = max(spec.space, key=lambda one: one.grid_size() or 1)
+        what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
+        return [Problem(space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
+    if spec.space and size > spec.trials:
+        what = f"are {spec.trials}, and the grid has {size} points"
+        return [Problem("trials", what, f"Write trials: {size} to visit all of them.", "warning")]
+    return []
+
+
+def _pruner(spec: SearchSpec) -> list[Problem]:
+    if spec.pruner == "none":
+        return []
+    if len(spec.objectives) > 1:
+        return [Problem("pruner", f"is {spec.pruner}, which compares one objective only", "Write pruner: none.")]
+    if spec.objectives[0].name in AMOUNTS:
+        what = f"is {spec.pruner}, which compares a metric while it changes, not {spec.objectives[0].name}"
+        return [Problem("pruner", what, "Write pruner: none.")]
+    if spec.pruner == "wilcoxon" and spec.seeds < 2:
+        return [Problem("pruner", "is wilcoxon, which compares seeds, and there is one", "Write seeds: 5, or median.")]
+    if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
+        what = f"is wilcoxon, which tells nothing from {spec.seeds} seeds"
+        return [Problem("pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
+    return []
+
+
+def _budget(spec: SearchSpec) -> list[Problem]:
+    if len(spec.points) > spec.trials:
+        what = f"are {len(spec.points)}, more than the {spec.trials} trials"
+        return [Problem("points", what, f"Write trials: {len(spec.points)} or more.", "warning")]
+    return []

@@ -1,0 +1,183 @@
+"""The `space:` of a search: from YAML to dimensions, with every mistake."""
+
+import difflib
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scalebook.training.config.fields import shown
+from scalebook.training.config.paths import plain
+from scalebook.training.config.rate_scaling import RULES
+from scalebook.training.config.search.space import KINDS, RANGES, Dimension, Kind, power_of_two
+from scalebook.training.config.search.types import RateRule
+from scalebook.training.config.told import MOST, number
+from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.files.flow import flow
+
+RATE_KEYS: Final = ("per", "rule", "warmup_epochs")
+MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
+    "uniform": ("points",),
+    "log_uniform": ("points",),
+    "int": ("log", "step", "points"),
+}
+"""What a dimension may say beside its kind; a learning rate also `RATE_KEYS`."""
+LARGEST_WHOLE: Final = 2**53
+"""Above it neighbours are one float, and samplers count in floats."""
+MOST_DIMENSIONS: Final = 200
+EXAMPLE: Final = "Write for example batch_size: {powers_of_two: [16, 256]}."
+
+
+@dataclass
+class Read:
+    """A space as it was read. `canonical` has the name of each dimension by the way it is written."""
+
+    dimensions: tuple[Dimension, ...] = ()
+    rate: RateRule | None = None
+    problems: list[Problem] = field(default_factory=list)
+    canonical: dict[str, str] = field(default_factory=dict)
+
+    def key(self, name: str) -> str:
+        """`space.` and `name` as it is written, for a message and for its line."""
+        return f"space.{next((one for one, same in self.canonical.items() if same == name), name)}"
+
+
+def read_space(told: Any) -> Read:
+    """Every dimension that can be read; what is wrong with the others stands in `problems`."""
+    found = Read()
+    if not isinstance(told, Mapping) or not told:
+        what = "is missing" if told is None else f"is {shown(told)}"
+        found.problems.append(Problem("space", what, EXAMPLE))
+        return found
+    if len(told) > MOST_DIMENSIONS:
+        what = f"has {len(told):,} dimensions, more than {MOST_DIMENSIONS}"
+        found.problems.append(Problem("space", what, "Search over the few that matter."))
+        return found
+    dimensions: dict[str, Dimension] = {}
+    for written, value in told.items():
+        name = plain(str(written))
+        if name in dimensions:
+            found.problems.append(Problem(f"space.{written}", f"is {name} once more", "Leave one of the two out."))
+            continue
+        found.canonical[str(written)] = name
+        try:
+            dimension = read_dimension(name, value)
+            if name == "learning_rate" and isinstance(value, Mapping):
+                found.rate = _rate(value)
+        except ConfigError as error:
+            problem = error.problem
+            key = f"space.{written}" + problem.key.removeprefix(name)
+            found.problems.append(Problem(key, problem.message, problem.remedy))
+        else:
+            dimensions[name] = dimension
+    found.dimensions = tuple(dimensions.values())
+    return found
+
+
+def read_dimension(name: str, told: Any) -> Dimension:
+    """The dimension that `told` describes; ConfigError, its key `name` or one below it."""
+    kinds = [key for key in told if key in KINDS] if isinstance(told, Mapping) else []
+    if not isinstance(told, Mapping) or len(kinds) != 1:
+        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(told)}, which says no kind of range"
+        raise ConfigError(name, what, _near_kind(told) or f"Write one of {', '.join(KINDS)} with its values.")
+    kind: Kind = next(one for one in KINDS if one == kinds[0])
+    more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
+    for key in told:
+        if key != kind and key not in more:
+            near = difflib.get_close_matches(str(key), more, 1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Known beside it: {', '.join(more) or 'nothing'}."
+            raise ConfigError(f"{name}.{key}", f"means nothing beside {kind}", remedy)
+    return _range(name, kind, told) if kind in RANGES else _choices(name, kind, told[kind])
+
+
+def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
+    ends = told[kind]
+    whole = kind in ("int", "powers_of_two")
+    if not isinstance(ends, list) or len(ends) != 2 or not all(number(one) for one in ends):
+        what = "two whole numbers" if whole else "two numbers"
+        raise ConfigError(name, f"has {shown(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.")
+    low, high = ends
+    if low > high:
+        raise ConfigError(name, f"is an empty range: {low} is above {high}", f"Write {kind}: [{high}, {low}].")
+    if kind == "powers_of_two":
+        _require_powers(name, low, high)
+    if kind == "int" and not (low == int(low) and high == int(high)):
+        raise ConfigError(name, f"has the ends {low} and {high}", "Write whole numbers, or uniform.")
+    log = _flag(name, told, "log")
+    if (kind == "log_uniform" or log) and low <= 0:
+        raise ConfigError(name, f"begins at {low}, which has no logarithm", "Begin above 0, or write uniform.")
+    step = _count(name, told, "step", 1)
+    if log and step != 1:
+        raise ConfigError(f"{name}.step", "does not go with log", "Leave one of the two out.")
+    points = _count(name, told, "points", 2, MOST) if told.get("points") is not None else None
+    if whole and max(-low, high) > LARGEST_WHOLE:
+        what = f"reaches {shown(max((low, high), key=abs))}"
+        raise ConfigError(name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.")
+    exact = int if whole else float
+    return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
+
+
+def _require_powers(name: str, low: Any, high: Any) -> None:
+    for end in (low, high):
+        if not power_of_two(end):
+            near = [2 ** max(0, math.floor(math.log2(end))), 2 ** max(0, math.ceil(math.log2(end)))] if end > 0 else [1]
+            written = " or ".join(str(one) for one in dict.fromkeys(near))
+            raise ConfigError(name, f"{end} is no power of two", f"Write {written}, or int: [{low}, {high}].")
+
+
+def _choices(name: str, kind: Kind, told: Any) -> Dimension:
+    if not isinstance(told, list) or not told:
+        raise ConfigError(name, f"has {shown(told)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
+    if kind == "grid":
+        if not all(number(one) for one in told):
+            raise ConfigError(name, "has a grid of other things than numbers", "Write numbers, or values: [...].")
+        told = sorted(told)
+    texts = [flow(one) for one in told]
+    twice = [text for text, times in Counter(texts).items() if times > 1]
+    if twice or (kind == "grid" and len(set(told)) < len(told)):
+        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.")
+    return Dimension(name, kind, choices=tuple(told))
+
+
+def _rate(told: Mapping[str, Any]) -> RateRule | None:
+    name = "learning_rate"
+    rule = told.get("rule")
+    if rule is None:
+        for key in ("per", "warmup_epochs"):
+            if told.get(key) is not None:
+                raise ConfigError(f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.")
+        return None
+    found = next((one for one in RULES if one == rule), None)
+    if found is None:
+        raise ConfigError(f"{name}.rule", f"is {shown(rule)}", f"Write one of {', '.join(RULES)}.")
+    warmup = told.get("warmup_epochs", 0.0)
+    if not number(warmup) or warmup < 0:
+        raise ConfigError(f"{name}.warmup_epochs", f"is {shown(warmup)}", "Write a number of epochs, 0 for none.")
+    return RateRule(found, _count(name, told, "per", 256), float(warmup))
+
+
+def _flag(name: str, told: Mapping[str, Any], key: str) -> bool:
+    value = told.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", "Write true or false.")
+    return value is True
+
+
+def _count(name: str, told: Mapping[str, Any], key: str, default: int, most: int = LARGEST_WHOLE) -> int:
+    value = told.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        end = "of at least 1" if most == LARGEST_WHOLE else f"from 1 to {most}"
+        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", f"Write a whole number {end}.")
+    return value
+
+
+def _near_kind(told: Any) -> str | None:
+    """What to write for a list, a number, or a misspelled kind."""
+    if isinstance(told, list):
+        return f"Write {{values: {flow(told)}}}."
+    keys = list(told) if isinstance(told, Mapping) else []
+    close = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
+    return f"Did you mean `{close[0]}`?" if len(close) == 1 else None

@@ -1,0 +1,72 @@
+"""What a search is, once it has been read: see `scalebook.training.config.search.definition`."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from scalebook.training.config.rate_scaling import Rule
+from scalebook.training.config.search.space import Dimension
+
+Scaling = Literal["strong", "weak"]
+AMOUNTS: Final = ("seconds", "samples", "updates")
+"""Objectives that are no metrics: of the whole trial, or to the target."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`name` is a metric or one of `AMOUNTS`; `lower` whether the smaller value wins."""
+
+    name: str
+    lower: bool
+
+
+@dataclass(frozen=True)
+class RateRule:
+    """What the learning rate of a point means: so much per `per` samples of an update, scaled by `rule`.
+
+    The config's `lr_scaling` key says the same to the run. `warmup_epochs`: how long the rate grows from the asked to
+    the scaled one (Goyal et al. 2017, section 2.2).
+    """
+
+    rule: Rule
+    per: int = 256
+    warmup_epochs: float = 0.0
+
+
+@dataclass(frozen=True)
+class SearchSpec:
+    """A search. `config` is the base, as the experiment says it; points change it by `scalebook.training.config.search.point.resolve`.
+
+    `scaling`: `strong` keeps the global batch (samples that all workers together compute at a time, also of those that
+    push by themselves) as the point says and shares it out; `weak` gives that batch to each worker. `minutes` is of the
+    search, `seconds_per_trial` of each run, `memory_mb` of each process beyond what it starts with.
+    """
+
+    config: dict[str, Any]
+    space: tuple[Dimension, ...]
+    objectives: tuple[Objective, ...]
+    target: float | None = None
+    scaling: Scaling = "strong"
+    sampler: str = "tpe"
+    sampler_seed: int = 1
+    pruner: str = "none"
+    trials: int = 100
+    seeds: int = 1
+    minutes: float | None = None
+    seconds_per_trial: float | None = None
+    exclusive: bool = False
+    failures: int = 10
+    memory_mb: int | None = None
+    points: tuple[dict[str, Any], ...] = ()
+    storage: str | None = None
+    preset: str | None = None
+    rate: RateRule | None = None
+
+    def dimension(self, name: str) -> Dimension:
+        """The dimension called `name`; KeyError where there is none."""
+        for one in self.space:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def has(self, name: str) -> bool:
+        return any(one.name == name for one in self.space)

@@ -1,0 +1,132 @@
+"""How much a config asks for: strategy, workers, and the three sizes of a batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.config.class_fields import Chosen, chosen
+from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import ClassInfo, Description, Group
+from scalebook.training.config.rate_scaling import rate_scaling
+from scalebook.training.config.rule_words import words
+
+STRATEGY_LABELS: Final = {"single": "One process", "ddp": "DDP", "AsyncPS": "Parameter server"}
+SYNCHRONOUS: Final = ("single", "ddp")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the scheduler, the form and the records must know of a config. Batch sizes are samples.
+
+    The batch sizes are None where the data set has no `batch_size`.
+    """
+
+    strategy: str
+    """`single`, `ddp`, `AsyncPS`, or the name of another class."""
+    rule: str | None
+    """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`."""
+    workers: int
+    threads: int
+    batch_per_worker: int | None
+    accumulate: int
+    """Batches of one worker that make one gradient."""
+    batch_global: int | None
+    """Samples that all workers together compute at a time: per worker x workers."""
+    batch_effective: int | None
+    """Samples whose gradients make one update: those of `gradients` workers."""
+    batch_averaged: int | None
+    """Samples whose mean gradient the learning rate multiplies: `batch_effective`, but that gradients which a worker
+    sums into one push (`push_every`) are as many steps in one."""
+    gradients: int
+    """Gradients that are averaged into one update: all workers' under DDP, one where a worker pushes by itself."""
+    learning_rate: float | None
+    """As asked for."""
+    learning_rate_scaled: float | None
+    """What `lr_scaling` makes of it; None where the config has none, or one of the two is not known."""
+    accelerator: str
+
+
+def workload(config: Mapping[str, Any], description: Description) -> Workload:
+    """Read it from a config, complete or not, which need not be free of errors (a form asks while one types)."""
+    done = complete(config, description)
+    trainer = mapping(done["trainer"])
+    strategy = named(trainer.get("strategy"))
+    info = strategy.info("strategies", description)
+    name = _strategy_name(info.config_value or info.name if info else strategy.name or "auto")
+    args = mapping(strategy.args)
+    devices = _count(trainer.get("devices")) or 1
+    workers = 1 if name == "single" else _count(args.get("workers")) or devices
+    rule = choice("rule", args, info)
+    gradients = workers if name in SYNCHRONOUS else _gradients(rule, workers)
+    batch = _count(_argument(done, "data", "data", "batch_size", description))
+    accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
+    pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
+    averaged = batch and batch * accumulate * gradients
+    rate = _learning_rate(done, description)
+    return Workload(
+        strategy=name,
+        rule=_rule_words(rule, args, info) if rule else None,
+        workers=workers,
+        threads=_count(done.get("threads")) or 1,
+        batch_per_worker=batch,
+        accumulate=accumulate,
+        batch_global=batch and batch * workers,
+        batch_effective=averaged and averaged * pushed,
+        batch_averaged=averaged,
+        gradients=gradients,
+        learning_rate=rate,
+        learning_rate_scaled=_scaled(done, rate, averaged),
+        accelerator=str(trainer.get("accelerator") or "auto"),
+    )
+
+
+def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen | None:
+    """The class that a strategy's argument `name` names, by default or by `args`; None where it names none."""
+    field = next((one for one in info.fields if one.name == name and one.type == "class"), None) if info else None
+    return chosen(args.get(name, field.default), field) if field else None
+
+
+def _gradients(rule: Chosen | None, workers: int) -> int:
+    """Gradients in one update; a rule of the user's own counts as one that applies each."""
+    told = rule.settings() if rule else {}
+    if rule and rule.word == "sync":
+        return max(1, workers - (_count(told.get("backup_workers")) or 0))
+    return _count(told.get("average")) or 1 if rule and rule.word == "softsync" else 1
+
+
+def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
+    damping = choice("damping", args, info)
+    warmup = _count(args.get("warmup_updates"))
+    parts = [words(rule), words(damping) if damping else "", f"warm-up {warmup}" if warmup else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _strategy_name(name: str) -> str:
+    return "single" if name == "auto" else name.rsplit(".", 1)[-1]
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _argument(config: Mapping[str, Any], key: str, group: Group, name: str, description: Description) -> Any:
+    told = named(config.get(key))
+    if name in mapping(told.args):
+        return mapping(told.args)[name]
+    info = told.info(group, description)
+    return next((field.default for field in info.fields if field.name == name), None) if info else None
+
+
+def _scaled(config: Mapping[str, Any], rate: float | None, samples: int | None) -> float | None:
+    scaling = rate_scaling(config)
+    return None if scaling is None or rate is None or samples is None else rate * scaling.factor(samples)
+
+
+def _learning_rate(config: Mapping[str, Any], description: Description) -> float | None:
+    candidates = [
+        _argument(config, "optimizer", "optimizers", "lr", description),
+        _argument(config, "model", "models", "learning_rate", description),
+        _argument(config, "model", "models", "lr", description),
+    ]
+    return next((float(one) for one in candidates if isinstance(one, int | float) and not isinstance(one, bool)), None)

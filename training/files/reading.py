@@ -1,0 +1,58 @@
+"""Files that a person wrote, read with care: whatever is wrong with one is said in one line that names it."""
+
+import stat
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.errors import ConfigError
+
+MOST_BYTES: Final = 4_000_000
+"""Of a notebook, a config, or settings. A notebook of 500 lines has 20 kB."""
+
+MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+"""How a text of another encoding begins."""
+
+
+def read_bytes(path: Path, *, regular: bool = False) -> bytes:
+    """What is in `path`; ConfigError where it is missing, a folder, too large, or cannot be read.
+
+    With `regular` only of a file on disk: a pipe would be waited for, a device never ends. A person who names a pipe
+    on the command line means it.
+    """
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:  # a path with a null character
+        raise ConfigError(str(path), f"is no path ({error})", "Check the path.") from error
+    if stat.S_ISDIR(facts.st_mode):
+        raise ConfigError(str(path), "is a folder", "Name a file in it.")
+    if regular and not stat.S_ISREG(facts.st_mode):
+        raise ConfigError(str(path), "is a pipe or a device, not a file", "Name a file on disk.")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1) if facts.st_size <= MOST_BYTES else b""
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if max(len(content), facts.st_size) > MOST_BYTES:
+        raise ConfigError(str(path), f"has more than {MOST_BYTES:,} bytes", "Split it into several files.")
+    return content
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(str(path), f"cannot be read ({error.strerror})", "Check the path.")
+
+
+def decoded(path: Path, content: bytes) -> str:
+    """`content` as UTF-8 text, a byte order mark included; ConfigError where it is none."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        other = MARKS.get(content[:2])
+        what = f"is {other}" if other else f"is not UTF-8 at byte {error.start}"
+        raise ConfigError(str(path), what, "Save it as UTF-8.") from error
+
+
+def read_text(path: Path) -> str:
+    """The text in `path`, without a byte order mark."""
+    return decoded(path, read_bytes(path)).removeprefix("\ufeff")

@@ -1,0 +1,14 @@
+"""Where shards live, and who applies: one contract, two implementations."""
+
+from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
+from scalebook.training.ps.applying.hosts.inline import InlineHost
+from scalebook.training.ps.applying.hosts.process import ProcessHost
+from scalebook.training.ps.applying.section import Section
+
+
+def make_host(section: Section) -> Host:
+    """The host that the settings ask for."""
+    return ProcessHost(section) if section.control.settings.host == "process" else InlineHost(section)
+
+
+__all__ = ["Host", "InlineHost", "Outcome", "ProcessHost", "Push", "make_host"]

@@ -1,0 +1,114 @@
+"""The contract of a host: a worker's door to the shards of one optimizer."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+from torch import Tensor
+
+from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.applying.shard import Newest, Origin
+from scalebook.training.ps.coordination.admission import Verdict
+from scalebook.training.ps.memory.region import ROW, WAIT
+from scalebook.training.ps.optimizer.hyper import Groups
+
+
+class Push(NamedTuple):
+    """A gradient on its way: the worker's `seq`-th push, computed from `bases` (one for each shard), pulled at (s).
+
+    `valid` False: the gradient is of no use (infinite under a loss scaler), and the worker only takes part.
+    """
+
+    worker: int
+    seq: int
+    bases: Sequence[Newest]
+    pulled: float
+    gradients: list[Tensor | None]
+    groups: Groups
+    valid: bool
+
+    def origin(self, shard: int) -> Origin:
+        """Where the gradient comes from, as one shard sees it."""
+        base = self.bases[shard]
+        return Origin(self.worker, self.seq, base.version, base.slab, self.pulled)
+
+
+class Outcome(NamedTuple):
+    """What became of a push: let in (applied now, with its round, or by the server), dropped, or too late for all."""
+
+    verdict: Verdict
+    staleness: int
+
+
+class Host(ABC):
+    """One worker's door to the shards of one optimizer. Every wait ends at the deadline with a TimeoutError.
+
+    A push is applied at most once, whoever dies. It returns when the gradient's memory may be used again.
+    """
+
+    def __init__(self, section: Section) -> None:
+        self.section = section
+        self._control, self._door, self._shards = section.control, section.door, section.shards
+        self._rule, self._deadline_s = section.door.rule, section.deadline_s
+
+    @abstractmethod
+    def push(self, push: Push) -> Outcome:
+        """Hand in a gradient."""
+
+    @abstractmethod
+    def settle(self, worker: int) -> None:
+        """Wait until the last push of `worker` has been applied, where that is not so anyway."""
+
+    @abstractmethod
+    def await_turn(self, worker: int) -> None:
+        """Wait until the rule lets `worker` begin its next gradient."""
+
+    @abstractmethod
+    def help(self) -> None:
+        """Somebody has left or rests: apply what that makes complete, where workers apply."""
+
+    @abstractmethod
+    def complete(self) -> None:
+        """When all have finished: return when everything that was pushed has been applied."""
+
+    @abstractmethod
+    def _await_round(self, worker: int) -> None:
+        """Return when a closed round may have been applied, by this worker or by others."""
+
+    def pull(self, worker: int) -> list[Newest]:
+        """Hold the newest version of each shard; it stays as it is until the next pull."""
+        return [self._hold(number, worker) for number in range(len(self._shards))]
+
+    def _hold(self, number: int, worker: int) -> Newest:
+        shard = self._shards[number]
+        asked = perf_counter()
+        shard.words.lock.acquire(self._deadline_s)
+        self._waited(worker, asked)
+        try:
+            return shard.hold(worker)
+        finally:
+            shard.words.lock.release()
+
+    def _contribute(self, push: Push) -> Outcome:
+        """For a rule that gathers: lay the gradient into a slot and make it part of the round."""
+        rounds, base = self.section.rounds, min(base.version for base in push.bases)
+        slot = rounds.slot(push.worker)
+        self._fill(slot, push)
+        while (verdict := rounds.register(push.worker, slot, base)) is None:
+            self._await_round(push.worker)
+        outcome = Outcome(verdict, self._door.version() - base)
+        self.help()
+        return outcome
+
+    def _fill(self, slot: int, push: Push) -> None:
+        origins = [push.origin(number) for number in range(len(self._shards))]
+        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
+
+    def _waited(self, worker: int, since: float) -> None:
+        self._control.seconds[worker * ROW + WAIT] += perf_counter() - since
+
+    def _staleness(self, push: Push) -> int:
+        """The largest over the shards, as it is now."""
+        pairs = zip(self._shards, push.bases, strict=True)
+        return max(shard.version - base.version for shard, base in pairs)

@@ -1,0 +1,75 @@
+"""Shards without processes of their own: whoever pushes applies, under the lock of each shard in turn."""
+
+from time import perf_counter
+
+from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
+from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.coordination.admission import Verdict
+
+
+class InlineHost(Host):
+    """No process in between: one pass over the parameters for each update, and no copy for SGD."""
+
+    def __init__(self, section: Section) -> None:
+        super().__init__(section)
+        self._places = [shard.plan.parameters for shard in section.shards]
+        self._gives_base = self._control.settings.gives_base
+
+    def push(self, push: Push) -> Outcome:
+        if self._rule.gathers:
+            return self._contribute(push)
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        if not self._door.must_ask:
+            self._apply(push)
+            return Outcome(Verdict.ADMIT, staleness)
+        with self._door.gate():
+            staleness = self._staleness(push)
+            verdict = self._door.judge(push.worker, push.seq, staleness)
+            if verdict is Verdict.ADMIT and self._control.settings.serial:
+                self._apply(push)
+                return Outcome(verdict, staleness)
+        if verdict is Verdict.ADMIT:
+            self._apply(push)
+        return Outcome(verdict, staleness)
+
+    def settle(self, worker: int) -> None:
+        """Nothing is ever left to apply."""
+
+    def await_turn(self, worker: int) -> None:
+        asked = perf_counter()
+        if self._rule.gathers:
+            what = f"worker {worker} waits in rule {self._rule.name}"
+            self._control.event.wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
+        else:
+            self._door.await_turn(worker)
+        self._waited(worker, asked)
+
+    def help(self) -> None:
+        if self._rule.gathers and self.section.rounds.close():
+            self.section.rounds.commit()
+
+    def complete(self) -> None:
+        self.help()
+
+    def _apply(self, push: Push) -> None:
+        giver = push.worker if self._gives_base else None
+        for number in self.section.order:
+            shard = self._shards[number]
+            asked = perf_counter()
+            shard.words.lock.acquire(self._deadline_s)
+            self._waited(push.worker, asked)
+            try:
+                gradients = [push.gradients[place] for place in self._places[number]]
+                shard.apply([push.origin(number)], gradients, push.groups, giver)
+            finally:
+                shard.words.lock.release()
+
+    def _await_round(self, worker: int) -> None:
+        self.section.rounds.commit()
+
+    def _helped(self, worker: int) -> bool:
+        """Whether the worker's turn has come; applies a round that is complete first."""
+        self.help()
+        return self._door.has_turn(worker)

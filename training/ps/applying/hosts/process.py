@@ -1,0 +1,80 @@
+"""Shards with a server process each: a worker lays its gradient into shared memory, the servers apply it."""
+
+from time import perf_counter
+
+from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
+from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.coordination.admission import Verdict
+
+
+class ProcessHost(Host):
+    """Servers isolate the parameters from the workers; with `overlap` a worker computes while its push is applied.
+
+    A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
+    """
+
+    def __init__(self, section: Section) -> None:
+        super().__init__(section)
+        self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
+
+    def push(self, push: Push) -> Outcome:
+        if self._rule.gathers:
+            return self._contribute(push)
+        self.settle(push.worker)
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        if not self._door.must_ask:
+            self._hand_in(push)
+        else:
+            with self._door.gate():
+                staleness = self._staleness(push)
+                verdict = self._door.judge(push.worker, push.seq, staleness)
+                if verdict is Verdict.ADMIT and self._serial:
+                    self._hand_in(push)
+                    self.settle(push.worker)
+            if verdict is not Verdict.ADMIT:
+                return Outcome(verdict, staleness)
+            if not self._serial:
+                self._hand_in(push)
+        if not self._overlap:
+            self.settle(push.worker)
+        return Outcome(Verdict.ADMIT, staleness)
+
+    def settle(self, worker: int) -> None:
+        if self._rule.gathers or self._settled(worker):
+            return
+        asked = perf_counter()
+        what = f"worker {worker} waits for the server processes"
+        self._control.event.wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
+        self._waited(worker, asked)
+
+    def await_turn(self, worker: int) -> None:
+        asked = perf_counter()
+        self._door.await_turn(worker)
+        self._waited(worker, asked)
+
+    def help(self) -> None:
+        """The servers do."""
+
+    def complete(self) -> None:
+        self._control.event.wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
+
+    def _is_complete(self) -> bool:
+        if self._rule.gathers:
+            return self._door.round().gathered == 0
+        return all(self._settled(worker) for worker in range(self._control.workers))
+
+    def _settled(self, worker: int) -> bool:
+        pushed = self.section.words.pushed[worker]
+        return all(shard.applied(worker) >= pushed for shard in self._shards)
+
+    def _hand_in(self, push: Push) -> None:
+        self._fill(push.worker, push)
+        self.section.words.pushed[push.worker] = push.seq
+        self._control.event.wake()
+
+    def _await_round(self, worker: int) -> None:
+        asked, what = perf_counter(), f"worker {worker} waits for the servers to apply a round"
+        self._control.event.wait(lambda: not self._door.round().closed, self._deadline_s, lambda: what)
+        self._waited(worker, asked)

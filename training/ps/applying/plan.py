@@ -1,0 +1,137 @@
+"""Where everything of one optimizer lies in shared memory; the same in every process that has the same model."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
+from scalebook.training.ps.optimizer.hyper import encode
+from scalebook.training.ps.optimizer.rebuilding import Kept, discover, groups_of, parameters_of, refuse_coupling
+from scalebook.training.ps.policy.settings import Settings
+
+ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
+
+    `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. `at` is the byte
+    where its versions begin, `state_at` where its two states do.
+    """
+
+    parameters: tuple[int, ...]
+    groups: tuple[int, ...]
+    version: Layout
+    slots: Layout
+    flags: Layout
+    squares: Layout
+    kept: tuple[Kept, ...]
+    at: int
+    slabs: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one of the two states; 0 where nothing is kept."""
+        return self.squares.nbytes
+
+    @property
+    def state_at(self) -> int:
+        return self.at + self.slabs * self.version.nbytes
+
+    @property
+    def end(self) -> int:
+        return self.state_at + 2 * self.state_bytes
+
+    def version_at(self, slab: int) -> int:
+        """The byte where the version in `slab` begins."""
+        return self.at + slab * self.version.nbytes
+
+    def version_memory(self, memory: Tensor, slab: int) -> Tensor:
+        """The bytes of the version in `slab`, a view into `memory` (uint8)."""
+        return memory[self.version_at(slab) : self.version_at(slab + 1)]
+
+    def state_memory(self, memory: Tensor, which: int) -> Tensor:
+        """The bytes of state 0 or 1, a view into `memory` (uint8)."""
+        start = self.state_at + which * self.state_bytes
+        return memory[start : start + self.state_bytes]
+
+
+@dataclass(frozen=True)
+class SectionPlan:
+    """One optimizer: its shards, and the slots where gradients lie that are gathered or wait for a server.
+
+    `gradients` is the layout of one slot's gradients, all shards, in the order of the optimizer's parameters; behind
+    them a flag for each (uint8, 1: there is one), and the hyper-parameters: their length (int64) and JSON.
+    """
+
+    shards: tuple[ShardPlan, ...]
+    gradients: Layout
+    flags: Layout
+    settings: Layout
+    slots: int
+    slots_at: int
+
+    @property
+    def end(self) -> int:
+        return self.slots_at + self.slots * self.settings.nbytes
+
+    def slot_memory(self, memory: Tensor, slot: int) -> Tensor:
+        """The bytes of one slot, a view into `memory` (uint8)."""
+        size = self.settings.nbytes
+        return memory[self.slots_at + slot * size : self.slots_at + (slot + 1) * size]
+
+
+def plan_section(optimizer: Optimizer, settings: Settings, workers: int, at: int = 0) -> SectionPlan:
+    """Plan the memory of one optimizer from byte `at`; refuses optimizers as `discover` and `refuse_coupling` do."""
+    kept = discover(optimizer)
+    named = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
+    if settings.shards > len(named):
+        raise ValueError(
+            f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(named)} parameters of "
+            f"{type(optimizer).__name__}. Write at most {len(named)}."
+        )
+    cuts = [tuple(int(name) for name, _ in run) for run in cut(named, settings.shards)]
+    refuse_coupling(optimizer, cuts)
+    shards = []
+    for places in cuts:
+        shard = _plan_shard(optimizer, [named[i] for i in places], kept, settings, workers, at)
+        shards.append(shard)
+        at = shard.end
+    slots = settings.slots(workers)
+    gradients = lay_out(named)
+    flags = lay_out([("present", torch.zeros(len(named), dtype=torch.uint8))], start=gradients.nbytes)
+    length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8
+    room = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
+    return SectionPlan(tuple(shards), gradients, flags, room, slots, at)
+
+
+def _plan_shard(
+    optimizer: Optimizer,
+    named: Sequence[tuple[str, Tensor]],
+    kept: Sequence[Kept],
+    settings: Settings,
+    workers: int,
+    at: int,
+) -> ShardPlan:
+    places = tuple(int(name) for name, _ in named)
+    mine = tuple(Kept(places.index(k.parameter), k.name, k.example, k.number) for k in kept if k.parameter in places)
+    adaptive = settings.keeps_squares
+    slots = lay_out([(f"{k.parameter}.{k.name}", k.example) for k in mine])
+    flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)
+    squares = lay_out([(name, p) for name, p in named] if adaptive else [], start=flags.nbytes)
+    at = -(-at // ALIGNMENT) * ALIGNMENT
+    groups = tuple(groups_of(optimizer, places))
+    return ShardPlan(places, groups, lay_out(list(named)), slots, flags, squares, mine, at, settings.slabs(workers))
+
+
+def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
+    """A number that differs, all but surely, between different plans; fits an int64."""
+    layouts = [[(s.version, s.slots, s.parameters) for s in plan.shards] for plan in plans]
+    text = repr((layouts, settings)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")

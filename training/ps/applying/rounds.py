@@ -1,0 +1,161 @@
+"""Rounds: several gradients, averaged, make one update. For the rules that gather (sync, softsync).
+
+A worker writes its gradient into a slot, then registers it. When a round has the gradients that the rule needs it is
+closed; then everybody who is there (waiting workers, or the server processes) applies it, each one shard after the
+other, beginning with a different one: the averaging is shared as in a reduce-scatter. Since the gradients stay where
+they are until all shards are done, whoever dies is replaced by any other.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.applying.shard import Shard
+from scalebook.training.ps.applying.slots import Slots
+from scalebook.training.ps.coordination.admission import Door, Verdict
+from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.policy.settings import Clip
+
+
+class Average(NamedTuple):
+    """The gradients of a round, averaged, in the order of the optimizer's parameters, and what they travel with."""
+
+    gradients: list[Tensor | None]
+    groups: Groups
+
+
+class Rounds:
+    """One optimizer's rounds, in one process. `first` is the shard that this process begins with."""
+
+    def __init__(
+        self, door: Door, slots: Slots, shards: Sequence[Shard], clip: Clip | None, first: int, deadline_s: float
+    ) -> None:
+        self._door, self._slots, self._words, self._clip = door, slots, door.words, clip
+        self.order = [*range(first, len(shards)), *range(first)]
+        self._shards, self._deadline_s = shards, deadline_s
+
+    # --- a worker's part -----------------------------------------------------------------------------------------
+
+    def slot(self, worker: int) -> int:
+        """A slot to write to, for this worker alone until it is registered."""
+        with self._door.gate():
+            gathered = self._door.round().gathered
+            used = {self._words.order[i] for i in range(gathered)}
+            training = set(self._door.control.training()) - {worker}
+            used |= {self._words.writing[other] for other in training}
+            free = next(slot for slot in range(len(self._words.owner)) if slot not in used)
+            self._words.writing[worker] = free
+            return free
+
+    def register(self, worker: int, slot: int, base_version: int) -> Verdict | None:
+        """Make a slot part of the round, unless the rule drops it.
+
+        None while the last round is closed and not yet applied everywhere: ask again afterwards.
+        """
+        with self._door.gate():
+            if self._close():  # a round never gets more gradients than it needs
+                return None
+            now = self._door.round()
+            verdict = self._door.takes(worker, base_version)
+            if verdict is Verdict.ADMIT:
+                self._words.order[now.gathered] = slot
+                self._door.set_round(now.version, False, now.gathered + 1)
+            self._words.writing[worker] = -1
+        return verdict
+
+    def close(self) -> bool:
+        """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
+        with self._door.gate():
+            return self._close()
+
+    def _close(self) -> bool:
+        """Under the gate."""
+        now = self._door.round()
+        if now.closed or not now.gathered or now.gathered < self._door.rule.needed(self._door.view()):
+            return now.closed
+        self._door.set_round(now.version, True, now.gathered)
+        self._door.control.event.wake()
+        return True
+
+    # --- applying ------------------------------------------------------------------------------------------------
+
+    def commit(self, mine: Sequence[int] | None = None) -> None:
+        """Apply a closed round to the shards in `mine` (all: None) that have not got it yet; nothing when none is.
+
+        When the last shard has it the next round begins.
+        """
+        now = self._door.round()
+        if not now.closed:
+            return
+        slots = [self._words.order[i] for i in range(now.gathered)]
+        whole = cache(partial(self.average, slots, range(len(self._shards)))) if self._clip is not None else None
+        for number in self.order if mine is None else mine:
+            self._apply(number, now.version, slots, whole)
+        self._advance(now.version)
+
+    def _apply(self, number: int, version: int, slots: Sequence[int], whole: Callable[[], Average] | None) -> None:
+        """`whole` makes the average over all shards. Not before this one is known to lack it: until then, that is
+        until all have it, nobody writes to the slots."""
+        shard = self._shards[number]
+        if shard.version > version:
+            return
+        lock = shard.words.lock
+        lock.acquire(self._deadline_s)
+        try:
+            if shard.version == version and self._door.round().version == version:
+                average = whole() if whole is not None else self.average(slots, [number])
+                origins = [self._slots.origin(slot, number) for slot in slots]
+                shard.apply(origins, [average.gradients[i] for i in shard.plan.parameters], average.groups)
+        finally:
+            lock.release()
+
+    def _advance(self, version: int) -> None:
+        if any(shard.version <= version for shard in self._shards):
+            return
+        with self._door.gate():
+            if self._door.round().version == version:
+                self._door.set_round(version + 1, False, 0)
+        self._door.control.event.wake()
+
+    @torch.no_grad()
+    def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:
+        """The mean of the valid gradients in `slots`, summed in this order; where one lacks a gradient it counts as 0.
+
+        Entries outside `shards` stay None. Clipped as the settings say.
+        """
+        filled = [self._slots.read(slot) for slot in slots]
+        valid = [one for one in filled if one.valid]
+        places = [place for number in shards for place in self._shards[number].plan.parameters]
+        gradients: list[Tensor | None] = [None] * len(filled[0].gradients)
+        for place in places:
+            present = [g for one in valid if (g := one.gradients[place]) is not None]
+            gradients[place] = mean(present, len(valid))
+        if self._clip is not None:
+            clip_(self._clip, gradients)
+        return Average(gradients, filled[-1].groups)
+
+
+def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
+    """The sum of `present`, in this order, by `count`; new memory, None for no tensors."""
+    if not present:
+        return None
+    total = present[0] + present[1] if len(present) > 1 else present[0].clone()
+    for gradient in present[2:]:
+        total += gradient
+    return total.div_(count) if count > 1 else total
+
+
+def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:
+    """Clip in place, as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ do."""
+    present = [g for g in gradients if g is not None]
+    if clip.kind == "value":
+        for gradient in present:
+            gradient.clamp_(-clip.limit, clip.limit)
+        return
+    total = torch.nn.utils.get_total_norm(present)
+    factor = torch.clamp(clip.limit / (total + 1e-6), max=1.0)
+    for gradient in present:
+        gradient.mul_(factor.to(gradient.dtype))

@@ -1,0 +1,67 @@
+"""One optimizer in one process: its door, its shards, its slots."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.ps.applying.plan import SectionPlan, plan_section
+from scalebook.training.ps.applying.rounds import Rounds
+from scalebook.training.ps.applying.shard import Shard
+from scalebook.training.ps.applying.slots import Slots
+from scalebook.training.ps.coordination.admission import Door
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.memory.region import SECTIONS, Control, pin
+from scalebook.training.ps.trace import ShardTrace
+
+
+class Section:
+    """The parts that hosts and servers work with. `first` is the shard that this process begins with."""
+
+    def __init__(
+        self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first: int,
+        deadline_s: float,
+    ) -> None:  # fmt: skip
+        settings, words = control.settings, control.sections[number]
+        self.number, self.plan, self.words, self.optimizer = number, plan, words, optimizer
+        self.control, self.deadline_s = control, deadline_s
+        traces: list[ShardTrace | None] = [None] * len(plan.shards)
+        if settings.trace is not None:
+            most = settings.most(control.workers)
+            traces = [ShardTrace(settings.trace, number, shard, most) for shard in range(len(plan.shards))]
+        self.shards = [
+            Shard(one, memory, words.shards[i], optimizer, settings, traces[i]) for i, one in enumerate(plan.shards)
+        ]
+        self.door = Door(control, number, deadline_s)
+        self.slots = Slots(plan, memory, control, number)
+        self.rounds = Rounds(self.door, self.slots, self.shards, settings.clip, first % len(plan.shards), deadline_s)
+
+    @property
+    def order(self) -> Sequence[int]:
+        """The shards, in the order in which this process visits them."""
+        return self.rounds.order
+
+
+def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[SectionPlan]:
+    """Plan the memory of all optimizers, one behind the other."""
+    if not 1 <= len(optimizers) <= SECTIONS:
+        raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
+    plans: list[SectionPlan] = []
+    at = 0
+    for optimizer in optimizers:
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, at))
+        at = plans[-1].end
+    return plans
+
+
+def make_sections(
+    run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first: int, deadline_s: float
+) -> list[Section]:
+    """All sections of this process, over the run's memory. `first`: the shard to begin with."""
+    memory = run.memory.map()
+    if any(p.is_cuda for one in optimizers for group in one.param_groups for p in group["params"]):
+        pin(memory)
+    for words in run.control.sections[: len(plans)]:
+        words.used[0] = 1
+    pairs = zip(plans, optimizers, strict=True)
+    return [Section(i, plan, memory, run.control, one, first, deadline_s) for i, (plan, one) in enumerate(pairs)]

@@ -1,0 +1,260 @@
+"""One shard in one process: versions of its parameters, the state of its optimizer, and the making of the next version.
+
+A version is never changed once it is published: an update writes parameters and state beside the newest ones and then
+names them the newest by one store. Whoever dies in the middle of an update leaves everything as it was before. Readers
+hold a version while they use it; what nobody holds is written over, or what only the worker holds that pushes. Not
+synchronised: called under the shard's lock.
+"""
+
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import SGD, Optimizer
+
+from scalebook.training.ps.applying.plan import ShardPlan
+from scalebook.training.ps.applying.state import SharedState
+from scalebook.training.ps.memory.region import (
+    AGE,
+    APPLIED,
+    BINS,
+    DRIFT,
+    DRIFTS,
+    DUPLICATES,
+    FIRST_BIN,
+    GAUGE,
+    METER,
+    ShardWords,
+)
+from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.optimizer.rebuilding import rebuild, step
+from scalebook.training.ps.policy.damping import DelayCompensation
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.trace import ShardTrace
+
+_STATE_BIT = 1 << 16
+
+
+class Newest(NamedTuple):
+    """The newest version: its number, the slab of its parameters, which of the two states is its own."""
+
+    version: int
+    slab: int
+    state: int
+
+
+class Origin(NamedTuple):
+    """Where a gradient comes from: worker and push, the version and slab it was computed from, pulled when (s)."""
+
+    worker: int
+    seq: int
+    base_version: int
+    base_slab: int
+    pulled: float
+
+
+class Shard:
+    """`memory` is the run's, uint8; `optimizer` the worker's own, which stays untouched."""
+
+    def __init__(
+        self,
+        plan: ShardPlan,
+        memory: Tensor,
+        words: ShardWords,
+        optimizer: Optimizer,
+        settings: Settings,
+        trace: ShardTrace | None = None,
+    ) -> None:
+        self.plan, self.words = plan, words
+        self.flats = [plan.version_memory(memory, slab) for slab in range(plan.slabs)]
+        self.views = [plan.version.views(flat) for flat in self.flats]
+        self._workers = len(words.held)
+        self._damping, self._norms, self._trace = settings.damping, settings.norms, trace
+        self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
+        self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self._state = SharedState(self.optimizer, plan, memory)
+
+    # --- versions ------------------------------------------------------------------------------------------------
+
+    def newest(self) -> Newest:
+        """What is published now."""
+        word = self.words.newest[0]
+        return Newest(word >> 17, word & (_STATE_BIT - 1), 1 if word & _STATE_BIT else 0)
+
+    @property
+    def version(self) -> int:
+        """Updates applied so far; needs no lock."""
+        return int(self.words.newest[0] >> 17)
+
+    def hold(self, worker: int) -> Newest:
+        """Make the newest version the one that `worker` uses."""
+        newest = self.newest()
+        self.words.held[worker] = newest.slab
+        return newest
+
+    def applied(self, worker: int) -> int:
+        """The last push of `worker` that is part of the newest version; needs no lock."""
+        slab = self.words.newest[0] & (_STATE_BIT - 1)
+        return int(self.words.applied[slab * self._workers + worker])
+
+    def _free(self, newest: int, giver: int | None) -> int:
+        """A slab to write to: what nobody holds, else the one that `giver` alone holds."""
+        held = self.words.held.tolist()
+        used = {newest, *held}
+        for slab in range(len(self.flats)):
+            if slab not in used:
+                return slab
+        assert giver is not None, "every slab is held"
+        assert held[giver] != newest
+        assert held.count(held[giver]) == 1
+        return int(held[giver])
+
+    def _publish(self, version: int, slab: int, state: int) -> None:
+        self.words.newest[0] = version << 17 | state << 16 | slab
+
+    # --- updates -------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def apply(
+        self,
+        origins: Sequence[Origin],
+        gradients: Sequence[Tensor | None],
+        groups: Groups,
+        giver: int | None = None,
+    ) -> bool:
+        """Make the next version by one step with `gradients` and the hyper-parameters in `groups`, and publish it.
+
+        `origins`: whose gradients are averaged in it. `giver`: a worker that has no use any more for the version it
+        holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
+        that was applied before.
+        """
+        now = self.newest()
+        row = now.slab * self._workers
+        applied = self.words.applied
+        if len(origins) == 1 and origins[0].seq <= applied[row + origins[0].worker]:
+            self.words.meters[origins[0].worker * METER + DUPLICATES] += 1
+            return False
+        rate = self._damping.rate([now.version - origin.base_version for origin in origins])
+        drifts = [self._drift(now.slab, origin.base_slab) for origin in origins] if self._norms else []
+        target = self._free(now.slab, giver)
+        state = self._state.begin(now.state)
+        if isinstance(self._damping, DelayCompensation):
+            gradients = self._compensated(gradients, self._damping, now.slab, origins[0].base_slab, state)
+        self._step(now.slab, target, state, gradients, groups, rate)
+        after = target * self._workers
+        applied[after : after + self._workers] = applied[row : row + self._workers]
+        for origin in origins:
+            applied[after + origin.worker] = max(origin.seq, applied[after + origin.worker])
+        if self._trace is not None:
+            self._trace.record(now.version + 1, origins, rate)
+        self._publish(now.version + 1, target, state)
+        self._meter(now.version, origins, drifts)
+        return True
+
+    def _step(
+        self, now: int, target: int, state: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
+    ) -> None:
+        mine = [groups[number] for number in self.plan.groups]
+        if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
+            self._plain_sgd(now, target, gradients, mine, rate)
+            return
+        for own, given in zip(self.optimizer.param_groups, mine, strict=True):
+            own.update({key: value for key, value in given.items() if key != "params"})
+            if rate != 1.0:
+                own["lr"] = own["lr"] * rate
+        self.flats[target].copy_(self.flats[now])
+        for parameter, view, gradient in zip(self._parameters, self.views[target], gradients, strict=True):
+            parameter.data = view
+            parameter.grad = gradient
+        step(self.optimizer)
+        self._state.write(state)
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _plain_sgd(
+        self, now: int, target: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
+    ) -> None:
+        """What torch.optim.SGD does without momentum, from version to version: no copy, one pass over the memory."""
+        before, after, place = self.views[now], self.views[target], 0
+        for own, given in zip(self.optimizer.param_groups, groups, strict=True):
+            lr, decay = given["lr"] * rate, given["weight_decay"]
+            for _ in own["params"]:
+                gradient = gradients[place]
+                if gradient is None:
+                    after[place].copy_(before[place])
+                else:
+                    if decay:
+                        gradient = gradient.add(before[place], alpha=decay)
+                    torch.add(before[place], gradient, alpha=-lr, out=after[place])
+                place += 1
+
+    def _compensated(
+        self, gradients: Sequence[Tensor | None], damping: DelayCompensation, now: int, base: int, state: int
+    ) -> list[Tensor | None]:
+        squares = self._state.squares[state]
+        made: list[Tensor | None] = []
+        for place, gradient in enumerate(gradients):
+            if gradient is None:
+                made.append(None)
+                continue
+            out = torch.empty_like(gradient)
+            square = squares[place] if squares else None
+            damping.compensate(gradient, self.views[now][place], self.views[base][place], square, out)
+            made.append(out)
+        return made
+
+    # --- measures ------------------------------------------------------------------------------------------------
+
+    def _drift(self, now: int, base: int) -> float:
+        """||w - w_base||, Euclidean, over the shard."""
+        if now == base:
+            return 0.0
+        pairs = zip(self.views[now], self.views[base], strict=True)
+        return float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
+
+    def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
+        meters, gauges, time_s = self.words.meters, self.words.gauges, monotonic()
+        for origin in origins:
+            row = origin.worker * METER
+            meters[row + APPLIED] += 1
+            meters[row + FIRST_BIN + min(version - origin.base_version, BINS - 1)] += 1
+            gauges[origin.worker * GAUGE + AGE] += time_s - origin.pulled
+        for origin, drift in zip(origins, drifts, strict=False):
+            gauges[origin.worker * GAUGE + DRIFT] += drift
+            gauges[origin.worker * GAUGE + DRIFTS] += 1
+
+    # --- whole states --------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def initialise(self, parameters: Sequence[Tensor]) -> None:
+        """Publish version 0: these parameters, and the state that the optimizer has from its constructor."""
+        for view, parameter in zip(self.views[0], parameters, strict=True):
+            view.copy_(parameter)
+        self._state.write(0)
+        self._publish(0, 0, 0)
+
+    def optimizer_state(self) -> dict[int, Any]:
+        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; not copied."""
+        self._state.read(self.newest().state)
+        state: dict[int, Any] = self.optimizer.state_dict()["state"]
+        return {self.plan.parameters[place]: value for place, value in state.items()}
+
+    def restore(self, version: int, state: Mapping[int, Any]) -> None:
+        """Go on from a version with this state, by place in the whole optimizer; before the run's first update."""
+        places = {whole: place for place, whole in enumerate(self.plan.parameters)}
+        now = self.newest()
+        self._state.replace({places[whole]: value for whole, value in state.items() if whole in places})
+        self._publish(version, now.slab, 0)
+
+
+def _is_plain(group: Mapping[str, Any]) -> bool:
+    return (
+        group["momentum"] == 0
+        and not group["maximize"]
+        and not group["fused"]
+        and not group["differentiable"]
+        and isinstance(group["lr"], float | int)
+    )

@@ -1,0 +1,75 @@
+"""Gradients in shared memory: those that a rule gathers, and those that wait for a server."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.applying.plan import SectionPlan
+from scalebook.training.ps.applying.shard import Origin
+from scalebook.training.ps.memory.region import Control
+from scalebook.training.ps.optimizer.hyper import Encoder, Groups, decode
+
+
+class Filled(NamedTuple):
+    """One slot's gradients, in the order of the optimizer's parameters, and what they travel with."""
+
+    gradients: list[Tensor | None]
+    groups: Groups
+    valid: bool
+
+
+class Slots:
+    """The slots of one optimizer. A slot is written by one worker and read when it is registered or pushed."""
+
+    def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int) -> None:
+        self._words, self._shards = control.sections[section], len(plan.shards)
+        parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
+        self._gradients = [plan.gradients.views(part) for part in parts]
+        self._flags = [plan.flags.views(part)[0] for part in parts]
+        self._settings = [plan.settings.views(part)[0] for part in parts]
+        self._encode = Encoder()
+        self._decoded: tuple[bytes, Groups] = (b"", [])
+
+    @torch.no_grad()
+    def write(
+        self, slot: int, origins: list[Origin], gradients: list[Tensor | None], groups: Groups, valid: bool
+    ) -> None:
+        """Fill a slot; `origins`: one for each shard, of the same push."""
+        words, lead = self._words, origins[0]
+        words.owner[slot], words.seq[slot], words.valid[slot] = lead.worker, lead.seq, int(valid)
+        for shard, origin in enumerate(origins):
+            words.base[slot * self._shards + shard] = origin.base_version
+            words.slab[slot * self._shards + shard] = origin.base_slab
+        words.pulled[slot] = lead.pulled
+        for view, gradient in zip(self._gradients[slot], gradients, strict=True):
+            if gradient is not None:
+                view.copy_(gradient)
+        self._flags[slot].copy_(torch.tensor([g is not None for g in gradients]))
+        self._write_groups(slot, groups)
+
+    def _write_groups(self, slot: int, groups: Groups) -> None:
+        text, room = self._encode(groups), self._settings[slot]
+        if len(text) + 8 > room.numel():
+            raise ValueError("optimizer: its settings have grown during training beyond what a push can carry.")
+        packed = len(text).to_bytes(8, "little") + text
+        room[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+
+    def read(self, slot: int) -> Filled:
+        """What lies in a slot: views, not copies."""
+        present = self._flags[slot].tolist()
+        gradients = [g if here else None for g, here in zip(self._gradients[slot], present, strict=True)]
+        return Filled(gradients, self._groups(slot), bool(self._words.valid[slot]))
+
+    def origin(self, slot: int, shard: int) -> Origin:
+        """Where a slot's gradient comes from, as one shard sees it."""
+        words, at = self._words, slot * self._shards + shard
+        return Origin(words.owner[slot], words.seq[slot], words.base[at], words.slab[at], words.pulled[slot])
+
+    def _groups(self, slot: int) -> Groups:
+        room = self._settings[slot]
+        length = int.from_bytes(bytes(room[:8].tolist()), "little")
+        text = room[8 : 8 + length].numpy().tobytes()
+        if text != self._decoded[0]:
+            self._decoded = (text, decode(text))
+        return self._decoded[1]

@@ -1,0 +1,109 @@
+"""An optimizer's state in shared memory, twice: the state of the newest version, and that of the one being made.
+
+The first step of a parameter makes its state privately, as in plain training; it is then moved into its slot and marked
+present, and the optimizers of the other processes find it there. What an optimizer replaces instead of updating
+in place, and Python numbers, are copied back after every step. All methods are called under the shard's lock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.ps.applying.plan import ShardPlan
+from scalebook.training.ps.optimizer.rebuilding import Kept, parameters_of
+
+
+@dataclass
+class Slot:
+    """One kept thing: its places in both states, and whether this process's optimizer has it already."""
+
+    index: int
+    kept: Kept
+    memory: tuple[Tensor, Tensor]
+    bound: bool = False
+
+
+class SharedState:
+    """The state of one shard's optimizer. `squares[i]`: what delay compensation keeps, by parameter, in state i."""
+
+    def __init__(self, optimizer: Optimizer, plan: ShardPlan, memory: Tensor) -> None:
+        self._optimizer = optimizer
+        self._bytes = [plan.state_memory(memory, i) for i in (0, 1)]
+        views = [plan.slots.views(part) for part in self._bytes]
+        self._present = [plan.flags.views(part)[0] if plan.kept else None for part in self._bytes]
+        self.squares = [plan.squares.views(part) for part in self._bytes]
+        self.is_empty = not plan.state_bytes
+        by_parameter: dict[int, list[Slot]] = {}
+        for index, one in enumerate(plan.kept):
+            slot = Slot(index, one, (views[0][index], views[1][index]))
+            by_parameter.setdefault(one.parameter, []).append(slot)
+        parameters = parameters_of(optimizer)
+        self._slots = [(parameters[number], slots) for number, slots in by_parameter.items()]
+
+    def begin(self, newest: int) -> int:
+        """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is."""
+        if self.is_empty:
+            return 0
+        other = 1 - newest
+        self._bytes[other].copy_(self._bytes[newest])
+        self.read(other)
+        return other
+
+    def read(self, which: int) -> None:
+        """Let the optimizer see state `which`."""
+        present = self._present[which]
+        if present is None:
+            return
+        for parameter, slots in self._slots:
+            state = self._optimizer.state.get(parameter)  # not state[...], which would make one
+            for slot in slots:
+                if not slot.bound:
+                    if not present[slot.index]:
+                        continue
+                    slot.bound = True
+                    state = self._optimizer.state[parameter]
+                assert state is not None
+                memory, number = slot.memory[which], slot.kept.number
+                state[slot.kept.name] = memory if number is None else number(memory.item())
+
+    def write(self, which: int) -> None:
+        """After a step: put into state `which` what the optimizer has not changed there itself."""
+        present, states = self._present[which], self._optimizer.state
+        if present is None:
+            return
+        for parameter, slots in self._slots:
+            state = states.get(parameter, {})  # not states[...], which would make one
+            for slot in slots:
+                value, memory = state.get(slot.kept.name), slot.memory[which]
+                if value is memory or value is None:
+                    continue
+                self._check(slot, value)
+                memory.fill_(value) if slot.kept.number else memory.copy_(value)
+                present[slot.index] = 1
+                slot.bound = True
+                if slot.kept.number is None:
+                    state[slot.kept.name] = memory
+
+    def replace(self, state: Mapping[int, Any]) -> None:
+        """Take the whole state by place of parameter (`state` of a state dict), as after a checkpoint; into state 0."""
+        for part in self._bytes:
+            part.zero_()
+        for _, slots in self._slots:
+            for slot in slots:
+                slot.bound = False
+        own = self._optimizer.state_dict()
+        self._optimizer.load_state_dict({"state": dict(state), "param_groups": own["param_groups"]})
+        self.write(0)
+
+    def _check(self, slot: Slot, value: object) -> None:
+        fits = type(value) is slot.kept.number
+        if isinstance(value, Tensor):
+            fits = slot.kept.number is None and value.shape == slot.memory[0].shape
+        if not fits:
+            raise TypeError(
+                f"optimizer: {type(self._optimizer).__name__} changed type or shape of its state {slot.kept.name!r} "
+                "during the run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+            )

@@ -1,0 +1,175 @@
+"""The door of one optimizer's shards: who may begin its next gradient, and whose gradient is let in.
+
+Applies the pure rules (`scalebook.training.ps.policy.rules`) to the words that all processes share. Whatever is asked is answered under
+the gate; whoever must wait sleeps on the run's event and asks again when something has happened.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final, NamedTuple
+
+from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, METER, Control
+from scalebook.training.ps.policy.rules import Arrival, View
+
+_GATHERED: Final = (1 << 31) - 1
+_CLOSED: Final = 1 << 31
+
+
+class Round(NamedTuple):
+    """The state of a door: updates made, whether a round is complete and being applied, gradients that it has."""
+
+    version: int
+    closed: bool
+    gathered: int
+
+
+class Verdict(Enum):
+    """What happens with a gradient at the door: let in, dropped by rule or damping, or the budget is used up."""
+
+    ADMIT = "admit"
+    DROP = "drop"
+    END = "end"
+
+
+class Door:
+    """`section` is the number of the optimizer."""
+
+    def __init__(self, control: Control, section: int, deadline_s: float) -> None:
+        self.control, self.words = control, control.sections[section]
+        settings = control.settings
+        self.rule, self._damping = settings.rule, settings.damping
+        self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
+        self._sections = [words for words in control.sections if words.used[0]]
+        self.may_wait = self.rule.waits or self._warmup > 0
+        self.must_ask = self._budget is not None or settings.serial
+        """Whether a rule that applies on arrival has anything to decide."""
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def gate(self) -> Iterator[None]:
+        """Nobody else decides meanwhile. A decision that a killed process left half made is not yet made."""
+        self.control.gate.acquire(self._deadline_s)
+        try:
+            yield
+        finally:
+            self.control.gate.release()
+
+    def round(self) -> Round:
+        """The round being gathered; only for rules that gather."""
+        word = self.words.door[0]
+        return Round(word >> 32, bool(word & _CLOSED), word & _GATHERED)
+
+    def set_round(self, version: int, closed: bool, gathered: int) -> None:
+        """Under the gate."""
+        self.words.door[0] = version << 32 | (_CLOSED if closed else 0) | gathered
+
+    def version(self) -> int:
+        """Updates made."""
+        return self.round().version if self.rule.gathers else self.words.shards[0].newest[0] >> 17
+
+    def view(self) -> View:
+        """What a rule sees; under the gate."""
+        clocks = {w: self.words.clocks[w] for w in self.control.active() if self.words.clocks[w] >= 0}
+        if not self.rule.gathers:
+            return View(self.version(), 0, frozenset(), clocks)
+        now = self.round()
+        contributed = frozenset(self.words.owner[self.words.order[i]] for i in range(now.gathered))
+        return View(now.version, now.gathered, contributed, clocks)
+
+    # --- beginning -----------------------------------------------------------------------------------------------
+
+    def await_turn(self, worker: int) -> None:
+        """Sleep until the rule lets `worker` begin its next gradient, or the budget is used up.
+
+        TimeoutError when nothing happens for the deadline.
+        """
+        if self.may_wait or self.words.clocks[worker] < 0:
+            what = f"worker {worker} waits until rule {self.rule.name} lets it begin"
+            self.control.event.wait(lambda: self.has_turn(worker), self._deadline_s, lambda: what)
+
+    def has_turn(self, worker: int) -> bool:
+        """Whether `worker` may begin now; lets it in when the warm-up is over."""
+        with self.gate():
+            if self.is_over():
+                return True
+            if self.words.clocks[worker] < 0 and not self._let_in(worker):
+                return False
+            if not self.rule.waits:
+                return True
+            if self.rule.gathers and self.round().closed:
+                return False  # it would pull some shards before and some after the update
+            return self.rule.may_begin(worker, self.view())
+
+    def _let_in(self, worker: int) -> bool:
+        """During the warm-up only one, the first of the living; then all who have come, with the slowest clock.
+
+        All at once: a rule that waits for everybody must not take the first to ask for everybody.
+        """
+        clocks, active = self.view().clocks, self.control.active()
+        come = [worker]
+        if self.version() < self._warmup:
+            if clocks or worker != min(active, default=worker):
+                return False
+        else:
+            come = [w for w in active if self.control.word(w, ARRIVALS) and self.words.clocks[w] < 0]
+        for other in come:
+            self.words.clocks[other] = min(clocks.values(), default=0)
+        return True
+
+    def tick(self, worker: int) -> None:
+        """A push of `worker` is complete, be it applied or dropped."""
+        self.words.clocks[worker] += 1
+        if self.may_wait:
+            self.control.event.wake()
+
+    # --- letting in ----------------------------------------------------------------------------------------------
+
+    def judge(self, worker: int, seq: int, staleness: int) -> Verdict:
+        """Under the gate, for a rule that applies on arrival; `staleness` over the shards at most. Counts drops."""
+        if self.is_over():
+            return Verdict.END
+        if not self._damping.accepts(staleness):
+            self._drop(worker)
+            return Verdict.DROP
+        self.words.last_admitted[worker] = seq
+        self.words.admitted[worker] += 1
+        return Verdict.ADMIT
+
+    def takes(self, worker: int, base_version: int) -> Verdict:
+        """Under the gate, for a rule that gathers, while no round is closed. Counts what is dropped."""
+        view = self.view()
+        if self.is_over():
+            return Verdict.END
+        arrival = Arrival(worker, base_version, view.version)
+        if self.rule.accepts(arrival, view) and self._damping.accepts(arrival.staleness):
+            return Verdict.ADMIT
+        self._drop(worker)
+        return Verdict.DROP
+
+    def _drop(self, worker: int) -> None:
+        self.words.shards[0].meters[worker * METER + DROPPED] += 1
+
+    def is_over(self) -> bool:
+        """Whether the budget of updates, over all optimizers, is used up."""
+        if self._budget is None:
+            return False
+        if self.rule.gathers:
+            return sum(words.door[0] >> 32 for words in self._sections) >= self._budget
+        return sum(words.door[1] + sum(words.admitted) for words in self._sections) >= self._budget
+
+
+def bury(control: Control, worker: int) -> None:
+    """Undo what a dead worker has begun and not finished: what it holds, writes, was let in with. By the monitor."""
+    for words in control.sections:
+        words.writing[worker] = -1
+        applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in words.shards]
+        if words.last_admitted[worker] > max(*applied, words.pushed[worker]):
+            words.admitted[worker] -= 1
+            words.last_admitted[worker] = max(applied)
+        words.clocks[worker] = -1
+        for shard, done in zip(words.shards, applied, strict=True):
+            if words.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
+                shard.held[worker] = -1
+    control.event.wake()

@@ -1,0 +1,83 @@
+"""What the processes of one run have in common."""
+
+from scalebook.training.ps.coordination.admission import bury
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.membership import Membership
+from scalebook.training.ps.coordination.readout import counts, pushes, staleness, worker_times
+from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, LOST, RESTING, STARTED, Control, Memory
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.trace import Head, write_head
+
+
+class SharedRun:
+    """What the processes of one run have in common. Made once, before the fork, by the process that forks."""
+
+    def __init__(self, workers: int, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.settings.check(workers)
+        self.control = Control(workers, self.settings)
+        self.memory = Memory()
+        if self.settings.trace is not None:
+            self.settings.trace.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def servers(self) -> int:
+        """Server processes to start."""
+        return self.settings.shards if self.settings.host == "process" else 0
+
+    def member(self, worker: int, deadline_s: float) -> Membership:
+        """The membership of one worker; `deadline_s` (seconds) bounds each of its waits, those for locks too."""
+        return Membership(self.control, worker, deadline_s)
+
+    def bury(self, worker: int) -> None:
+        """A worker has died: nobody waits for it any more. By the monitor, once it is dead."""
+        self.control.set_word(worker, LOST, 1)
+        bury(self.control, worker)
+
+    def revive(self, worker: int) -> None:
+        """A worker has died and will be started again: the others wait for it. By the monitor, instead of `bury`.
+
+        Not after `bury`: who waits for the end of all workers would see it gone in between.
+        """
+        bury(self.control, worker)
+        for word in (FINISHED, RESTING, ARRIVALS, LOST):
+            self.control.set_word(worker, word, 0)
+
+    def close(self) -> None:
+        """Give up the memory's handle; in the process that made it, when the run has ended. Completes the trace."""
+        self.memory.close()
+        if self.settings.trace is not None and self.control.head[STARTED]:
+            self.write_trace_head()
+
+    def write_trace_head(self) -> None:
+        """Say in the trace what it is a trace of, and the versions that are in it."""
+        assert self.settings.trace is not None
+        used = [words for words in self.control.sections if words.used[0]]
+        head = Head(
+            workers=self.control.workers,
+            shards=self.settings.shards,
+            most=self.settings.most(self.control.workers),
+            rule=repr(self.settings.rule),
+            damping=repr(self.settings.damping),
+            first=[words.door[1] for words in used],
+            last=[[shard.newest[0] >> 17 for shard in words.shards] for words in used],
+        )
+        write_head(self.settings.trace, head)
+
+    # --- measures: readable at any time, by every process of the run ----------------------------------------------
+
+    def counts(self) -> Counts:
+        """Updates of all optimizers, and samples."""
+        return counts(self.control)
+
+    def worker_times(self) -> list[WorkerTimes]:
+        """Each worker's seconds, and what it achieved."""
+        return worker_times(self.control)
+
+    def staleness(self) -> StalenessHistogram:
+        """Staleness by worker, in versions, as the first shard of each optimizer has met it."""
+        return staleness(self.control)
+
+    def pushes(self) -> list[PushMeasures]:
+        """What became of the pushes, by worker and shard."""
+        return pushes(self.control)

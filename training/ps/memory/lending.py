@@ -1,0 +1,86 @@
+"""Versions lent to one worker's parameters: whoever writes into those writes into pages of this process alone.
+
+The run's memory is mapped once more, privately: what nobody in this process has written to are the pages of all, and
+a write makes a copy of its page (the kernel does, at the moment of the write). So a published version stays as it
+was, whatever a model, a callback or an optimizer's owner does to the parameters, and which pages have become private
+says what was written, at the cost of one read of the page table (8 bytes for 4 KiB).
+"""
+
+import mmap
+import os
+import sys
+from typing import Final, Self
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.memory.layout import Layout
+from scalebook.training.ps.memory.region import Memory
+
+_PAGE: Final = mmap.PAGESIZE
+_ENTRY: Final = 8  # bytes of /proc/self/pagemap for one page; bit 63: present, 62: swapped out, 61: still the file's
+_OWN: Final = torch.tensor([4, 2, 6])  # these three bits of a page that has become this process's own
+
+
+class Lending:
+    """One worker's private mapping of a run's memory."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._mapping = memory.map_privately()
+        self._whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
+        self._address = self._whole.data_ptr()
+        self._table = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
+
+    @classmethod
+    def of(cls, memory: Memory) -> Self | None:
+        """None where the system cannot tell which pages were written to: versions are then lent as they are."""
+        if sys.platform != "linux" or not os.access("/proc/self/pagemap", os.R_OK):
+            return None
+        return cls(memory)
+
+    def views(self, layout: Layout, at: int) -> list[Tensor]:
+        """The tensors of a layout that begins at byte `at`; each is a storage of its own, as `torch.save` takes it."""
+        return [self._view(field.dtype, field.shape, field.stride, at + field.offset) for field in layout.fields]
+
+    def written(self, layout: Layout, at: int) -> list[int]:
+        """The fields of the version at byte `at` that lie on pages which were written to. Not all have changed."""
+        first, last = at // _PAGE, (at + max(layout.nbytes, 1) - 1) // _PAGE
+        entries = os.pread(self._table, (last - first + 1) * _ENTRY, (self._address // _PAGE + first) * _ENTRY)
+        if entries == self._clean.get(at):
+            return []
+        kinds = (torch.frombuffer(bytearray(entries), dtype=torch.int64) >> 61) & 7
+        own = torch.isin(kinds, _OWN)
+        if not bool(own.any()):
+            self._clean[at] = entries
+            return []
+        before = torch.cat([torch.zeros(1, dtype=torch.int64), own.cumsum(0)]).tolist()
+        found = []
+        for index, field in enumerate(layout.fields):
+            start = at + field.offset
+            if (
+                before[(start + field.nbytes - 1) // _PAGE - first + 1] > before[start // _PAGE - first]
+                and field.nbytes
+            ):
+                found.append(index)
+        return found
+
+    def drop(self, layout: Layout, at: int) -> None:
+        """Forget what was written into the version at byte `at`: its pages are the shared ones again."""
+        start = at // _PAGE * _PAGE
+        end = min(-(-(at + layout.nbytes) // _PAGE) * _PAGE, len(self._mapping))
+        if end > start:
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
+        self._clean.pop(at, None)
+
+    def close(self) -> None:
+        """Give up the page table; tensors from `views` stay valid."""
+        if self._table >= 0:
+            os.close(self._table)
+            self._table = -1
+
+    def _view(self, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Tensor:
+        count = torch.Size(shape).numel()
+        if not count:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self._mapping, dtype=dtype, count=count, offset=offset).as_strided(shape, stride)

@@ -1,0 +1,228 @@
+"""Memory that all processes of a run share: anonymous, inherited by fork, so that nothing can be left behind.
+
+`Control` holds every number and lock; its size follows from the settings, so it is made before the fork. `Memory` holds
+parameters, optimizer state and gradients; it gets its size afterwards, from the first worker that knows the model: a
+LightningModule may make its parameters in `configure_model`, inside the worker.
+"""
+
+import errno
+import mmap
+import os
+import tempfile
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.memory.event import Event
+from scalebook.training.ps.memory.lock import LOCK_BYTES, make_lock
+from scalebook.training.ps.policy.settings import Settings
+
+LINE: Final = 64  # bytes; what different processes write lies on different cache lines
+SECTIONS: Final = 8  # optimizers at most
+BINS: Final = 128  # staleness 0..126, and more
+
+# int64 words of the run's head
+STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
+ALLOCATED: Final = 1  # 1: memory has its size
+
+# int64 words of one worker's row, written by that worker, by the monitor when it is dead
+SAMPLES: Final = 0
+ARRIVALS: Final = 1  # rendezvous reached
+FINISHED: Final = 2  # 1: will not push any more
+LOST: Final = 3  # 1: its process has died
+DIGEST: Final = 4  # of the plan that this worker computed
+RESTING: Final = 5  # 1: has nothing to compute at present; rules do not count on it
+ROW: Final = 8
+
+# float64 words of one worker's row, seconds
+COMPUTE: Final = 0
+WAIT: Final = 1
+COMMUNICATE: Final = 2
+DATA: Final = 3
+
+# int64 words of one worker at one shard
+APPLIED: Final = 0
+DROPPED: Final = 1
+DUPLICATES: Final = 2
+FIRST_BIN: Final = 8
+METER: Final = FIRST_BIN + BINS
+# float64 words of one worker at one shard
+AGE: Final = 0  # seconds between pull and application, summed
+DRIFT: Final = 1  # ||w - w_base||, summed
+DRIFTS: Final = 2  # how many norms are in the sum
+GAUGE: Final = 8
+
+
+class _Carver:
+    """Hands out parts of one mapping, each beginning on a cache line."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = memoryview(mmap.mmap(-1, size))
+        self._at = 0
+
+    def bytes(self, size: int) -> memoryview:
+        part = self._memory[self._at : self._at + size]
+        self._at += -(-size // LINE) * LINE
+        assert self._at <= len(self._memory)
+        return part
+
+    def ints(self, count: int) -> memoryview:
+        return self.bytes(8 * count).cast("q")
+
+    def floats(self, count: int) -> "memoryview[float]":
+        return self.bytes(8 * count).cast("d")
+
+
+class ShardWords:
+    """The numbers of one shard. `newest` is one word, so that an update is published by one store.
+
+    `held[w]`: the slab that worker w's replica is or was copied from, -1 for none. `applied[slab * workers + w]`: the
+    last push of worker w that is part of the version in `slab`.
+    """
+
+    def __init__(self, carve: _Carver, workers: int, slabs: int) -> None:
+        self.lock = make_lock(carve.bytes(LOCK_BYTES))
+        self.newest = carve.ints(1)
+        self.held = carve.ints(workers)
+        self.applied = carve.ints(workers * slabs)
+        self.meters = carve.ints(workers * METER)
+        self.gauges = carve.floats(workers * GAUGE)
+        for worker in range(workers):
+            self.held[worker] = -1
+
+    @staticmethod
+    def size(workers: int, slabs: int) -> int:
+        words = [1, workers, workers * slabs, workers * METER, workers * GAUGE]
+        return LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in words)
+
+
+class SectionWords:
+    """The numbers of one optimizer: its door, its workers' clocks, the slots of gathered gradients, its shards.
+
+    `door[0]` packs version, whether the round is being applied, and how many gradients it has: one store changes all.
+    `door[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th gradient. Of a slot: who
+    filled it with which push, whether it counts (`valid`), from which versions and slabs (by shard), pulled when (s).
+    """
+
+    def __init__(self, carve: _Carver, workers: int, shards: int, slots: int, slabs: int) -> None:
+        self.used = carve.ints(1)  # 1: there is such an optimizer
+        self.door = carve.ints(2)
+        self.clocks = carve.ints(workers)  # pushes completed; -1: not let in yet
+        self.begun = carve.ints(workers)  # the last push that the worker has begun
+        self.admitted = carve.ints(workers)  # its gradients let through towards `max_updates`
+        self.last_admitted = carve.ints(workers)  # the last push among them
+        self.pushed = carve.ints(workers)  # its last push that lies in its slot, whole, for the servers
+        self.writing = carve.ints(workers)  # slot that the worker writes to; -1: none
+        self.order = carve.ints(max(slots, 1))
+        self.owner = carve.ints(max(slots, 1))
+        self.seq = carve.ints(max(slots, 1))
+        self.valid = carve.ints(max(slots, 1))
+        self.base = carve.ints(max(slots, 1) * shards)
+        self.slab = carve.ints(max(slots, 1) * shards)
+        self.pulled = carve.floats(max(slots, 1))
+        self.shards = [ShardWords(carve, workers, slabs) for _ in range(shards)]
+        for worker in range(workers):
+            self.clocks[worker] = self.writing[worker] = -1
+
+    @staticmethod
+    def size(workers: int, shards: int, slots: int, slabs: int) -> int:
+        slots = max(slots, 1)
+        words = [1, 2, *[workers] * 6, *[slots] * 4, slots * shards, slots * shards, slots]
+        own = sum(-(-8 * count // LINE) * LINE for count in words)
+        return own + shards * ShardWords.size(workers, slabs)
+
+
+class Control:
+    """Counters, flags, times, locks. Made before the fork; each word has one writer or is written under a lock.
+
+    `gate` guards doors, clocks and slots. Lock order: gate before shard; no process holds two shards.
+    """
+
+    def __init__(self, workers: int, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        self.workers, self.settings = workers, settings
+        self.slots = settings.slots(workers)
+        section = (workers, settings.shards, self.slots, settings.slabs(workers))
+        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionWords.size(*section)
+        carve = _Carver(size)
+        self.gate = make_lock(carve.bytes(LOCK_BYTES))
+        self.event = Event(carve.bytes(8))
+        self.head = carve.ints(8)
+        self.words = carve.ints(ROW * workers)
+        self.seconds = carve.floats(ROW * workers)
+        self.sections = [SectionWords(carve, *section) for _ in range(SECTIONS)]
+
+    def word(self, worker: int, word: int) -> int:
+        """One int64 of a worker's row."""
+        return self.words[worker * ROW + word]
+
+    def set_word(self, worker: int, word: int, value: int) -> None:
+        """Set one int64 of a worker's row."""
+        self.words[worker * ROW + word] = value
+
+    def column(self, word: int) -> list[int]:
+        """One int64 of every worker."""
+        return [self.words[worker * ROW + word] for worker in range(self.workers)]
+
+    def living(self) -> list[int]:
+        """The workers whose process has not died, finished ones included."""
+        return [worker for worker in range(self.workers) if not self.words[worker * ROW + LOST]]
+
+    def training(self) -> list[int]:
+        """The workers that may still push."""
+        return [worker for worker in self.living() if not self.words[worker * ROW + FINISHED]]
+
+    def active(self) -> list[int]:
+        """Those of them that do not rest."""
+        return [worker for worker in self.training() if not self.words[worker * ROW + RESTING]]
+
+
+class Memory:
+    """Bytes for parameters, state and gradients. `allocate` once by one process, then `map` in every process."""
+
+    def __init__(self) -> None:
+        self._descriptor = anonymous_file("parameters")
+
+    def allocate(self, size: int) -> None:
+        """Reserve `size` bytes of zeros, at once: too little memory is an OSError here, not a SIGBUS later."""
+        os.ftruncate(self._descriptor, max(size, 1))
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(self._descriptor, 0, max(size, 1))
+            except OSError as error:  # ENOSPC, which would read as if a disk were full
+                raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
+
+    def map(self) -> Tensor:
+        """All of it as uint8 [size]; freed when the last process that holds it ends."""
+        size = os.fstat(self._descriptor).st_size
+        return torch.frombuffer(mmap.mmap(self._descriptor, size), dtype=torch.uint8)
+
+    def map_privately(self) -> mmap.mmap:
+        """All of it, so that what this process writes there it alone sees, a page at a time (Linux)."""
+        size = os.fstat(self._descriptor).st_size
+        return mmap.mmap(self._descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def close(self) -> None:
+        """Give up this process's handle; tensors from `map` stay valid."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def anonymous_file(name: str) -> int:
+    """A descriptor of a file that is gone with the last process that has it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk
+        return os.dup(file.fileno())
+
+
+def pin(memory: Tensor) -> None:
+    """Page-lock the run's memory (uint8) in this process, which uses a GPU; RuntimeError if that cannot be."""
+    code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)  # type: ignore[no-untyped-call]
+    if int(code) != 0:
+        raise RuntimeError(
+            f"the parameters ({memory.numel() / 1e6:.0f} MB) could not be page-locked: CUDA error {int(code)}. "
+            "Raise the limit of locked memory (ulimit -l), or use fewer workers."
+        )

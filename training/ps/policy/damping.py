@@ -1,0 +1,131 @@
+"""What staleness does to an update: a smaller step, none at all, a corrected gradient. Pure; goes with any rule."""
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import ClassVar, Final, Literal
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.policy.by_settings import BySettings
+
+DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
+KEY: Final = "trainer.strategy.init_args.damping"
+
+
+class Damping(BySettings, ABC):
+    """What staleness does to an update."""
+
+    name: ClassVar[str]
+    compensates: ClassVar[bool] = False
+    """Whether gradients pass through `DelayCompensation.compensate` before they are applied."""
+
+    def accepts(self, staleness: int) -> bool:
+        """Whether a gradient this stale counts; False: it is dropped, and counted as dropped."""
+        return True
+
+    def rate(self, stalenesses: Sequence[int]) -> float:
+        """Factor on the learning rate of an update that averages gradients this stale (one or more)."""
+        return 1.0
+
+
+class NoDamping(Damping):
+    """Staleness changes nothing."""
+
+    name = "none"
+
+
+class Inverse(Damping):
+    """The learning rate divided by the mean staleness of the update's gradients (Zhang et al. 2016, section 2.4).
+
+    A staleness below 1 counts as 1, so fresh gradients keep the learning rate.
+    """
+
+    name = "inverse"
+
+    def rate(self, stalenesses: Sequence[int]) -> float:
+        """1 / max(1, mean staleness)."""
+        return 1.0 / max(1.0, sum(stalenesses) / len(stalenesses))
+
+
+class DropAbove(Damping):
+    """Gradients staler than `limit` are dropped and counted; the worker goes on from the newest parameters.
+
+    Args:
+        limit: Largest staleness, in updates, that is still applied, 0 or more. Less: fresher updates, more gradients
+            computed in vain.
+    """
+
+    name = "drop_above"
+
+    def __init__(self, limit: int = 8) -> None:
+        if limit < 0:
+            raise ValueError(f"{KEY}.init_args.limit: {limit} is negative. Use 0 for fresh gradients only, or more.")
+        self.limit = limit
+
+    def accepts(self, staleness: int) -> bool:
+        """Up to the limit, inclusive."""
+        return staleness <= self.limit
+
+
+class DelayCompensation(Damping):
+    """Gradients are corrected for what the parameters moved meanwhile (DC-ASGD: Zheng et al. 2017, section 3).
+
+    A first-order Taylor step from the worker's parameters w_base to the newest w, with the squared gradient in place
+    of the Hessian's diagonal: g + strength * g * g * (w - w_base), elementwise. Keeps w_base per worker.
+
+    Args:
+        strength: Factor on the correction (lambda_0 in the paper), 0 or more. 0 corrects nothing; too much diverges.
+            With `adaptive`, values around 1 or 2 are usual.
+        adaptive: Divide the strength, per element, by the root of a running mean of squared gradients (DC-ASGD-a).
+        decay: Weight of the past in that mean (m), from 0 to below 1. Without effect unless `adaptive`.
+        epsilon: Added to the mean before the root, above 0. Without effect unless `adaptive`.
+    """
+
+    name = "delay_compensation"
+    compensates = True
+
+    def __init__(
+        self, strength: float = 0.04, adaptive: bool = False, decay: float = 0.95, epsilon: float = 1e-7
+    ) -> None:
+        if not strength >= 0:
+            raise ValueError(f"{KEY}.init_args.strength: {strength:g} is negative. Use 0.04, or 1 with adaptive.")
+        if not 0 <= decay < 1:
+            raise ValueError(f"{KEY}.init_args.decay: {decay:g} is not in [0, 1). Use 0.95.")
+        if not epsilon > 0:
+            raise ValueError(f"{KEY}.init_args.epsilon: {epsilon:g} is not positive. Use 1e-7.")
+        self.strength = strength
+        self.adaptive = adaptive
+        self.decay = decay
+        self.epsilon = epsilon
+
+    @torch.no_grad()
+    def compensate(
+        self, gradient: Tensor, newest: Tensor, base: Tensor, mean_square: Tensor | None, out: Tensor
+    ) -> None:
+        """Write the corrected gradient into `out`, which may be `gradient` itself.
+
+        All of one shape and type: flat, or one parameter's. `newest` are the parameters that the gradient meets,
+        `base` those it was computed from. `mean_square` (zeros at first, the caller's to keep; None unless adaptive)
+        is brought up to date in place. Allocates one tensor, two when adaptive.
+        """
+        correction = (newest - base).mul_(gradient).mul_(gradient)
+        if self.adaptive:
+            assert mean_square is not None, "adaptive compensation keeps a mean square"
+            mean_square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+            correction.div_((mean_square + self.epsilon).sqrt_())
+        torch.add(gradient, correction, alpha=self.strength, out=out)
+
+
+DAMPINGS: Final[dict[str, type[Damping]]] = {
+    damping.name: damping for damping in (NoDamping, Inverse, DropAbove, DelayCompensation)
+}
+
+
+def make_damping(damping: DampingName | Damping) -> Damping:
+    """The damping itself, or the one of this name with its defaults."""
+    if isinstance(damping, Damping):
+        return damping
+    if damping not in DAMPINGS:
+        raise ValueError(f"{KEY}: there is no damping {damping!r}. Use one of {', '.join(DAMPINGS)}.")
+    return DAMPINGS[damping]()

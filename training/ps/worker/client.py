@@ -1,0 +1,287 @@
+"""The worker's end: pushes, pulls, and what happens between them."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic, perf_counter
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.ps.applying.hosts import Host, Push
+from scalebook.training.ps.applying.rounds import clip_
+from scalebook.training.ps.applying.shard import Newest, Shard
+from scalebook.training.ps.coordination.admission import Verdict
+from scalebook.training.ps.memory.region import COMMUNICATE, ROW, WAIT, Control
+from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
+from scalebook.training.ps.optimizer.seen import ShownState
+from scalebook.training.ps.trace import WorkerTrace
+from scalebook.training.ps.worker.growth import grown
+from scalebook.training.ps.worker.replica import Replica
+
+COMPARED: Final = 4
+"""How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
+in place, leaves no other trace."""
+
+
+class Pushed(NamedTuple):
+    """What became of a push: the version the replica has now, whether the gradient was let in, and whether it was the
+    last that the budget of updates allows."""
+
+    version: int
+    applied: bool
+    staleness: int
+    is_last: bool
+
+
+class WrittenError(ValueError):
+    """Somebody wrote into parameters where that would be lost; names them, the moment, and what to do."""
+
+
+class Client:
+    """One worker's end of one optimizer. Between two calls nothing changes the replica.
+
+    With `push_every` or `pull_every` above 1 (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
+    own replica in between, and pushes the sum of its gradients.
+    """
+
+    def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
+        self.host, self.replica, self.optimizer = host, replica, optimizer
+        self._control, self._worker, self._words = control, worker, host.section.words
+        settings, rule = control.settings, control.settings.rule
+        self._clip = None if rule.gathers else settings.clip
+        self._push_every, self._pull_every = rule.push_every, rule.pull_every
+        self._groups, self._steps = len(optimizer.param_groups), 0
+        self._sum: list[Tensor | None] = []
+        self._sum_valid = False
+        self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._may_write = settings.writable(control.workers)
+        self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
+        self._to_compare: float = COMPARED
+        self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
+        self._shown = ShownState(self._read_state, self._state_version)
+        self._bases: list[Newest] = []
+        self._pulled = 0.0
+        self._trace: WorkerTrace | None = None
+        if settings.trace is not None:
+            self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
+
+    @property
+    def version(self) -> int:
+        """That of the replica; of the oldest shard, where they differ."""
+        return min(base.version for base in self._bases)
+
+    def begin(self) -> None:
+        """Before the first gradient: wait until the rule lets this worker begin, then pull."""
+        self.host.settle(self._worker)
+        self.host.await_turn(self._worker)
+        self.pull()
+
+    def push(self, valid: bool = True) -> Pushed:
+        """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
+
+        `valid` False: there is no usable gradient, and the worker only takes part.
+        """
+        started, waited = perf_counter(), self._waited()
+        self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        gradients, groups = self.replica.gradients(), self.optimizer.param_groups
+        if self._clip is not None:
+            clip_(self._clip, gradients)
+        self._steps += 1
+        usable = valid
+        if self._push_every > 1:
+            gradients, valid = self._summed(gradients, valid)
+        verdict, staleness = Verdict.ADMIT, 0
+        if self._steps % self._push_every == 0:
+            verdict, staleness = self._push(gradients, groups, valid)
+            self.host.await_turn(self._worker)
+        if self._steps % self._pull_every == 0:
+            self._pull()
+        elif usable:
+            self._own_step(groups)
+        is_last = verdict is Verdict.END or self.host.section.door.is_over()
+        self._communicated(started, waited)
+        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
+
+    def settle(self, moment: str, thorough: bool = False) -> None:
+        """Before the replica is left for another version: what somebody has written into it since the last pull.
+
+        It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
+        else it is a `WrittenError`, which says at which `moment` it happened.
+        """
+        self.grow()
+        self._to_compare -= 1
+        written = self.replica.written(thorough or self._to_compare >= 0)
+        if written:
+            if not self._may_write:
+                raise self.refused(written, moment)
+            self.adopt(written)
+            self._to_compare = math.inf
+        self.replica.thaw()
+
+    def grow(self) -> None:
+        """Take in what param groups have been added to the optimizer. ValueError where others would know nothing of it.
+
+        The parameters, the optimizer's state and all counts go on as they are.
+        """
+        if len(self.optimizer.param_groups) == self._groups:
+            return
+        if not self._control.settings.growable(self._control.workers):
+            raise ValueError(
+                "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
+                "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
+                "overlap and trace."
+            )
+        is_shown = self.optimizer.state is self._shown
+        kept = {id(self.replica.parameters[place]): state for place, state in self.state().items()}
+        self.optimizer.state = defaultdict(dict)
+        parameters = parameters_of(self.optimizer)
+        state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
+        self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
+        self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
+        self._groups = len(self.optimizer.param_groups)
+        self._bases = self.host.pull(self._worker)
+        self.replica.take(self._bases)
+        if is_shown:
+            self.show_state()
+
+    def refused(self, places: Sequence[int], moment: str) -> WrittenError:
+        """The error that names these parameters."""
+        names = [self.names[place] for place in places]
+        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        alone = self._control.workers == 1
+        remedy = "without push_every, pull_every, overlap and trace" if alone else "with workers: 1"
+        return WrittenError(
+            f"model: worker {self._worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
+            "that would be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
+            "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
+            f"worker, or in on_train_end; or train {remedy}, which may write everywhere."
+        )
+
+    def adopt(self, places: Sequence[int]) -> None:
+        """Put what was written into these parameters into the version that the replica has, which is the newest and
+        nobody else's: before training, or where this worker is alone."""
+        if places:
+            self.replica.adopt(places)
+
+    def pull(self, moment: str = "between two pulls") -> int:
+        """Make the replica the newest version; returns it (of the oldest shard, where they differ).
+
+        What was written into it before: as in `settle`.
+        """
+        self.settle(moment, thorough=True)
+        return self._pull()
+
+    def _pull(self) -> int:
+        self._snapshot = None
+        self._shown.forget()
+        self._bases = self.host.pull(self._worker)
+        self._pulled = monotonic()
+        self.replica.take(self._bases)
+        return self.version
+
+    def state(self) -> dict[int, Any]:
+        """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
+        if self._snapshot is not None:
+            return self._snapshot
+        state: dict[int, Any] = {}
+        for shard in self.host.section.shards:
+            with self._locked(shard):
+                state.update(_copied(shard.optimizer_state()))
+        return dict(sorted(state.items()))
+
+    def show_state(self) -> None:
+        """Let the worker's optimizer show the run's state, to be read; while training."""
+        self._shown.forget()
+        self.optimizer.state = self._shown
+
+    def own_state(self) -> dict[int, Any]:
+        """What somebody has put into the optimizer's state before training, by place of the parameter."""
+        if self.optimizer.state is self._shown and not self._shown.is_read:
+            return {}  # as it is in the shards
+        state: dict[int, Any] = self.optimizer.state_dict()["state"]
+        return state
+
+    def hide_state(self) -> None:
+        """Leave it the state of the last snapshot, or none."""
+        if self.optimizer.state is self._shown:
+            self.optimizer.state = self._shown.plain() if self._snapshot is not None else defaultdict(dict)
+        self._shown.forget()
+
+    def _read_state(self) -> dict[Tensor, Any]:
+        return {self.replica.parameters[place]: kept for place, kept in self.state().items()}
+
+    def _state_version(self) -> object:
+        return id(self._snapshot) if self._snapshot else tuple(shard.version for shard in self.host.section.shards)
+
+    @contextmanager
+    def _locked(self, shard: Shard) -> Iterator[None]:
+        shard.words.lock.acquire(self.host.section.deadline_s)
+        try:
+            yield
+        finally:
+            shard.words.lock.release()
+
+    def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
+        """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own."""
+        state, self._bases = {}, []
+        for shard in self.host.section.shards:
+            with self._locked(shard):
+                self._bases.append(shard.hold(self._worker))
+                state.update(_copied(shard.optimizer_state()))
+        self._pulled = monotonic()
+        if renew:
+            self.replica.take(self._bases)
+            self.replica.privatise()
+        self._snapshot = dict(sorted(state.items()))
+        return self.version, {"state": self._snapshot, "param_groups": packed(self.optimizer.param_groups)}
+
+    def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> tuple[Verdict, int]:
+        self._seq += 1
+        self._words.begun[self._worker] = self._seq
+        if self._trace is not None:
+            self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
+        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid)
+        outcome = self.host.push(push)
+        self.host.section.door.tick(self._worker)
+        return outcome
+
+    @torch.no_grad()
+    def _summed(self, gradients: list[Tensor | None], valid: bool) -> tuple[list[Tensor | None], bool]:
+        """The usable gradients since the last push, this one included, and whether there are any."""
+        if self._steps % self._push_every == 1:
+            self._sum, self._sum_valid = [None] * len(gradients), False
+        if valid:
+            self._sum_valid = True
+            for place, gradient in enumerate(gradients):
+                total = self._sum[place]
+                if gradient is not None:
+                    self._sum[place] = gradient.clone() if total is None else total.add_(gradient)
+        return self._sum, self._sum_valid
+
+    @torch.no_grad()
+    def _own_step(self, groups: Groups) -> None:
+        for group in groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad, alpha=-float(group["lr"]))
+        self.replica.stepped()
+
+    def _waited(self) -> float:
+        return float(self._control.seconds[self._worker * ROW + WAIT])
+
+    def _communicated(self, started: float, waited: float) -> None:
+        spent = perf_counter() - started - (self._waited() - waited)
+        self._control.seconds[self._worker * ROW + COMMUNICATE] += spent
+
+
+def _copied(state: dict[int, Any]) -> dict[int, Any]:
+    """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
+    return {
+        place: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
+        for place, kept in state.items()
+    }

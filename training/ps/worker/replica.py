@@ -1,0 +1,200 @@
+"""A worker's copy of the parameters: on a CPU the newest version itself, elsewhere a copy of it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.applying.shard import Newest
+from scalebook.training.ps.memory.layout import lay_out
+from scalebook.training.ps.memory.lending import Lending
+
+
+class Replica:
+    """The parameters of one optimizer in one worker; `take` makes them those of held versions.
+
+    `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
+    nothing; the parameters change their storage with it, and what is written into them stays in this process
+    (`Lending`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
+    own, and a take is a copy. A GPU copies by DMA, since what lies on the host is page-locked (`region.pin`).
+
+    A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
+    updates it but whoever moves it by hand (a target network). It joins the others once it requires one.
+    """
+
+    def __init__(
+        self, section: Section, parameters: Sequence[Parameter], own_steps: bool, lending: Lending | None = None
+    ) -> None:
+        self.parameters = list(parameters)
+        self.frozen = {place for place, p in enumerate(self.parameters) if not p.requires_grad}
+        self._shards, self._own_steps = section.shards, own_steps
+        self._on_cpu = all(p.device.type == "cpu" for p in self.parameters)
+        self.lent = not own_steps and self._on_cpu
+        self._lending = lending if self.lent else None
+        self._views = [self._lent_views(shard) for shard in range(len(self._shards))] if self.lent else []
+        self._place = {
+            place: (s, i) for s, one in enumerate(self._shards) for i, place in enumerate(one.plan.parameters)
+        }
+        self._staging = self._stage()
+        self._own = self._allocate()
+        self._held: list[Newest] = []
+        self._touched = self._stepped = False
+        self._watch()
+
+    def take(self, versions: Sequence[Newest]) -> None:
+        """Become these versions, one for each shard, which the worker holds. What was written before is gone."""
+        if self._touched:
+            self._drop()
+        first, self._held, self._stepped = not self._held, list(versions), False
+        for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
+            source = shard.views[newest.slab]
+            lent = self._views[number][newest.slab] if self.lent else source
+            for place, view, shared in zip(shard.plan.parameters, lent, source, strict=True):
+                if place in self.frozen:
+                    if first:
+                        self.parameters[place].data = shared.to(self.parameters[place].device, copy=True)
+                elif self.lent:
+                    self.parameters[place].data = view
+                else:
+                    self._own[place].copy_(shared, non_blocking=True)  # the version is held until the next take
+                    self.parameters[place].data = self._own[place]
+        self._watch()
+
+    # --- what others write into the parameters -------------------------------------------------------------------
+
+    def written(self, thorough: bool = False) -> list[int]:
+        """Places of the parameters that differ from the versions held: somebody has written into them.
+
+        On a CPU all that was written is found. In memory of the replica's own what was written through `.data` in place
+        shows only when `thorough`, which compares everything; and where the worker steps itself, not after a step.
+        """
+        if not self._held:
+            return []
+        found = [place for place in self.frozen if self._is_thawed(place)]
+        pointers = [p.data_ptr() for p in self._shared]
+        if pointers != self._pointers:
+            found += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
+        if self._lending is not None:
+            for number, shard in enumerate(self._shards):
+                at = shard.plan.version_at(self._held[number].slab)
+                fields = self._lending.written(shard.plan.version, at)
+                self._touched |= bool(fields)
+                found += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
+        elif [p._version for p in self._shared] != self._counters or thorough:
+            found += self._places
+        if self._stepped:  # nothing to compare them with
+            return [place for place in self._places if self._counted(place)] if found else []
+        return sorted(place for place in set(found) if self._differs(place))
+
+    def adopt(self, places: Sequence[int]) -> None:
+        """Write these parameters into the versions held, which nobody else may be using."""
+        values = {place: self.parameters[place].detach().clone() for place in places}
+        for place, value in values.items():
+            view = self._published(place)
+            if value.shape != view.shape:
+                raise ValueError(
+                    f"model: a parameter has changed its shape, {list(view.shape)} to {list(value.shape)}."
+                )
+            view.copy_(value)
+        self.frozen -= set(places)
+        self.take(self._held)
+
+    def thaw(self) -> None:
+        """Let those that require a gradient by now be shared from the next take on."""
+        if self.frozen:
+            self.frozen = {place for place in self.frozen if not self._is_thawed(place)}
+
+    def discard(self) -> None:
+        """Be the versions held again, whatever was written."""
+        self._touched = True
+        self.take(self._held)
+
+    def stepped(self) -> None:
+        """The worker has made a step of its own."""
+        self._stepped = True
+        self._watch()
+
+    def _watch(self) -> None:
+        self._places = [place for place in range(len(self.parameters)) if place not in self.frozen]
+        self._shared = [self.parameters[place] for place in self._places]
+        self._pointers = [p.data_ptr() for p in self._shared]
+        self._counters = [p._version for p in self._shared] if self._lending is None else []
+
+    def _is_thawed(self, place: int) -> bool:
+        parameter = self.parameters[place]
+        return parameter.requires_grad or parameter.grad is not None
+
+    def _counted(self, place: int) -> bool:
+        index = self._places.index(place)
+        parameter = self._shared[index]
+        return parameter._version != self._counters[index] or parameter.data_ptr() != self._pointers[index]
+
+    def _published(self, place: int) -> Tensor:
+        shard, index = self._place[place]
+        return self._shards[shard].views[self._held[shard].slab][index]
+
+    def _differs(self, place: int) -> bool:
+        mine, other = self.parameters[place].detach(), self._published(place)
+        if mine.shape != other.shape or mine.dtype != other.dtype:
+            return True
+        other = other.to(mine.device)
+        same = torch.equal(mine, other) or bool(((mine == other) | (mine.isnan() & other.isnan())).all())
+        return not same
+
+    def _drop(self) -> None:
+        if self._lending is not None:
+            for shard, held in zip(self._shards, self._held, strict=True):
+                self._lending.drop(shard.plan.version, shard.plan.version_at(held.slab))
+        self._touched = False
+
+    def privatise(self) -> None:
+        """Give the parameters memory of their own until the next take, so that they may be written to."""
+        if self.lent and self._lending is None:
+            for place in self._places:
+                self.parameters[place].data = self.parameters[place].data.clone()
+            self._watch()
+
+    def detach(self) -> None:
+        """Give every parameter memory for good that nobody else writes to."""
+        if self._lending is not None:  # it is lent, privately, and this worker's hold on the version stays
+            self._lending.close()
+            return
+        for parameter in self.parameters:
+            parameter.data = parameter.data.clone()
+
+    # --- gradients and memory ------------------------------------------------------------------------------------
+
+    def gradients(self) -> list[Tensor | None]:
+        """The gradients, on the CPU, None where there is none."""
+        if self._on_cpu:
+            return [parameter.grad for parameter in self.parameters]
+        for parameter, landing in zip(self.parameters, self._staging, strict=True):
+            if parameter.grad is not None:
+                landing.copy_(parameter.grad, non_blocking=True)
+        torch.cuda.synchronize(self.parameters[0].device)
+        pairs = zip(self.parameters, self._staging, strict=True)
+        return [None if p.grad is None else landing for p, landing in pairs]
+
+    def _lent_views(self, number: int) -> list[list[Tensor]]:
+        """The views that are lent, of each slab of one shard."""
+        shard = self._shards[number]
+        if self._lending is None:
+            return shard.views
+        plan = shard.plan
+        return [self._lending.views(plan.version, plan.version_at(slab)) for slab in range(plan.slabs)]
+
+    def _stage(self) -> list[Tensor]:
+        """Page-locked memory where gradients of a GPU land."""
+        if self._on_cpu:
+            return []
+        layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
+        return layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, pin_memory=True))
+
+    def _allocate(self) -> list[Tensor]:
+        """Memory of the replica's own; nothing where lent."""
+        if self.lent:
+            return []
+        layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
+        return layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, device=self.parameters[0].device))

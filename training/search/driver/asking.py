@@ -1,0 +1,88 @@
+"""Which point is next: given ones, then the sampler's, but none that need not be run."""
+
+import time
+from collections.abc import Sequence
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import SearchSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.failures import FailureClass
+from scalebook.training.search.driver.bounds import MemoryWall, Repeats
+from scalebook.training.search.driver.outcome import BY_HAND
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.launch import taken
+from scalebook.training.search.study.study import Asked, Study
+from scalebook.training.search.study.trials import TrialRecord
+
+
+class Asking:
+    """Asks the study, and tells it at once of points whose end is known.
+
+    `begun` is when the driver began, by time.monotonic(), s.
+    """
+
+    def __init__(self, folder: SearchFolder, study: Study, spec: SearchSpec, description: Description) -> None:
+        self.folder, self.study, self.spec = folder, study, spec
+        self.wall, self.repeats = MemoryWall(spec, description), Repeats(spec)
+        self.records: Sequence[TrialRecord] = ()
+        self.begun = time.monotonic()
+        self.told = False
+        """Whether the study was told of a trial since `learn`."""
+
+    def learn(self, records: Sequence[TrialRecord]) -> None:
+        """Take in how the trials stand."""
+        self.records, self.told = records, False
+        self.wall.learn(records)
+        self.repeats.learn(records)
+
+    def more(self) -> bool:
+        """Whether a further point is wanted. Points that were not run do not count, but as often as the budget."""
+        ran = sum(1 for one in self.records if one.runs or one.state == "running")
+        if ran >= self.spec.trials or len(self.records) >= 2 * self.spec.trials or self.study.exhausted():
+            return False
+        return self.spec.minutes is None or time.monotonic() - self.begun < 60 * self.spec.minutes
+
+    def point(self) -> Asked | None:
+        """A point to be run, RUNNING in the study; None where the study was told of it already."""
+        for path, given in taken(self.folder):
+            try:
+                self.study.give(given)
+            except ConfigError as error:
+                print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+            path.unlink()
+        asked = self.study.ask()
+        if beyond := self.wall.beyond(asked.point):
+            self.study.infeasible(asked.number, FailureClass.OUT_OF_MEMORY.value, beyond)
+        elif (before := self.repeats.of(asked.point)) is not None:
+            self._repeat(asked.number, before)
+        else:
+            return asked
+        self.told = True
+        return None
+
+    def hopeless(self) -> str | None:
+        """Why going on is of no use."""
+        failed = [one for one in self.records if one.state == "failed" and one.failure != BY_HAND]
+        if len(failed) >= self.spec.failures:
+            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
+        impossible = [one for one in self.records if one.state == "infeasible" and one.runs]
+        if len(impossible) >= 2 * self.spec.failures and not any(one.state == "finished" for one in self.records):
+            return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
+        return None
+
+    def why_over(self) -> str:
+        """Why there are no more points."""
+        ran = sum(1 for one in self.records if one.runs)
+        if self.study.exhausted():
+            return f"{ran} trials, every point there is"
+        return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, as many as its budget allowed"
+
+    def _repeat(self, number: int, before: TrialRecord) -> None:
+        """The same point and seeds give the same answer, so it is told without running."""
+        cause = f"not run: trial {before.number} has tried this point"
+        if before.state == "finished":
+            self.study.finish(number, before.values)
+        elif before.state == "pruned":
+            self.study.prune(number, cause)
+        else:
+            self.study.infeasible(number, before.failure or "", cause)

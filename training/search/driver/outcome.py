@@ -1,0 +1,150 @@
+"""What the runs of a trial mean: go on, run again, or an end that the study is told."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from scalebook.training.config.search.definition import Objective, SearchSpec
+from scalebook.training.estimate import estimate
+from scalebook.training.failures import FailureClass
+from scalebook.training.jobs.folder import STOPPED, JobFolder
+from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
+from scalebook.training.supervisor.closing import UNWATCHED
+from scalebook.training.tracking import names
+
+PRUNED: Final = "pruned"
+"""How the cause begins of a run that was ended because others are better."""
+
+IMPOSSIBLE: Final = (FailureClass.OUT_OF_MEMORY.value, FailureClass.DIVERGED.value)
+"""Failures that say something of the point itself; any other says something of this one run."""
+
+NO_FAULT_OF_THE_RUN: Final = (FailureClass.DISK_FULL.value, FailureClass.BROKEN_RECORD.value)
+
+BY_HAND: Final = "stopped"
+"""The failure of a trial whose run somebody stopped, but not the search."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial ended. `values` are means over its seeds, one for each objective; `spread` of the first one."""
+
+    state: Literal["finished", "pruned", "infeasible", "failed"]
+    values: tuple[float, ...] = ()
+    spread: float | None = None
+    seconds: float | None = None
+    """Of training, mean over the seeds."""
+    overhead: float | None = None
+    """What the trial's processes took beyond training, mean over the seeds, s."""
+    failure: str = ""
+    cause: str = ""
+
+
+def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "infeasible", "failed"]:
+    """One run of a trial. `again`: it was ended for reasons that are none of its own."""
+    state = job.state()
+    if state in ("waiting", "running", "stopping"):
+        return "going"
+    result = job.result()
+    if result is None:  # the supervisor, when it comes back, says what it can say of it
+        return "going"
+    if result.status == "finished":
+        return "finished"
+    if result.status == "stopped":
+        return "pruned" if result.cause.startswith(PRUNED) else "failed" if job.told_to_stop() == STOPPED else "again"
+    if result.failure in IMPOSSIBLE:
+        return "infeasible"
+    if result.failure in NO_FAULT_OF_THE_RUN:
+        return "again"
+    return "again" if result.cause.endswith(UNWATCHED) else "failed"
+
+
+def ended(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> Ended | None:
+    """The trial's end, as soon as its runs decide it; None while any run of it is still wanted."""
+    if trial.pruned and all(judge(job) not in ("going", "again") for job in trial.runs.values()):
+        return Ended("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))
+    for seed in seeds:
+        if (job := trial.runs.get(seed)) is None or (verdict := judge(job)) in ("going", "again"):
+            return None
+        if verdict == "pruned":
+            return Ended("pruned", cause=trial.pruned or _cause(job), seconds=_seconds(job))
+        if verdict in ("infeasible", "failed"):
+            result = job.result()
+            assert result is not None
+            state: Literal["infeasible", "failed"] = "infeasible" if verdict == "infeasible" else "failed"
+            return Ended(state, failure=result.failure or BY_HAND, cause=result.cause, seconds=_seconds(job))
+    return _finished([trial.runs[seed] for seed in seeds], spec)
+
+
+def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> Ended:
+    """An amount to a target that was missed is infinite; a metric comes before it, where there is a target."""
+    seconds = _mean([_seconds(job) for job in jobs])
+    columns: list[list[float]] = []
+    for objective in spec.objectives:
+        found = [value(job, objective, spec) for job in jobs]
+        if all(one is not None and math.isfinite(one) for one in found):
+            columns.append([one for one in found if one is not None])
+        elif objective.name not in names.AXES:
+            cause = f"no run of it recorded {objective.name}"
+            return Ended("failed", failure=FailureClass.CONFIGURATION.value, cause=cause, seconds=seconds)
+        else:
+            columns.append([math.inf])
+    first = estimate(columns[0])
+    return Ended(
+        "finished",
+        tuple(math.fsum(column) / len(column) for column in columns),
+        spread=first.half if first is not None else None,
+        seconds=seconds,
+        overhead=_mean([_overhead(job) for job in jobs]),
+    )
+
+
+def value(job: JobFolder, objective: Objective, spec: SearchSpec) -> float | None:
+    """An objective of a finished run: the best value of a metric, or an amount; None where there is none."""
+    progress = job.progress()
+    if progress is None:
+        return None
+    if objective.name not in names.AXES:
+        found = progress.metrics
+        return found.get(names.best(objective.name), found.get(names.final(objective.name)))
+    if spec.target is None:
+        return float(getattr(progress, objective.name))
+    return to_target(CurveTail(job).news(), objective.name, spec)
+
+
+def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -> float | None:
+    """Where on `axis` the curve first is at the target or better; None where it never is."""
+    metric, lower = quality(spec)
+    for point in curve:
+        reached = point["metrics"].get(metric)
+        if reached is not None and (reached <= spec.target if lower else reached >= spec.target):
+            return float(point[axis])
+    return None
+
+
+def quality(spec: SearchSpec) -> tuple[str, bool]:
+    """The metric that curves, pruning and the target are about, and whether less of it is better."""
+    metric = next((one.name for one in spec.objectives if one.name not in names.AXES), names.VAL_LOSS)
+    return metric, names.lower_is_better(metric)
+
+
+def _seconds(job: JobFolder) -> float | None:
+    progress = job.progress()
+    return None if progress is None else progress.seconds
+
+
+def _overhead(job: JobFolder) -> float | None:
+    started, result, seconds = job.started(), job.result(), _seconds(job)
+    if started is None or result is None or seconds is None:
+        return None
+    return max(0.0, result.ended - started.started - seconds)
+
+
+def _cause(job: JobFolder) -> str:
+    result = job.result()
+    return "" if result is None else result.cause
+
+
+def _mean(amounts: Sequence[float | None]) -> float | None:
+    known = [one for one in amounts if one is not None]
+    return math.fsum(known) / len(known) if known else None

@@ -1,0 +1,114 @@
+"""The runs of a search's trials: which jobs there are, and making new ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import SearchSpec
+from scalebook.training.config.search.point import resolve, summary
+from scalebook.training.files import records
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.folder import JobFolder, TrialOf
+from scalebook.training.jobs.queue import all_jobs, submit
+from scalebook.training.search.folder import SearchFolder
+
+QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
+"""What a trial's trainer is told unless its config says otherwise: hundreds of checkpoints are of no use."""
+
+
+@dataclass
+class Trial:
+    """One trial on its way. `runs` has the newest job of each seed that was begun, in the order of the seeds."""
+
+    number: int
+    point: dict[str, Any]
+    runs: dict[int, JobFolder] = field(default_factory=dict)
+    curve: "CurveTail | None" = None
+    """Of its first seed."""
+    pruned: str = ""
+    """Why it was asked to end early."""
+    compared: set[int] = field(default_factory=set)
+    """Seeds whose values the pruner over seeds has been told."""
+    interruptions: int = 0
+    """How often a run of it was ended with everything else, under this driver."""
+
+
+class TrialJobs:
+    """Submits the runs of a search's trials and finds them again."""
+
+    def __init__(self, folder: SearchFolder, description: Description) -> None:
+        self.folder, self.description = folder, description
+
+    def found(self) -> dict[int, dict[int, JobFolder]]:
+        """By trial and seed the newest job that was ever submitted for this search; looks at every job once."""
+        by_trial: dict[int, dict[int, JobFolder]] = {}
+        for job in reversed(all_jobs(self.folder.workspace)):
+            request = job.request()
+            if request.trial is not None and request.trial.search == self.folder.id:
+                by_trial.setdefault(request.trial.number, {})[request.seed] = job
+        return by_trial
+
+    def submit(self, spec: SearchSpec, trial: Trial, seed: int) -> JobFolder:
+        """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
+        asked = self.folder.request()
+        config = resolve(spec, trial.point, self.description)
+        config["trainer"] = {**QUIET, **config.get("trainer", {})}
+        what = TrialOf(self.folder.id, trial.number, summary(spec, trial.point), spec.exclusive, spec.memory_mb)
+        (job,) = submit(
+            self.folder.workspace,
+            config,
+            seeds=[seed],
+            description=self.description,
+            notebook=asked.notebook,
+            cell=asked.name,
+            trial=what,
+        )
+        trial.runs[seed] = job
+        return job
+
+
+def seeds_of(spec: SearchSpec) -> list[int]:
+    """The base config's seed and those after it."""
+    told = spec.config.get("seed_everything")
+    first = told if isinstance(told, int) and not isinstance(told, bool) else 1
+    return [first + offset for offset in range(spec.seeds)]
+
+
+class CurveTail:
+    """Reads what a job appends to its curve, a whole line at a time."""
+
+    def __init__(self, job: JobFolder) -> None:
+        self.job = job
+        self._at = 0
+
+    def news(self) -> list[Mapping[str, Any]]:
+        """The points since the last call: updates, samples, seconds and `metrics`."""
+        try:
+            with self.job.curve.open("rb") as file:
+                file.seek(self._at)
+                read = file.read()
+        except OSError:
+            return []
+        whole = read[: read.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [dict(vars(point)) for line in whole.splitlines() if (point := _point(self.job.curve, line)) is not None]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A line of `curve.jsonl` (scalebook.training.callbacks.curve)."""
+
+    updates: int
+    samples: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+def _point(path: Path, line: bytes) -> _Point | None:
+    """None for a line that is none: torn by a full disk, or something else."""
+    try:
+        return records.parse(path, line, _Point)
+    except Broken:
+        return None

@@ -1,0 +1,130 @@
+"""The end of a job that could not say it itself: its result, and telling MLflow.
+
+The supervisor writes the result at once and leaves MLflow to a short-lived process of its own
+(`python -m scalebook.training.supervisor.closing MARK...`), so that it never imports MLflow itself. The mark `unrecorded` stays in
+the folder until that has succeeded.
+"""
+
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from scalebook.training.failures import ADVICE, FailureClass
+from scalebook.training.files.room import EXIT_NO_ROOM, lacking, says_full
+from scalebook.training.jobs import submitting
+from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.supervisor.watch import Watch
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
+
+UNWATCHED = "died while nobody watched it"
+"""How a cause ends that says nothing about the run: the machine, or everything of ours, was ended with it."""
+
+MLFLOW_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+
+
+def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:
+    """How a job ended whose process left no result.
+
+    `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
+    processes the kernel has killed for want of memory while it ran.
+    """
+    ended, pid = watch.ended or time.time(), watch.started.process.pid
+    how = f"its main process (pid {pid}) {_how(code)}"
+    if watch.timed_out:
+        return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
+    if watch.job.stop_file.exists():
+        forced = f"; it did not stop by itself and got {' and '.join(watch.signals)}" if watch.signals else ""
+        return Result("stopped", ended, cause=f"{watch.job.why_stopped()}{forced}")
+    if full := _full(watch.job, code):
+        return _failed(ended, FailureClass.DISK_FULL, f"{how}; {full}")
+    if code is None or code < 0:
+        if code == -signal.SIGKILL and memory_kills:
+            return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine had run out of memory")
+        return _failed(ended, FailureClass.KILLED, how)
+    last = watch.job.tail(1).strip()
+    return _failed(
+        ended, FailureClass.UNKNOWN, f"{how} without a result" + (f"; its last line: {last}" if last else "")
+    )
+
+
+def _full(job: JobFolder, code: int | None) -> str:
+    """What speaks for a full disk as the cause: the process's own word, its log's end, or the disk as it is now."""
+    if code == EXIT_NO_ROOM:
+        return "a disk is full"
+    last = next((line.strip() for line in reversed(job.tail(20).splitlines()) if says_full(line)), "")
+    if last and code != -signal.SIGKILL:
+        return last
+    return lacking(job.path) if code is None else ""
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return UNWATCHED
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _failed(ended: float, failure: FailureClass, cause: str) -> Result:
+    return Result("failed", ended, failure.value, cause, ADVICE[failure])
+
+
+def close(job: JobFolder, result: Result) -> None:
+    """Write the result, marked as not yet known to MLflow."""
+    job.unrecorded.touch()
+    job.write(result)
+
+
+def memory_kills() -> int:
+    """How many processes of this control group the kernel has killed for want of memory; 0 if it does not say."""
+    try:
+        group = Path("/proc/self/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
+        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))
+
+
+def record(job: JobFolder) -> None:
+    """Tell MLflow how the job ended, unless it knows; whatever MLflow raises goes to the caller."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    result = job.result()
+    assert result is not None, f"{job.path} has no result to record"
+    client = MlflowClient(job.request().tracking_uri)
+    try:
+        run = client.get_run(job.id)
+        told = {names.TAG_STATUS: result.status, names.TAG_FAILURE: result.failure, names.TAG_CAUSE: result.cause}
+        told[names.TAG_ADVICE] = result.advice
+        for name, value in told.items():
+            if value and run.data.tags.get(name) != value:
+                client.set_tag(job.id, name, value)
+        if run.info.status != MLFLOW_STATUS[result.status]:
+            client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        print(f"scalebook: MLflow has no run {job.id} any more", flush=True)
+    job.unrecorded.unlink(missing_ok=True)
+
+
+def main(marks: Sequence[str]) -> int:
+    """0 when MLflow has been told of all of them: jobs' marks `unrecorded`, and abandoned submissions."""
+    failed = 0
+    for mark in map(Path, marks):
+        try:
+            if mark.parent.name == submitting.FOLDER:
+                submitting.withdraw(Workspace(mark.parent.parent.parent), mark)
+            else:
+                record(JobFolder(mark.parent))
+        except Exception:  # noqa: BLE001 - one run that cannot be told must not keep the others from it; the mark stays
+            traceback.print_exc()
+            failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
+
+import os
+import time
+from typing import Final
+
+from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.safe_path import environment, python
+from scalebook.training.search.folder import Driving, SearchFolder, SearchResult, all_searches
+from scalebook.training.workspace import Workspace
+
+LOOK_EVERY_S: Final = 1.0
+ATTEMPTS: Final = 3
+"""So often a driver may die without having got any further before its search is given up."""
+
+
+class Drivers:
+    """Starts a driver for every search that wants one. Call `turn` often; it looks once a second, or when told.
+
+    Nothing is started, and no death counted, while a disk is full.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.open: set[str] = set()
+        """Searches that have not ended."""
+        self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
+        self._looked, self._stamp = 0.0, 0.0
+        self._started: dict[str, ProcessId] = {}
+        """Drivers of ours that there was no room to write down."""
+        self._full = False
+
+    def turn(self, full: str = "") -> None:
+        """`full` says that the disk is."""
+        now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
+        if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
+            return
+        self._looked, self._stamp = now, stamp
+        searches = [one for one in all_searches(self.workspace) if one.result() is None and one.may_run()]
+        self.open = {one.id for one in searches}
+        self._started = {name: one for name, one in self._started.items() if alive(one)}
+        self._full = self._full or bool(full)
+        self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
+        if full:
+            return
+        for folder in searches:
+            if folder.id not in self._started and not folder.driven() and folder.result() is None:
+                try:
+                    self._drive(folder)
+                except OSError as error:
+                    print(f"scalebook: search {folder.id} cannot be driven yet: {error}", flush=True)
+        self._full = False
+
+    def _drive(self, folder: SearchFolder) -> None:
+        if folder.driving() is not None and not self._may_try_again(folder):
+            cause = f"its driver died {ATTEMPTS} times without getting further; its log ends: {_last(folder)}"
+            folder.write(SearchResult("failed", time.time(), cause, f"Read {folder.log}, then resume the search."))
+            print(f"scalebook: search {folder.id} failed: {cause}", flush=True)
+            del self._deaths[folder.id]
+            return
+        with folder.log.open("ab") as log:
+            actions = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+            ]
+            words = python("-m", "scalebook.training.search.driver.main", str(folder.path))
+            told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+            pid = os.posix_spawn(words[0], words, told, file_actions=actions, setsid=True)
+        print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
+        driver = ProcessId.of(pid)
+        try:
+            folder.write(Driving(driver, time.time()))  # at once: nobody starts another one while it loads
+        except OSError:
+            self._started[folder.id] = driver
+            raise
+
+    def _may_try_again(self, folder: SearchFolder) -> bool:
+        progress = folder.progress()
+        done = progress.done if progress else 0
+        deaths, before = self._deaths.get(folder.id, (0, done))
+        deaths = 0 if self._full else deaths + 1 if done == before else 1
+        self._deaths[folder.id] = (deaths, done)
+        return deaths < ATTEMPTS
+
+
+def any_open(workspace: Workspace) -> bool:
+    """Whether any search has not ended."""
+    return any(one.result() is None and one.may_run() for one in all_searches(workspace))
+
+
+def _last(folder: SearchFolder) -> str:
+    lines = folder.log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:] if folder.log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "empty")

@@ -1,0 +1,185 @@
+"""The warm process: everything imported, nothing touched, forked once per job (`python -m scalebook.training.supervisor.warm`).
+
+It imports torch, lightning, mlflow and this package, but no module of the user's, calls no tensor operation, starts no
+thread and no CUDA: a fork of it is a fresh process without 6 s of imports. Orders and reports are JSON packets on the
+socket that it is started with; when the supervisor's end closes, or the supervisor dies, it ends, and the jobs go on.
+"""
+
+import argparse
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scalebook.training.files.output import forgive
+from scalebook.training.files.room import EXIT_NO_ROOM, is_full
+from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.process import ProcessId, die_with_parent
+
+Runner = Callable[[Path], int]
+CLAIMED_ELSEWHERE = 75
+"""Exit code of a fork that found its job already owned by another process."""
+PACKET = 65536
+
+
+@dataclass(frozen=True)
+class Order:
+    """Start this job on these devices. Paths are absolute; `gpus` are UUIDs."""
+
+    folder: str
+    workspace: str
+    cores: list[int]
+    gpus: list[str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """`ready` once, with the number of this process's threads (1 is right), then `ended` for every job.
+
+    `code` is the exit code, or minus the number of the signal that ended the job.
+    """
+
+    event: str
+    threads: int = 0
+    job: str = ""
+    pid: int = 0
+    code: int = 0
+    problem: str = ""
+
+
+class Warm:
+    """Waits for orders, forks, and reports how each fork ended."""
+
+    def __init__(self, connection: socket.socket, runner: Runner) -> None:
+        self.connection = connection
+        self.runner = runner
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(connection, selectors.EVENT_READ, None)
+
+    def serve(self) -> None:
+        """Until the supervisor's end closes."""
+        self._report(Report("ready", threads=len(os.listdir("/proc/self/task"))))
+        while True:
+            for key, _ in self.selector.select():
+                if key.data is not None:
+                    self._reap(key.fd, *key.data)
+                elif packet := self.connection.recv(PACKET):
+                    self._start(Order(**json.loads(packet)))
+                else:
+                    return
+
+    def _start(self, order: Order) -> None:
+        name = Path(order.folder).name
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._report(Report("ended", job=name, code=1, problem=f"no process could be made: {error}"))
+            return
+        if pid == 0:
+            self._be_the_job(order)
+        self.selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, name))
+
+    def _reap(self, handle: int, pid: int, name: str) -> None:
+        self.selector.unregister(handle)
+        os.close(handle)
+        _, status = os.waitpid(pid, 0)
+        self._report(Report("ended", job=name, pid=pid, code=os.waitstatus_to_exitcode(status)))
+
+    def _report(self, report: Report) -> None:
+        with suppress(BrokenPipeError):  # the supervisor died; the next round of `serve` sees the closed end
+            self.connection.send(json.dumps(asdict(report)).encode())
+
+    def _be_the_job(self, order: Order) -> None:
+        """In the fork: never returns."""
+        code = 1
+        try:
+            self.selector.close()
+            self.connection.close()
+            code = _run(order, self.runner)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except OSError as error:
+            traceback.print_exc()
+            code = EXIT_NO_ROOM if is_full(error) else code
+        except BaseException:  # noqa: BLE001 - this is the top of the process: everything goes to the log and the exit code
+            traceback.print_exc()
+        finally:
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+
+def _run(order: Order, runner: Runner) -> int:
+    """Make the fork a process of the job's own, then run the job."""
+    job = JobFolder(Path(order.folder))
+    os.setsid()
+    _redirect(job.log)
+    forgive()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
+    os.chdir(order.workspace)
+    me = ProcessId.of()
+    if not job.claim(Started(me, time.time(), order.cores, order.gpus)):
+        return CLAIMED_ELSEWHERE
+    gpus = f", GPUs {', '.join(order.gpus)}" if order.gpus else ""
+    cores = ", ".join(map(str, order.cores))
+    print(f"scalebook: job {job.id}, process {me.pid}, cores {cores}{gpus}", flush=True)
+    return runner(job.path)
+
+
+def _redirect(log: Path) -> None:
+    """Standard output and error to the end of the log, input from nowhere, and no other file left open."""
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((nothing, 0), (target, 1), (target, 2)):
+        os.dup2(source, number)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):  # the descriptor that listed the folder
+                os.close(int(name))
+    faulthandler.enable()
+
+
+def load(runner: str) -> Runner:
+    """The function that `module:name` names."""
+    module, _, name = runner.partition(":")
+    found: Runner = getattr(importlib.import_module(module), name)
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scalebook.training.supervisor.warm")
+    parser.add_argument("--socket", type=int, required=True, help="inherited descriptor of the supervisor's socket")
+    parser.add_argument("--parent", type=int, required=True, help="the supervisor's pid")
+    parser.add_argument("--runner", required=True, help="module:function that runs one job folder")
+    parser.add_argument("--preload", default="", help="modules to import beforehand, with commas between")
+    told: Any = parser.parse_args(argv)
+    die_with_parent(told.parent)
+    for name in filter(None, told.preload.split(",")):
+        importlib.import_module(name)
+    runner = load(told.runner)
+    gc.collect()
+    gc.freeze()  # what was imported stays shared between the forks instead of being copied when it is counted
+    Warm(socket.socket(fileno=told.socket), runner).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
