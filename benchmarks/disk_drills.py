@@ -29,14 +29,13 @@ from scalebook.training.config.search.definition import read_search
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.room import NoRoom
 from scalebook.training.jobs import owners, queue, supervising
-from scalebook.training.jobs.folder import ENDED, JobFolder
+from scalebook.training.jobs.folder import ENDED, MLFLOW_STATUS, JobFolder
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.notebook import store
 from scalebook.training.notebook.edit import put_experiment
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
-from scalebook.training.supervisor.closing import MLFLOW_STATUS
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 

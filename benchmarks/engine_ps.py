@@ -1,4 +1,4 @@
-"""The parameter server of `scalebook.training.ps`, used without Lightning: any rule, host, number of shards, optimizer."""
+"""The parameter server (training/ps), used without Lightning: any rule, host, number of shards, optimizer."""
 
 import mmap
 import os

@@ -16,7 +16,7 @@ from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 
 pytestmark = pytest.mark.xdist_group("tests/wheel")
 
-WHERE = "import app, pages, training; print(*(one.__path__[0] for one in (app, pages, training)), sep='\\n')"
+WHERE = "import scalebook.app, scalebook.pages; print(scalebook.__path__[0], scalebook.app.__path__[0], sep=chr(10))"
 
 
 @dataclass(frozen=True)

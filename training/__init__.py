@@ -1,3 +1,1 @@
 """The headless half of Scalebook: models, data, strategies, the parameter server, jobs and records."""
-
-__version__ = "0.1.0"

@@ -163,8 +163,8 @@ def _optimizers() -> list[ClassInfo]:
     ]
     ours = [
         describe_class(
-            getattr(scalebook.training.optimizers, name), f"scalebook.training.optimizers.{name}", "scalebook", skip=skip,
-            basic=BASIC_OPTIMIZER_FIELDS,
+            getattr(scalebook.training.optimizers, name), f"scalebook.training.optimizers.{name}", "scalebook",
+            skip=skip, basic=BASIC_OPTIMIZER_FIELDS,
         )
         for name in scalebook.training.optimizers.__all__
     ]  # fmt: skip

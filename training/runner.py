@@ -17,10 +17,9 @@ from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
-from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, Result
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
-from scalebook.training.supervisor.closing import MLFLOW_STATUS
 from scalebook.training.tee import copied_to
 from scalebook.training.tracking import names
 from scalebook.training.tracking.writer import client_after_fork

@@ -1,6 +1,6 @@
 """How we start processes: what lies in the current folder is never imported in place of what is installed.
 
-A notebook's folder may hold `yaml.py`, `mlflow.py` or a package `training`: by chance, or because a stranger made it.
+A notebook's folder may hold `yaml.py`, `mlflow.py` or a package `scalebook`: by chance, or because a stranger made it.
 Python would look there first, with `-m` and `-c`.
 """
 
@@ -9,12 +9,14 @@ import sys
 import sysconfig
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[1]
-"""Where this package lies: the current folder of processes that need none."""
+import scalebook
+
+HOME = Path(scalebook.__file__).resolve().parents[1]
+"""Where the package `scalebook` lies: the current folder of processes that need none."""
 
 
 def python(*words: str) -> list[str]:
-    """The command line of a Python of ours, such as `python("-m", "scalebook", "describe")`; give it `environment()`."""
+    """The command line of a Python of ours, such as `python("-m", "scalebook", "jobs")`; give it `environment()`."""
     return [sys.executable, "-P", *words]
 
 

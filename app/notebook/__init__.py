@@ -1,0 +1,1 @@
+"""The notebook: its cells, and what is done with them."""

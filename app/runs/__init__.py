@@ -1,0 +1,1 @@
+"""Runs: all of them, and one."""

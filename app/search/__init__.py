@@ -1,0 +1,1 @@
+"""Searches: all of them, one, and the setting up of one."""

@@ -1,4 +1,6 @@
-"""MLflow's own server over the workspace's store: `python -m scalebook.app.serving.mlflow_server PORT`, behind our guard.
+"""MLflow's own server over the workspace's store, behind our guard.
+
+`python -m scalebook.app.serving.mlflow_server PORT`.
 
 One process and 0.25 GB, where `mlflow server` takes fifteen and 2.5 GB, or two and 0.5 GB with one worker.
 """

@@ -1,4 +1,7 @@
-"""The Streamlit server: `python -m scalebook.app.serving.page_server PORT`, with the slow imports done before the first visit."""
+"""The Streamlit server, with the slow imports done before the first visit.
+
+`python -m scalebook.app.serving.page_server PORT`.
+"""
 
 import argparse
 import os

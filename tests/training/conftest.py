@@ -8,6 +8,8 @@ import torch
 
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
+from tests.training.benches import bench as bench
+from tests.training.searching import searches as searches
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from typing import Any
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, FILES, JobFolder, JobRequest
 from scalebook.training.jobs.schedule import duration
-from scalebook.training.jobs.supervising import ensure, supervise
+from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.supervisor.supervise import supervise
 from scalebook.training.supervisor.watch import Limits
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace

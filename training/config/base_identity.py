@@ -8,6 +8,7 @@ from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
 from scalebook.training.config.complete import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.config.description import ClassInfo, Description
 from scalebook.training.config.paths import with_optimizer
+from scalebook.training.config.renamed import first_paths
 
 
 def base_content(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
     kept = {key: value for key, value in content.items() if value is not None}
-    return {**kept, "trainer": trainer}
+    return {str(key): item for key, item in first_paths({**kept, "trainer": trainer}).items()}
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:

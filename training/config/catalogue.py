@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import scalebook
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
@@ -20,7 +21,7 @@ DEADLINE_S: Final = 120.0
 """For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
 
 DESCRIBED: Final = (
-    "models", "data", "strategies", "ps/rules.py", "ps/damping.py", "spec/description.py", "describe.py",
+    "models", "data", "strategies", "ps/policy", "config/description.py", "describe.py",
     "introspect.py", "optimizers",
 )  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""
@@ -65,7 +66,7 @@ def _of(workspace: Workspace, found: Description) -> Description:
 
 def content_hash(workspace: Workspace) -> str:
     """Of all that the description depends on: versions, settings, and the sources' sizes and times."""
-    digest = hashlib.sha256(f"{training.__version__} {sys.version}".encode())
+    digest = hashlib.sha256(f"{scalebook.__version__} {sys.version}".encode())
     settings = workspace.root / SETTINGS
     digest.update(settings.read_bytes() if settings.is_file() else b"")
     digest.update(b"trusted" if workspace.settings.modules and trusted(workspace) else b"")
@@ -76,7 +77,7 @@ def content_hash(workspace: Workspace) -> str:
 
 
 def _own_sources() -> list[Path]:
-    root = Path(training.__file__).parent
+    root = Path(__file__).resolve().parents[1]
     return sorted(
         path for name in DESCRIBED for path in ([root / name, *(root / name).rglob("*.py")]) if path.is_file()
     )

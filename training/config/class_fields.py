@@ -6,6 +6,7 @@ from typing import Any
 
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Field
+from scalebook.training.config.renamed import renamed
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Chosen:
 def chosen(value: Any, field: Field) -> Chosen | None:
     """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
     told = named(value)
-    info = None if told.name is None else field.option(told.name)
+    info = None if told.name is None else field.option(told.name) or field.option(renamed(told.name))
     if info is None or told.args is None or (told.name == info.config_value and isinstance(value, Mapping)):
         return None  # a bare name is no class_path
     return Chosen(info, told.args)

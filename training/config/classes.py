@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.config.description import ClassInfo, Description, Group
+from scalebook.training.config.renamed import renamed
 
 GROUP_OF_KEY: Final[dict[str, Group]] = {
     "model": "models",
@@ -34,7 +35,10 @@ class Named:
     """Keys beside class_path and init_args, which mean nothing (dict_kwargs is known to the parser)."""
 
     def info(self, group: Group, description: Description) -> ClassInfo | None:
-        return None if self.name is None else description.find(group, ALIASES.get(self.name, self.name))
+        if self.name is None:
+            return None
+        name = ALIASES.get(self.name, self.name)
+        return description.find(group, name) or description.find(group, renamed(name))
 
 
 def named(value: Any) -> Named:

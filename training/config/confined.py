@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from scalebook.training.config.addresses import is_address
 from scalebook.training.config.classes import mapping
+from scalebook.training.config.renamed import renamed
 from scalebook.training.errors import ConfigError, Problem
 
 PACKAGES: Final = (
@@ -102,6 +103,7 @@ def _within(value: str, root: Path, start: Path) -> bool:
 
 def _harmless(name: str) -> bool:
     """By full path, or by the bare name of one of them, which the parser looks up among what it has loaded."""
+    name = renamed(name)
     package, _, bare = name.rpartition(".")
     if not package:
         return bare in BARE

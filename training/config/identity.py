@@ -9,6 +9,7 @@ from scalebook.training.config.class_fields import short
 from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
 from scalebook.training.config.complete import with_extras
 from scalebook.training.config.description import Description, Group
+from scalebook.training.config.renamed import first_paths
 
 DIGITS: Final = 12
 
@@ -26,7 +27,7 @@ def config_hash(config: Mapping[str, Any], description: Description) -> str:
     if "strategy" in mapping(content.get("trainer")):
         strategy = _shortened(content["trainer"]["strategy"], "strategies", description)
         content["trainer"] = {**content["trainer"], "strategy": strategy}
-    text = json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(_plain(first_paths(content)), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 

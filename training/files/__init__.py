@@ -1,0 +1,1 @@
+"""Files that people and processes write: read with care, written whole."""

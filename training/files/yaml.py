@@ -27,7 +27,7 @@ FIRST_KEYS: Final = ("class_path", "strategy", "devices")
 def load(text: str, *, ours: bool = False) -> Any:
     """The content of YAML `text` as plain dicts, lists and scalars; ConfigError names the line of a mistake.
 
-    Also where it is longer, deeper or larger than the limits of `scalebook.training.files.nodes`; what is `ours`, with all
+    Also where it is longer, deeper or larger than the limits of `nodes`; what is `ours`, with all
     defaults written out, may be twice what somebody wrote.
     """
     with understood():

@@ -22,6 +22,10 @@ from scalebook.training.jobs.process import ProcessId, alive
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 STOPPED = "stopped on request"
+UNWATCHED = "died while nobody watched it"
+"""How a cause ends that says nothing about the run: the machine, or everything of ours, was ended with it."""
+
+MLFLOW_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
 @dataclass(frozen=True)

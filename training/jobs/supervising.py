@@ -1,34 +1,17 @@
-"""The supervisor: one small process per workspace that starts jobs in order, watches them, and closes what dies.
+"""The supervisor (`scalebook.training.supervisor`) for those who need one: whether it lives, and starting it."""
 
-It outlives the browser and the Streamlit server, imports neither torch nor MLflow, and holds no state that it could not
-find again in the job folders: killed, it is replaced by the next `ensure`, which adopts what runs.
-"""
-
-import argparse
 import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from scalebook.training.files.output import forgive
-from scalebook.training.files.records import Broken
-from scalebook.training.jobs.devices import inventory
-from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.lock import SupervisorLock, held, status
-from scalebook.training.jobs.process import ProcessId, adopt_orphans
+from scalebook.training.jobs.lock import held, status
+from scalebook.training.jobs.process import ProcessId
 from scalebook.training.safe_path import HOME, environment, python
-from scalebook.training.supervisor.search_drivers import any_open
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.supervisor.warming import PRELOAD, RUNNER
-from scalebook.training.supervisor.watch import Limits
-from scalebook.training.trust import JOB, may_run
-from scalebook.training.workspace import OWNER_ONLY, Workspace
+from scalebook.training.workspace import Workspace
 
 START_DEADLINE_S = 15.0
 KEEP_EVERY_S = 1.0
@@ -53,7 +36,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     log = workspace.hidden / "supervisor.log"
     with _appending(log) as output:
         process = subprocess.Popen(
-            python("-m", "scalebook.training.jobs.supervising", str(workspace.root.resolve()), *options),
+            python("-m", "scalebook.training.supervisor", str(workspace.root.resolve()), *options),
             cwd=HOME,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -103,58 +86,3 @@ def _appending(log: Path) -> IO[bytes]:
         return log.open("ab")
     except OSError:
         return open(os.devnull, "ab")
-
-
-def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:
-    """Be the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. 1 when another one is."""
-    lock = SupervisorLock(workspace)
-    leaving = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: leaving.set())
-    adopt_orphans()
-    os.chdir(HOME)  # nothing that this starts begins in a folder of notebooks
-    while True:
-        if not lock.acquire():
-            return 1
-        turns = Turns(lock, limits, inventory(), runner, preload)
-        try:
-            while not leaving.is_set() and not turns.idle():
-                turns.turn()
-        finally:
-            turns.close()
-            lock.release()
-        # a job or search that came after the last look found the lock still held, and relies on this
-        if leaving.is_set() or not (_any_waiting(workspace) or any_open(workspace)):
-            return 0
-
-
-def _any_waiting(workspace: Workspace) -> bool:
-    return any(_waits(JobFolder(path)) and may_run(workspace, path, JOB) for path in workspace.jobs.glob("[!.]*"))
-
-
-def _waits(job: JobFolder) -> bool:
-    try:
-        job.request()
-    except (OSError, Broken):
-        return False
-    return job.state() == "waiting"
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.supervising")
-    parser.add_argument("workspace", type=Path)
-    parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
-    parser.add_argument("--preload", default=",".join(PRELOAD), help="what the warm process imports, commas between")
-    for limit in fields(Limits):
-        parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
-    told: Any = parser.parse_args(argv)
-    os.umask(OWNER_ONLY)  # its jobs inherit it
-    forgive()
-    limits = Limits(**{limit.name: getattr(told, limit.name) for limit in fields(Limits)})
-    workspace = Workspace(told.workspace.resolve())
-    supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The YAML inside a cell: what an experiment and a comparison may say. A search is read by `scalebook.training.config.search.definition`."""
+"""The YAML inside a cell: what an experiment and a comparison may say. A search is read in `training/config/search`."""
 
 import difflib
 from collections.abc import Mapping

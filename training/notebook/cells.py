@@ -47,7 +47,7 @@ class ComparisonCell:
 
 @dataclass(frozen=True)
 class SearchCell:
-    """A fenced `yaml search=NAME` cell. `body` is what it says, in the keys of `scalebook.training.config.search.definition`, unchecked."""
+    """A fenced `yaml search=NAME` cell. `body` is what it says, in the keys of `training/config/search`, unchecked."""
 
     source: str
     name: str

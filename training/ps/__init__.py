@@ -3,26 +3,27 @@
 `SharedRun(workers, settings)` before the fork, `join(...)` in each worker, `joined.begin()`, then `client.push()` after
 every backward pass. With host `process`, `serve(...)` in each of `run.servers` processes more.
 
-The rooms, from the outside in:
-    run, join, client, replica, server    what processes call: the run, how to join it, a worker's end, a server's body
-    settings, rules, damping              what is done with a gradient: pure
-    hosts/                                who applies: the worker itself (inline), or a server (process)
-    door, rounds, slots                   who may begin and whose gradient is let in; gradients that are averaged
-    section, plan, shard, state, growth   one optimizer, where it lies in memory, the making of the next version
-    lending                   versions as a worker's parameters, and what somebody writes into them
-    optimizers, hyper, layout             the user's optimizer on other tensors; what a push carries; views into memory
-    region, lock, event, membership       shared memory, and waiting in it
-    cursor, journal                       who takes which batch
-    trace, replay                         the log of updates, and a run made of it again
-    measures, readout                     what is measured
+The rooms, from the ground up; each knows only those before it:
+    policy         what is done with a gradient: rules, dampings, settings. Pure, and without torch
+    memory         shared memory, locks and events in it, views into it; versions lent as a worker's parameters
+    optimizer      the user's optimizer on other tensors, the hyper-parameters that a push carries, its state seen
+    trace          the log of updates
+    coordination   what processes know of each other: the run, who may begin, who is let in, who is there; measures
+    applying       one optimizer: where it lies in memory, its shards and rounds, and its hosts (who applies)
+    worker         a worker's end: join, pull, push; which batches are whose
+    replay         a run made again from its trace
 """
 
-from scalebook.training.ps.applying.server import serve
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.policy.settings import Clip, HostName, Settings
-from scalebook.training.ps.worker.client import Client, Pushed, WrittenError
-from scalebook.training.ps.worker.join import Joined, Snapshot, join
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from scalebook.training.ps.applying.server import serve
+    from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+    from scalebook.training.ps.coordination.run import SharedRun
+    from scalebook.training.ps.policy.settings import Clip, HostName, Settings
+    from scalebook.training.ps.worker.client import Client, Pushed, WrittenError
+    from scalebook.training.ps.worker.join import Joined, Snapshot, join
 
 __all__ = [
     "Client",
@@ -41,3 +42,20 @@ __all__ = [
     "join",
     "serve",
 ]
+
+_ROOMS: Final = {
+    "applying.server": ("serve",),
+    "coordination.measures": ("Counts", "PushMeasures", "StalenessHistogram", "WorkerTimes"),
+    "coordination.run": ("SharedRun",),
+    "policy.settings": ("Clip", "HostName", "Settings"),
+    "worker.client": ("Client", "Pushed", "WrittenError"),
+    "worker.join": ("Joined", "Snapshot", "join"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What is offered here, from its room when it is asked for: the policy is to be had without torch."""
+    for room, offered in _ROOMS.items():
+        if name in offered:
+            return getattr(import_module(f"{__name__}.{room}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -53,7 +53,7 @@ def run_workers(
     the memory of the monitor as it is then. Exceptions are another matter: the first worker's or server's is raised,
     with its type, as soon as it comes, unless a death that ends the run explains it.
 
-    `threads` are torch's in each process; None shares out what there is (`scalebook.training.strategies.threads`). While
+    `threads` are torch's in each process; None shares out what there is (`threads`). While
     `arrivals` tells of meetings that workers are still to come to, TimedOut is raised when nobody in the run has done
     anything for a minute; it names whoever did not come, and says where that worker stands.
 

@@ -1,8 +1,8 @@
 """The end of a job that could not say it itself: its result, and telling MLflow.
 
 The supervisor writes the result at once and leaves MLflow to a short-lived process of its own
-(`python -m scalebook.training.supervisor.closing MARK...`), so that it never imports MLflow itself. The mark `unrecorded` stays in
-the folder until that has succeeded.
+(`python -m scalebook.training.supervisor.closing MARK...`), so that it never imports MLflow itself. The mark
+`unrecorded` stays in the folder until that has succeeded.
 """
 
 import signal
@@ -15,15 +15,10 @@ from pathlib import Path
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking, says_full
 from scalebook.training.jobs import submitting
-from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
 from scalebook.training.supervisor.watch import Watch
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
-
-UNWATCHED = "died while nobody watched it"
-"""How a cause ends that says nothing about the run: the machine, or everything of ours, was ended with it."""
-
-MLFLOW_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
 def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:

@@ -1,4 +1,6 @@
-"""The warm process: everything imported, nothing touched, forked once per job (`python -m scalebook.training.supervisor.warm`).
+"""The warm process: everything imported, nothing touched, forked once per job.
+
+`python -m scalebook.training.supervisor.warm`.
 
 It imports torch, lightning, mlflow and this package, but no module of the user's, calls no tensor operation, starts no
 thread and no CUDA: a fork of it is a fresh process without 6 s of imports. Orders and reports are JSON packets on the

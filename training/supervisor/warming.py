@@ -25,7 +25,7 @@ PRELOAD = (
     "scalebook.training.data",
     "scalebook.training.strategies",
 )
-PACKAGE = Path(training.__file__).parent
+PACKAGE = Path(__file__).resolve().parents[1]
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
 

@@ -10,8 +10,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.workload import Workload
 from scalebook.training.files import records
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.folder import JobFolder, Result, TrialOf
-from scalebook.training.supervisor.closing import MLFLOW_STATUS
+from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, Result, TrialOf
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
 from scalebook.training.tuning.configs import cut

@@ -22,7 +22,7 @@ Does staleness hurt?
 repeats: 2   # seeds 1 and 2
 config:
   seed_everything: 1
-  trainer: {strategy: {class_path: scalebook.training.strategies.AsyncPS, init_args: {rule: async}}, devices: 2, max_epochs: 5}
+  trainer: {strategy: {class_path: AsyncPS, init_args: {rule: async}}, devices: 2, max_epochs: 5}
   model: {class_path: scalebook.training.models.PixelCNN}
   data: {class_path: scalebook.training.data.Digits, init_args: {batch_size: 32}}
   optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.001}}

@@ -216,7 +216,8 @@ def test_a_run_tries_to_say_its_result_again(
 
 
 def test_output_onto_a_full_disk_ends_nobody() -> None:
-    program = "from scalebook.training.files.output import forgive; forgive()\nfor i in range(99): print('x' * 999, flush=True)"
+    program = "from scalebook.training.files.output import forgive; forgive()\n"
+    program += "for i in range(99): print('x' * 999, flush=True)"
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-c", program], check=False, stdout=full, stderr=full, timeout=60)
     assert done.returncode == 0

@@ -149,7 +149,8 @@ def test_only_ended_jobs_can_be_deleted(bench: Bench) -> None:
 
 
 def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
-    code = "import sys, scalebook.training.jobs.queue, scalebook.training.jobs.waiting, scalebook.training.commands.jobs, scalebook.training.jobs.supervising\n"
+    code = "import sys, scalebook.training.commands.jobs, scalebook.training.supervisor.supervise\n"
+    code += "from scalebook.training.jobs import queue, supervising, waiting\n"
     code += "print(sorted({'torch', 'mlflow', 'lightning', 'streamlit'} & set(sys.modules)))"
     with psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:
         assert process.communicate(timeout=30)[0] == "[]\n"

@@ -59,12 +59,12 @@ def test_the_same_values_change_nothing() -> None:
 
 
 def test_a_strategy_with_arguments_replaces_a_word() -> None:
-    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+    strategy = {"class_path": "mine.AsyncPS", "init_args": {"rule": "async"}}
     config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 2, "max_epochs": 5}}
     gone, new = _changed_lines(PAGE, edit.put_experiment(parse(PAGE), "first", config, 3).text)
     assert new == [
         "repeats: 3   # two seeds are enough here",
-        "    strategy: {class_path: scalebook.training.strategies.AsyncPS, init_args: {rule: async}}      # changed by the form",
+        "    strategy: {class_path: mine.AsyncPS, init_args: {rule: async}}      # changed by the form",
         "    devices: 2",
     ]
     assert len(gone) == 3

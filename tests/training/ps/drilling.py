@@ -1,6 +1,6 @@
 """One kill drill of the engine, without Lightning: real processes, one of them killed at a random moment.
 
-The workers push gradients of known value through the public door of `scalebook.training.ps`, traced; one process is killed; then
+The workers push gradients of known value through the public door of the engine, traced; one process is killed; then
 everything is counted: whether the others went on, every push, the weights, and what is left behind.
 """
 

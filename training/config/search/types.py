@@ -34,7 +34,7 @@ class RateRule:
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """A search. `config` is the base, as the experiment says it; points change it by `scalebook.training.config.search.point.resolve`.
+    """A search. `config` is the base, as the experiment says it; points change it (`point.resolve`).
 
     `scaling`: `strong` keeps the global batch (samples that all workers together compute at a time, also of those that
     push by themselves) as the point says and shares it out; `weak` gives that batch to each worker. `minutes` is of the

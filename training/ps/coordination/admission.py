@@ -1,6 +1,6 @@
 """The door of one optimizer's shards: who may begin its next gradient, and whose gradient is let in.
 
-Applies the pure rules (`scalebook.training.ps.policy.rules`) to the words that all processes share. Whatever is asked is answered under
+Applies the pure rules (`policy/rules.py`) to the words that all processes share. Whatever is asked is answered under
 the gate; whoever must wait sleeps on the run's event and asks again when something has happened.
 """
 

@@ -2,12 +2,12 @@
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import ClassVar, Final, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from scalebook.training.ps.policy.by_settings import BySettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
 KEY: Final = "trainer.strategy.init_args.damping"
@@ -99,9 +99,8 @@ class DelayCompensation(Damping):
         self.decay = decay
         self.epsilon = epsilon
 
-    @torch.no_grad()
     def compensate(
-        self, gradient: Tensor, newest: Tensor, base: Tensor, mean_square: Tensor | None, out: Tensor
+        self, gradient: "Tensor", newest: "Tensor", base: "Tensor", mean_square: "Tensor | None", out: "Tensor"
     ) -> None:
         """Write the corrected gradient into `out`, which may be `gradient` itself.
 
@@ -109,12 +108,15 @@ class DelayCompensation(Damping):
         `base` those it was computed from. `mean_square` (zeros at first, the caller's to keep; None unless adaptive)
         is brought up to date in place. Allocates one tensor, two when adaptive.
         """
-        correction = (newest - base).mul_(gradient).mul_(gradient)
-        if self.adaptive:
-            assert mean_square is not None, "adaptive compensation keeps a mean square"
-            mean_square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
-            correction.div_((mean_square + self.epsilon).sqrt_())
-        torch.add(gradient, correction, alpha=self.strength, out=out)
+        import torch  # whoever has tensors has it loaded; the rest of this module does without
+
+        with torch.no_grad():
+            correction = (newest - base).mul_(gradient).mul_(gradient)
+            if self.adaptive:
+                assert mean_square is not None, "adaptive compensation keeps a mean square"
+                mean_square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+                correction.div_((mean_square + self.epsilon).sqrt_())
+            torch.add(gradient, correction, alpha=self.strength, out=out)
 
 
 DAMPINGS: Final[dict[str, type[Damping]]] = {

@@ -1,0 +1,1 @@
+"""The worker's end: joining, pulling, pushing, and which batches are whose."""

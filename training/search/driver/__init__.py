@@ -1,0 +1,1 @@
+"""The process that runs a search: asks for points, has them run as jobs, tells the study how they ended."""

@@ -1,9 +1,9 @@
 """The driver: asks the study for points, has them run as jobs, and tells it how they ended.
 
-One process a search (`python -m scalebook.training.search.driver.main FOLDER`), started by the supervisor and holding the search's
-lock. It keeps nothing that it could not find again: a trial is RUNNING in the study before its first job is made, jobs
-carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at any moment; the
-next driver adopts what runs, tells what has ended, and makes what is missing.
+One process a search, `python -m scalebook.training.search.driver.main FOLDER`, started by the supervisor, with the
+search's lock. It keeps nothing that it could not find again: a trial is RUNNING in the study before its first job is
+made, jobs carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at any
+moment; the next driver adopts what runs, tells what has ended, and makes what is missing.
 """
 
 import signal

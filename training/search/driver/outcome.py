@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 from scalebook.training.config.search.definition import Objective, SearchSpec
 from scalebook.training.estimate import estimate
 from scalebook.training.failures import FailureClass
-from scalebook.training.jobs.folder import STOPPED, JobFolder
+from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
-from scalebook.training.supervisor.closing import UNWATCHED
 from scalebook.training.tracking import names
 
 PRUNED: Final = "pruned"

@@ -1,6 +1,6 @@
 """The map of a search over two dimensions: an interpolated field that stays where trials are, its ridge and its wall.
 
-Positions are those of `scalebook.training.search.map.scales` (0 to 1 along an axis), values are shades (0 worst, 1 best). Nothing
+Positions are those of `scales` (0 to 1 along an axis), values are shades (0 worst, 1 best). Nothing
 here draws: the page and the pictures for documents do.
 """
 

@@ -179,9 +179,7 @@ class Strategy:
         (["--strategy.rule=Bounded", "--strategy.rule.bound=3"], Bounded(3)),
         (["--strategy.rule=scalebook.training.ps.policy.rules.Async", "--strategy.rule.push_every=2"], Async(2)),
         (
-            [
-                '--strategy.rule={"class_path": "scalebook.training.ps.policy.rules.Sync", "init_args": {"backup_workers": 2}}'
-            ],
+            [f'--strategy.rule={{"class_path": "{Sync.__module__}.Sync", "init_args": {{"backup_workers": 2}}}}'],
             Sync(2),
         ),
         (['--strategy.rule={"class_path": "Softsync"}'], Softsync()),

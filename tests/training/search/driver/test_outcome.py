@@ -8,11 +8,10 @@ import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec, read_search
-from scalebook.training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
+from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.search.driver import outcome
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, seeds_of
-from scalebook.training.supervisor.closing import UNWATCHED
 from tests.training.searching import BASE, SPACE
 
 LONG_DEAD = ProcessId(2**22 - 1, 1, "")

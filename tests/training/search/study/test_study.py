@@ -192,5 +192,6 @@ def test_importing_it_loads_neither_optuna_nor_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys, scalebook.training.search.study.study; sys.exit(any(one in sys.modules for one in ('optuna', 'torch', 'scipy')))"
+    code = "import sys, scalebook.training.search.study.study\n"
+    code += "sys.exit(any(one in sys.modules for one in ('optuna', 'torch', 'scipy')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -1,0 +1,66 @@
+from typing import Any
+
+import pytest
+
+from scalebook.training.config.base_identity import base_content
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
+from scalebook.training.config.renamed import first_paths, renamed
+from scalebook.training.config.validate import validate
+
+BEFORE: dict[str, Any] = {
+    "model": {"class_path": "training.models.MLPClassifier", "init_args": {"hidden": 16}},
+    "data": "training.data.Digits",
+    "optimizer": {"class_path": "training.optimizers.LARS", "init_args": {"lr": 0.1}},
+    "trainer": {
+        "devices": 2,
+        "strategy": {
+            "class_path": "training.strategies.AsyncPS",
+            "init_args": {
+                "rule": {"class_path": "training.ps.rules.Bounded", "init_args": {"bound": 3}},
+                "damping": {"class_path": "training.ps.damping.DropAbove", "init_args": {"limit": 2}},
+            },
+        },
+    },
+}
+
+
+def now(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: now(item) for key, item in value.items()}
+    return renamed(value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("training.models.PixelCNN", "scalebook.training.models.PixelCNN"),
+        ("training.ps.rules.Sync", "scalebook.training.ps.policy.rules.Sync"),
+        ("training.callbacks.rate_range.RateRange", "scalebook.training.tuning.rate_range.RateRange"),
+    ],
+)
+def test_a_path_of_before_and_now(before: str, after: str) -> None:
+    assert (renamed(before), renamed(after)) == (after, after)
+    assert first_paths([{"class_path": after}]) == first_paths([{"class_path": before}]) == [{"class_path": before}]
+
+
+@pytest.mark.parametrize("path", ["torch.optim.SGD", "trainings.models.A", "mine.training.models.B", "PixelCNN"])
+def test_what_is_not_ours_stays(path: str) -> None:
+    assert renamed(path) == path
+    assert first_paths({"class_path": path}) == {"class_path": path}
+
+
+def test_a_config_of_before_is_the_config_of_now(description: Description) -> None:
+    """It is right, it runs the same classes, and its results are not stale."""
+    assert not list(validate(BEFORE, description))
+    assert complete(BEFORE, description) == complete(now(BEFORE), description)
+    assert complete(BEFORE, description)["model"]["class_path"] == "scalebook.training.models.MLPClassifier"
+    rule = complete(BEFORE, description)["trainer"]["strategy"]["init_args"]["rule"]
+    assert rule["class_path"] == "scalebook.training.ps.policy.rules.Bounded"
+    assert base_content(BEFORE, description) == base_content(now(BEFORE), description)
+
+
+def test_hashes_stay_for_ever(description: Description) -> None:
+    assert config_hash({"trainer": BEFORE["trainer"]}, description) == "1893459cb045"
+    assert config_hash({"trainer": now(BEFORE["trainer"])}, description) == "1893459cb045"
