@@ -34,7 +34,7 @@ shared: programs ## those of the unit tests that share the machine
 	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadgroup
 
 alone: programs ## those that hold one time against another
-	$(PYTEST) -m alone
+	$(PYTEST) -m alone $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
 e2e: programs ## the journeys in a real browser
 	$(PYTEST) -m e2e tests/e2e

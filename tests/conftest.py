@@ -9,6 +9,11 @@ from scalebook.training.config.description import Description
 from tests.prepared import Prepared, prepare
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that one process takes as a whole come first, so that none of them is what the others wait for."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a person decided about folders is kept outside of them: for tests not in this person's home."""

@@ -6,7 +6,6 @@ PS = "tests/training/ps"
 SEARCH = "tests/training/search"
 JOBS = "tests/training/jobs"
 NOTEBOOK = "tests/training/notebook"
-SERVICES = "tests/app/services"
 SPEC = "tests/training/config"
 
 
@@ -25,32 +24,32 @@ MUTANTS = (
     Mutant(
         "engine", "training/ps/policy/rules.py",
         "min(view.clocks.values()) <= self.bound", "min(view.clocks.values()) <= self.bound + 1",
-        "a worker runs one push beyond the bound", (f"{PS}/test_rules.py",),
+        "a worker runs one push beyond the bound", (f"{PS}/policy/test_rules.py",),
     ),
     Mutant(
         "engine", "training/ps/policy/rules.py",
         "return arrival.staleness == 0", "return arrival.staleness <= 1",
-        "sync takes gradients of the version before", (f"{PS}/test_rules.py",),
+        "sync takes gradients of the version before", (f"{PS}/policy/test_rules.py",),
     ),
     Mutant(
         "engine", "training/ps/policy/damping.py",
         "sum(stalenesses) / len(stalenesses))", "max(stalenesses))",
-        "a round is damped by its stalest gradient", (f"{PS}/test_damping.py",),
+        "a round is damped by its stalest gradient", (f"{PS}/policy/test_damping.py",),
     ),
     Mutant(
         "engine", "training/ps/policy/damping.py",
         "return staleness <= self.limit", "return staleness < self.limit",
-        "the limit itself is dropped", (f"{PS}/test_damping.py",),
+        "the limit itself is dropped", (f"{PS}/policy/test_damping.py",),
     ),
     Mutant(
         "engine", "training/ps/applying/shard.py",
         "origins[0].seq <= applied[row", "origins[0].seq < applied[row",
-        "a push that is sent again is applied twice", (f"{PS}/test_shard.py",),
+        "a push that is sent again is applied twice", (f"{PS}/applying/test_shard.py",),
     ),
     Mutant(
         "engine", "training/ps/applying/shard.py",
-        "if slab != newest and slab not in used:", "if slab != newest:",
-        "a version that a worker reads is written over", (f"{PS}/test_shard.py",),
+        "if slab not in used:", "if slab != newest:",
+        "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
     ),
     Mutant(
         "engine", "training/ps/applying/rounds.py",
@@ -68,65 +67,65 @@ MUTANTS = (
         "self._commit([(row + _GONE, 1), (row + _HANDED, self._words[row + _DONE])])",
         "self._commit([(row + _GONE, 1)])",
         "batches that a dead worker had claimed are lost",
-        (f"{PS}/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),
+        (f"{PS}/worker/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),
     ),
     Mutant(
         "engine", "training/ps/memory/redo_log.py",
         "if self._listed[_COUNT]:", "if not self._listed[_COUNT]:",
         "a commit that a kill broke off stays half done",
-        (f"{PS}/test_journal.py::test_a_kill_at_any_write_leaves_the_state_before_or_after",),
+        (f"{PS}/memory/test_redo_log.py::test_a_kill_at_any_write_leaves_the_state_before_or_after",),
     ),
     Mutant(
         "engine", "training/ps/coordination/measures.py",
         "math.ceil(q * self.total)", "math.floor(q * self.total)",
-        "quantiles of the staleness are one too low", (f"{PS}/test_measures.py",),
+        "quantiles of the staleness are one too low", (f"{PS}/coordination/test_measures.py",),
     ),
     Mutant(
         "engine", "training/ps/optimizer/hyper.py",
         "not isinstance(value, Tensor) and value == group.get(key)", "value == group.get(key)",
-        "a learning rate in a tensor that changes in place does not travel", (f"{PS}/test_hyper.py",),
+        "a learning rate in a tensor that changes in place does not travel", (f"{PS}/optimizer/test_hyper.py",),
     ),
     Mutant(
         "search", "training/search/study/pruners.py",
         "if len(others) < STARTUP or not own:", "if len(others) <= STARTUP or not own:",
-        "the median pruner begins one trial late", (f"{SEARCH}/test_pruners.py",),
+        "the median pruner begins one trial late", (f"{SEARCH}/study/test_pruners.py",),
     ),
     Mutant(
         "search", "training/search/study/pruners.py",
         "max(1, len(known) // ETA) - 1", "max(1, len(known) // ETA)",
-        "halving keeps one trial too many", (f"{SEARCH}/test_pruners.py",),
+        "halving keeps one trial too many", (f"{SEARCH}/study/test_pruners.py",),
     ),
     Mutant(
         "search", "training/search/study/pruners.py",
         "math.log(samples / x0) / math.log(x1 / x0) if x0 > 0 else samples / x1", "(samples - x0) / (x1 - x0)",
-        "curves are read along straight chords", (f"{SEARCH}/test_pruners.py",),
+        "curves are read along straight chords", (f"{SEARCH}/study/test_pruners.py",),
     ),
     Mutant(
         "search", "training/search/study/trials.py",
         "key=lambda one: (sign * one.values[0], one.number), default=None)",
         "key=lambda one: (one.values[0], one.number), default=None)",
-        "the best is the lowest, whatever the goal", (f"{SEARCH}/test_trials.py",),
+        "the best is the lowest, whatever the goal", (f"{SEARCH}/study/test_trials.py",),
     ),
     Mutant(
         "search", "training/search/study/trials.py",
         "finished = [one for one in records if one.state == \"finished\" and math.isfinite(one.values[0])]",
         "finished = [one for one in records if one.state == \"finished\"]",
-        "a trial that missed the target can be the best", (f"{SEARCH}/test_trials.py",),
+        "a trial that missed the target can be the best", (f"{SEARCH}/study/test_trials.py",),
     ),
     Mutant(
         "search", "training/search/driver/bounds.py",
         "or batch < hit.batch:", "or batch <= hit.batch:",
-        "a batch that ran out of memory is tried again", (f"{SEARCH}/test_bounds.py",),
+        "a batch that ran out of memory is tried again", (f"{SEARCH}/driver/test_bounds.py",),
     ),
     Mutant(
         "search", "training/search/driver/outcome.py",
         "reached <= spec.target if lower", "reached < spec.target if lower",
-        "who meets the target exactly has missed it", (f"{SEARCH}/test_outcome.py",),
+        "who meets the target exactly has missed it", (f"{SEARCH}/driver/test_outcome.py",),
     ),
     Mutant(
         "search", "training/search/driver/outcome.py",
         "return \"again\" if result.cause.endswith(UNWATCHED) else \"failed\"", "return \"failed\"",
-        "a run that died with the machine fails its trial", (f"{SEARCH}/test_outcome.py",),
+        "a run that died with the machine fails its trial", (f"{SEARCH}/driver/test_outcome.py",),
     ),
     Mutant(
         "jobs", "training/jobs/schedule.py",
@@ -183,12 +182,12 @@ MUTANTS = (
     Mutant(
         "notebook", "training/estimate.py",
         "return T_975[degrees - 1]", "return T_975[min(degrees, 19)]",
-        "intervals are of one seed more", (f"{NOTEBOOK}/test_estimate.py",),
+        "intervals are of one seed more", ("tests/training/test_estimate.py",),
     ),
     Mutant(
         "notebook", "training/estimate.py",
         "if amounts and count == len(amounts) else None", "if count else None",
-        "a target that one run missed has a mean all the same", (f"{NOTEBOOK}/test_estimate.py",),
+        "a target that one run missed has a mean all the same", ("tests/training/test_estimate.py",),
     ),
     Mutant(
         "notebook", "training/notebook/store.py",
@@ -203,28 +202,28 @@ MUTANTS = (
     Mutant(
         "forms", "app/shared/services/form.py",
         " and isinstance(value, bool) == isinstance(field.default, bool)", "",
-        "`true` is left out where the default is 1", (f"{SERVICES}/test_form.py",),
+        "`true` is left out where the default is 1", ("tests/app/shared/services/test_form.py",),
     ),
     Mutant(
         "forms", "app/shared/services/form.py",
         "return days * 1440 + hours * 60 + minutes + seconds / 60", "return days * 1440 + hours * 60 + minutes",
-        "the seconds of a budget are lost", (f"{SERVICES}/test_form.py",),
+        "the seconds of a budget are lost", ("tests/app/shared/services/test_form.py",),
     ),
     Mutant(
         "forms", "app/shared/services/form.py",
         "        drop(config, f\"trainer.{key}\")", "        get(config, f\"trainer.{key}\")",
-        "the budget before stays and ends the run first", (f"{SERVICES}/test_form.py",),
+        "the budget before stays and ends the run first", ("tests/app/shared/services/test_form.py",),
     ),
     Mutant(
         "forms", "app/search/services/search_fields.py",
         "low = max(low, type(low)(field.minimum))", "low = type(low)(low)",
-        "a first range begins below what its field takes", (f"{SERVICES}/test_search_fields.py",),
+        "a first range begins below what its field takes", ("tests/app/search/services/test_search_fields.py",),
     ),
     Mutant(
         "forms", "training/config/search/space.py",
         "return int(value).bit_length() - 1\n        if self.kind == \"grid\"",
         "return int(value).bit_length()\n        if self.kind == \"grid\"",
-        "a study stores another power of two", (f"{SPEC}/test_space.py",),
+        "a study stores another power of two", (f"{SPEC}/search/test_space.py",),
     ),
     Mutant(
         "forms", "training/config/fields.py",

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 from scalebook.training.config import catalogue
-from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 
 
@@ -49,6 +48,8 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
 
 
 def _store(path: Path) -> None:
+    from scalebook.training.tracking.starting import open_store  # with MLflow
+
     workspace = Workspace(path.with_name("store-of"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, expect
 
 from scalebook.app.serving.access import Access
 from scalebook.app.serving.addresses import Addresses
@@ -51,9 +51,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Served:
     """`scalebook ui` at work on a workspace of its own."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     workspace: Workspace
     addresses: Addresses
+    output: Path
+    """Where it prints to."""
 
     def now(self) -> Addresses:
         """The addresses as they stand; the processes change when a server is started again."""
@@ -69,11 +71,15 @@ class Served:
         if access.token is not None:
             context.add_cookies([{"name": access.cookie, "value": access.token, "url": self.addresses.app}])
 
+    def printed(self) -> str:
+        """All that it has printed so far."""
+        return self.output.read_text(encoding="utf-8")
+
     def end(self) -> str:
         """Ask it to end; returns what it printed."""
         self.process.send_signal(signal.SIGTERM)
-        printed, _ = self.process.communicate(timeout=END_DEADLINE_S)
-        return printed
+        self.process.wait(timeout=END_DEADLINE_S)
+        return self.printed()
 
 
 UI = (sys.executable, "-P", "-m", "scalebook.app.serve")
@@ -88,23 +94,24 @@ def serve(
 ) -> Served:
     """Start it and wait for its addresses, not those `unlike` that an earlier one left."""
     environment = {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI",)}
-    process = subprocess.Popen(
-        [*command, str(workspace.root), *options],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    output = workspace.root.with_name(f"{workspace.root.name}-printed.txt")
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [*command, str(workspace.root), *options],
+            cwd=cwd,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline and process.poll() is None:
         found = Addresses.read(workspace)
         if found is not None and found != unlike:
-            return Served(process, workspace, found)
+            return Served(process, workspace, found, output)
         time.sleep(0.2)
     process.kill()
-    raise AssertionError(f"scalebook ui did not come up:\n{process.communicate(timeout=10)[0]}")
+    raise AssertionError(f"scalebook ui did not come up:\n{output.read_text(encoding='utf-8')}")
 
 
 def end_supervisor(workspace: Workspace) -> None:
@@ -115,6 +122,12 @@ def end_supervisor(workspace: Workspace) -> None:
         for one in family:
             one.kill()
         psutil.wait_procs(family, timeout=10)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patience() -> None:
+    """What a page shows next may take as long as the machine is busy with other tests."""
+    expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")

@@ -76,8 +76,8 @@ def real(bench: Bench) -> Iterator[Real]:
     bench.supervise(runner=RUNNER, grace_s=5.0)
     made = Real(bench)
     yield made
-    left = [path.name for path in set(SHARED_MEMORY.iterdir()) - before]
-    assert not left, f"shared memory is left: {left}"
+    new = set(SHARED_MEMORY.iterdir()) - before
+    wait_for(lambda: not any(path.exists() for path in new), f"nothing to be left of {new}")  # others' come and go
 
 
 @pytest.mark.timeout(300)

@@ -8,10 +8,11 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 from tests.app.recorded import record, write_pushes
+from tests.prepared import Prepared
 
 
-def test_the_same_from_the_folder_and_from_the_store(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
+def test_the_same_from_the_folder_and_from_the_store(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
     job = record(workspace)
     found = push_record.in_folder(job.path)
     assert found is not None
@@ -19,8 +20,8 @@ def test_the_same_from_the_folder_and_from_the_store(tmp_path: Path) -> None:
     assert push_record.in_store(RunReader(workspace.tracking_uri()), job.id) == found
 
 
-def test_a_run_without_one_has_none(tmp_path: Path) -> None:
-    job = record(Workspace(tmp_path), state="waiting")
+def test_a_run_without_one_has_none(tmp_path: Path, prepared: Prepared) -> None:
+    job = record(prepared.into(Workspace(tmp_path)), state="waiting")
     assert push_record.in_folder(job.path) is None
     assert push_record.in_store(RunReader(Workspace(tmp_path).tracking_uri()), job.id) is None
 

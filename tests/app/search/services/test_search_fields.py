@@ -57,3 +57,5 @@ def test_bounds_of_a_field_hold_for_its_first_range() -> None:
     dropout = SearchField("model.dropout", "model.dropout", 0.5, Field("dropout", "float", minimum=0.0, maximum=1.0))
     assert dropout.kinds[0] == "uniform"
     assert first_row(dropout) == {"uniform": [0.0, 1.0]}
+    layers = SearchField("model.layers", "model.layers", 4, Field("layers", "int", minimum=2, maximum=8))
+    assert first_row(layers) == {"int": [2, 8]}

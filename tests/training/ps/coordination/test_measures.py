@@ -13,6 +13,7 @@ def test_statistics_of_a_known_histogram() -> None:
     assert histogram.mean() == (8 * 1 + 2 + 3) / 20
     assert [histogram.quantile(q) for q in (0.5, 0.9, 0.95, 1.0)] == [0, 1, 2, 3]
     assert histogram.max() == 3
+    assert StalenessHistogram(torch.tensor([[2, 1, 2]])).quantile(0.5) == 1  # 2 of 5 are less than half
 
 
 def test_statistics_before_the_first_update() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scalebook.training.config.search.types import Objective, SearchSpec
 from scalebook.training.search.study import pruners
 from scalebook.training.search.study.judge import Judge
-from scalebook.training.search.study.pruners import HALVINGS, PARTS, Rungs, value_at
+from scalebook.training.search.study.pruners import HALVINGS, PARTS, STARTUP, Rungs, value_at
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import State, TrialRecord
 from tests.training.search.studies import ACCURACY, LOSS, RATE, SECONDS, journal, search
@@ -61,6 +61,13 @@ def test_an_interpolated_value_lies_between_its_neighbours(points: list[tuple[in
         assert found is not None
         tolerance = 1e-9 * max(abs(before[-1]), abs(after[0]))
         assert min(before[-1], after[0]) - tolerance <= found <= max(before[-1], after[0]) + tolerance
+
+
+def test_the_median_is_of_as_many_trials_as_it_wants_and_no_fewer() -> None:
+    others = [[(100, 1.0)] for _ in range(STARTUP)]
+    assert pruners.median([(100, 2.0)], 1, others, Rungs(100), lower=True)
+    assert not pruners.median([(100, 2.0)], 1, others[1:], Rungs(100), lower=True)
+    assert not pruners.median([(100, 1.0)], 1, others, Rungs(100), lower=True)
 
 
 class Trials:
