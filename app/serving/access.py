@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.workspace import Workspace, state_home
+from scalebook.training.workspace import OWNER_ONLY, Workspace, state_home
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "token"
@@ -69,6 +69,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also answer to this name, as the address bar shows it: of a proxy, or of a tunnel with another port",
     )
     parser.add_argument("--no-token", action="store_true", help="ask nobody for the token in the address")
+
+
+def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Access, int]:
+    """How a server of ours begins, `python -m MODULE PORT [options]`: whose it is, who may use it, and its port."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("port", type=int)
+    add_options(parser)
+    options = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)
+    workspace = Workspace.find()
+    return workspace, Access.told(options, workspace), options.port
 
 
 def _host(told: str) -> str:

@@ -5,18 +5,18 @@
 One process and 0.25 GB, where `mlflow server` takes fifteen and 2.5 GB, or two and 0.5 GB with one worker.
 """
 
-import argparse
 import os
 from collections.abc import Sequence
 
-from scalebook.app.serving.access import Access, add_options
+from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.child import Child
 from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.ports import LOOPBACK
 from scalebook.training.safe_path import HOME, environment, python
-from scalebook.training.workspace import OWNER_ONLY, Workspace
+from scalebook.training.workspace import Workspace
 
 PORT = 5000
+MODULE = "scalebook.app.serving.mlflow_server"
 HEALTH = "/health"
 ARTIFACTS = "mlflow-artifacts:/"
 """Where runs without a place of their own keep their artifacts: in the workspace, by way of the server."""
@@ -28,7 +28,7 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         return None
 
     def command(port: int) -> Sequence[str]:
-        return python("-m", "scalebook.app.serving.mlflow_server", str(port), *access.arguments())
+        return python("-m", MODULE, str(port), *access.arguments())
 
     return Child(
         name="MLflow",
@@ -53,13 +53,7 @@ def remote_address() -> str | None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM. MLflow is imported here (4 s)."""
-    parser = argparse.ArgumentParser(prog="python -m scalebook.app.serving.mlflow_server")
-    parser.add_argument("port", type=int)
-    add_options(parser)
-    options = parser.parse_args(argv)
-    os.umask(OWNER_ONLY)
-    workspace = Workspace.find()
-    access = Access.told(options, workspace)
+    workspace, access, port = as_server(MODULE, argv)
 
     import uvicorn
     from mlflow.server import constants, handlers
@@ -71,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from mlflow.server.fastapi_app import app
 
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
-    guarded = Guard(app, access, options.port, HEALTH)
-    uvicorn.run(guarded, host=LOOPBACK, port=options.port, log_level="warning", access_log=False)
+    guarded = Guard(app, access, port, HEALTH)
+    uvicorn.run(guarded, host=LOOPBACK, port=port, log_level="warning", access_log=False)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import body_of
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
+from scalebook.training.files.record_folder import forget
 from scalebook.training.files.records import VERSION
-from scalebook.training.jobs import folder, queue, waiting
+from scalebook.training.jobs import queue, waiting
 from scalebook.training.jobs.devices import Inventory
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
 from scalebook.training.jobs.lock import Status, SupervisorLock, status
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.search import folder as search_folder
 from scalebook.training.search import launch
 from scalebook.training.search.driver.trial_jobs import CurveTail
 from scalebook.training.search.folder import (
@@ -183,8 +183,7 @@ def restored(workspace: Workspace, pattern: str) -> None:
         shutil.copy(workspace.root / "kept" / name, workspace.hidden / name)
     (workspace.hidden / "supervisor.lock").unlink(missing_ok=True)
     reading.forget()
-    folder._request.cache_clear()
-    search_folder._request.cache_clear()
+    forget()
 
 
 def test_there_are_a_thousand_cases(workspace: Workspace) -> None:
@@ -321,7 +320,7 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     path = workspace.jobs / WELL / "job.json"
     content = path.read_bytes()
     path.write_bytes(content[:50])
-    folder._request.cache_clear()
+    forget()
     turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0), Inventory([0]), "none", ())
     turns.turn()
     assert WELL not in turns.open

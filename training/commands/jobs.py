@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.folder import ENDED, FILES, JobFolder, JobRequest
+from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
 from scalebook.training.jobs.schedule import duration
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
@@ -64,7 +64,9 @@ def _list(workspace: Workspace, told: Any) -> int:
     jobs, broken = list(reversed(queue.all_jobs(workspace))), queue.broken_jobs(workspace)
     if told.json:
         shown = {job.id for job in jobs}
-        lost = [one for one in broken if one.path.parent.name not in shown and one.path.name == FILES[JobRequest]]
+        lost = [
+            one for one in broken if one.path.parent.name not in shown and one.path.name == JobFolder.FILES[JobRequest]
+        ]
         facts = [{"id": one.path.parent.name, "state": "broken", "broken": str(one)} for one in lost]
         print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
         return 0

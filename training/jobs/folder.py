@@ -10,12 +10,13 @@ that is there and cannot be read is the end of its job, which has failed for it,
 import os
 import time
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files import records
+from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.process import ProcessId, alive
 
@@ -113,27 +114,17 @@ class Result:
     worker: int | None = None
 
 
-@dataclass(frozen=True)
-class JobFolder:
-    """Access to one job's files. Reading is safe at any time: a file is there whole or not at all."""
+class JobFolder(RecordFolder):
+    """One job's files."""
 
-    path: Path
-
-    @property
-    def id(self) -> str:
-        return self.path.name
+    FILES = MappingProxyType(
+        {JobRequest: "job.json", Started: "process.json", Progress: "progress.json", Result: "result.json"}
+    )
+    DURABLE = (JobRequest, Started, Result)
 
     @property
     def config(self) -> Path:
         return self.path / "config.yaml"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def stop_file(self) -> Path:
-        return self.path / "stop"
 
     def ask_to_stop(self, why: str) -> None:
         """Make the file; what it says becomes the cause on record. A signal makes an empty one."""
@@ -160,7 +151,7 @@ class JobFolder:
 
     def request(self) -> JobRequest:
         """What was asked. It never changes, so it is read once. FileNotFoundError when the folder is gone; Broken."""
-        return _request(str(self.path))
+        return load_once(self.path / "job.json", JobRequest)
 
     def content(self) -> dict[str, Any]:
         """The config. Broken where there is none, or something else."""
@@ -185,20 +176,6 @@ class JobFolder:
         except Broken as error:
             return _ended_by(error)
         return found
-
-    def broken(self) -> list[Broken]:
-        """The records that cannot be read."""
-        found = []
-        for kind, name in FILES.items():
-            try:
-                records.load(self.path / name, kind)
-            except Broken as error:
-                found.append(error)
-        return found
-
-    def write(self, record: JobRequest | Started | Progress | Result) -> None:
-        """Write the file that belongs to the record's type; what must outlast a power cut is on the disk then."""
-        records.save(self.path / FILES[type(record)], record, durable=not isinstance(record, Progress))
 
     def claim(self, started: Started) -> bool:
         """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job."""
@@ -232,22 +209,6 @@ class JobFolder:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 2**18))
             return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
-
-
-FILES: Final[dict[type, str]] = {
-    JobRequest: "job.json",
-    Started: "process.json",
-    Progress: "progress.json",
-    Result: "result.json",
-}
-
-
-@lru_cache(maxsize=8192)
-def _request(path: str) -> JobRequest:
-    found = records.load(Path(path) / "job.json", JobRequest)
-    if found is None:
-        raise FileNotFoundError(f"{path} has no job.json")
-    return found
 
 
 def _ended_by(error: Broken) -> Result:

@@ -7,12 +7,13 @@ JSON is replaced atomically, a folder appears whole, and the state is derived fr
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
+from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.search.study.storage import journal_path
@@ -89,27 +90,22 @@ class SearchResult:
     advice: str = ""
 
 
-@dataclass(frozen=True)
-class SearchFolder:
-    """Access to one search's files. Reading is safe at any time: a file is there whole or not at all."""
+class SearchFolder(RecordFolder):
+    """One search's files."""
 
-    path: Path
-
-    @property
-    def id(self) -> str:
-        return self.path.name
+    FILES = MappingProxyType(
+        {
+            SearchRequest: "search.json",
+            Driving: "driver.json",
+            SearchProgress: "progress.json",
+            SearchResult: "result.json",
+        }
+    )
+    DURABLE = (SearchRequest, SearchResult)
 
     @property
     def workspace(self) -> Workspace:
         return Workspace(self.path.parent.parent.parent)
-
-    @property
-    def stop_file(self) -> Path:
-        return self.path / "stop"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
 
     @property
     def lock(self) -> Path:
@@ -123,7 +119,7 @@ class SearchFolder:
 
     def request(self) -> SearchRequest:
         """What was asked; it never changes. FileNotFoundError when the folder is gone, or Broken."""
-        return _request(str(self.path))
+        return load_once(self.path / "search.json", SearchRequest)
 
     def name(self) -> str:
         """What people call it; "" where it is gone or cannot be read."""
@@ -160,23 +156,12 @@ class SearchFolder:
             return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.remedy)
 
     def broken(self) -> list[Broken]:
-        """The records that cannot be read."""
-        found = []
-        for kind, name in FILES.items():
-            try:
-                records.load(self.path / name, kind)
-            except Broken as error:
-                found.append(error)
+        found = super().broken()
         try:
             self.body()
         except Broken as error:
             found.append(error)
         return found
-
-    def write(self, record: SearchRequest | Driving | SearchProgress | SearchResult) -> None:
-        """Write the file that belongs to the record's type; what must outlast a power cut is on the disk then."""
-        durable = isinstance(record, SearchRequest | SearchResult)
-        records.save(self.path / FILES[type(record)], record, durable=durable)
 
     def write_body(self, body: Mapping[str, Any]) -> None:
         records.put(self.path / BODY, yaml.dump(body).encode(), durable=True)
@@ -221,22 +206,6 @@ class SearchFolder:
         if result := self.result():  # written between the first look and the driver's end
             return result.status
         return "waiting" if self.driving() is None else "interrupted"
-
-
-FILES: Final[dict[type, str]] = {
-    SearchRequest: "search.json",
-    Driving: "driver.json",
-    SearchProgress: "progress.json",
-    SearchResult: "result.json",
-}
-
-
-@lru_cache(maxsize=1024)
-def _request(path: str) -> SearchRequest:
-    found = records.load(Path(path) / "search.json", SearchRequest)
-    if found is None:
-        raise FileNotFoundError(f"{path} has no search.json")
-    return found
 
 
 def all_searches(workspace: Workspace) -> list[SearchFolder]:

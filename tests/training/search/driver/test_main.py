@@ -8,10 +8,11 @@ import pytest
 
 from benchmarks.search_audit import audit
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.record_folder import forget
 from scalebook.training.jobs import queue, supervising
 from scalebook.training.jobs.process import alive, send
 from scalebook.training.search import launch
-from scalebook.training.search.folder import Driving, SearchFolder, _request
+from scalebook.training.search.folder import Driving, SearchFolder
 from scalebook.training.supervisor.search_drivers import ATTEMPTS
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
@@ -188,11 +189,11 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
         launch.resume(found, searches.description)
     found.require_trust(reading=True)
     found.write(replace(found.request(), storage="postgresql://elsewhere/x"))
-    _request.cache_clear()
+    forget()
     with pytest.raises(ConfigError, match="was found in this folder"):
         found.require_trust(reading=True)
     found.write(replace(ours.request(), id=found.id))
-    _request.cache_clear()
+    forget()
     trust(searches.bench.workspace)
     assert searches.until_ended(found) in ("finished", "failed")
 
