@@ -8,14 +8,13 @@ which the kernel may leave on the disk. A worker, forked meanwhile, reads its fi
 import ctypes
 import mmap
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.nn.parameter import is_lazy
 
 LEAST: Final = 2**20  # bytes of one storage
@@ -34,15 +33,21 @@ class Piece(NamedTuple):
 
 
 class SetAside:
-    """Pages whose content lies in a file until `bring_back`. Nothing may write to them meanwhile."""
+    """Pages whose content lies in a file until `bring_back`. Nothing may write to them meanwhile.
 
-    def __init__(self, pieces: Sequence[Piece] = (), descriptor: int = -1) -> None:
-        self._pieces, self._descriptor = pieces, descriptor
+    The storages are held, so that what is brought back can never meet memory that somebody else was given.
+    """
+
+    def __init__(
+        self, pieces: Sequence[Piece] = (), storages: Sequence[UntypedStorage] = (), descriptor: int = -1
+    ) -> None:
+        self._pieces, self._storages, self._descriptor = pieces, storages, descriptor
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
         """What is large, on a CPU and this process's alone; nothing where the disk has no room for it."""
-        pieces = _pieces(tensors) if sys.platform == "linux" else []
+        storages = _storages(tensors)
+        pieces = _pieces(storages)
         if sum(piece.size for piece in pieces) < WORTH:
             return cls()
         with tempfile.TemporaryFile() as file:
@@ -54,7 +59,7 @@ class SetAside:
                 return cls()
             for piece in pieces:
                 _map(piece, mmap.MAP_PRIVATE, file.fileno())
-            return cls(pieces, os.dup(file.fileno()))
+            return cls(pieces, storages, os.dup(file.fileno()))
 
     def bring_back(self) -> None:
         """All of it is in memory again, as it was. OSError where the file cannot be read."""
@@ -63,22 +68,29 @@ class SetAside:
             _all_of(piece, os.preadv, self._descriptor)
         if self._pieces:
             os.close(self._descriptor)
-        self._pieces = ()
+        self._pieces, self._storages = (), ()
 
 
-def _pieces(tensors: Iterable[Tensor]) -> list[Piece]:
-    """The whole pages of the tensors' storages that are this process's own memory, each once."""
-    private, sizes = _private(), {}
+def _storages(tensors: Iterable[Tensor]) -> list[UntypedStorage]:
+    """The large storages on a CPU, each once, the largest first."""
+    found: dict[int, UntypedStorage] = {}
     for tensor in tensors:
         if type(tensor.data) is not Tensor or is_lazy(tensor):
             continue  # a wrapper of tensors, or without a size yet
         if tensor.device.type == "cpu" and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
-    pieces, at = [], 0
-    for begin, size in sorted(sizes.items(), key=lambda one: one[1], reverse=True)[:MOST]:
-        first, end = -(-begin // _PAGE) * _PAGE, (begin + size) // _PAGE * _PAGE
-        if size >= LEAST and any(low <= first and end <= high for low, high in private):
+            if storage.nbytes() >= LEAST:
+                found[storage.data_ptr()] = storage
+    return sorted(found.values(), key=lambda storage: storage.nbytes(), reverse=True)[:MOST]
+
+
+def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
+    """Their whole pages, where they are this process's own memory."""
+    private, pieces, at = _private(), list[Piece](), 0
+    for storage in storages:
+        begin = storage.data_ptr()
+        first, end = -(-begin // _PAGE) * _PAGE, (begin + storage.nbytes()) // _PAGE * _PAGE
+        if any(low <= first and end <= high for low, high in private):
             pieces.append(Piece(first, end - first, at))
             at += end - first
     return pieces
