@@ -31,7 +31,7 @@ unit: programs ## the tests without a browser
 	$(MAKE) alone
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadgroup
+	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m alone $$(grep -rl --include='*.py' 'mark[.]alone' tests)

@@ -10,8 +10,8 @@ from tests.prepared import Prepared, prepare
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that one process takes as a whole come first, so that none of them is what the others wait for."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Long files first, so that none of them is what all wait for at the end: each is for one process."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,8 @@ from tests.lightning.results import path_of, read
 from tests.lightning.run import main
 from tests.lightning.table import counted, table
 
+pytestmark = pytest.mark.long
+
 TESTS = """
 import pytest
 from lightning.pytorch import Trainer

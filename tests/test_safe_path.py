@@ -15,7 +15,7 @@ from scalebook.training.jobs.process import send
 from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
 
-pytestmark = pytest.mark.xdist_group("tests/safe_path")
+pytestmark = pytest.mark.long
 
 SCRIPT = shutil.which("scalebook", path=str(Path(sys.executable).parent))
 DEADLINE_S = 110

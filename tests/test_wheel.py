@@ -14,7 +14,7 @@ from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 
-pytestmark = pytest.mark.xdist_group("tests/wheel")
+pytestmark = pytest.mark.long
 
 WHERE = "import scalebook.app, scalebook.pages; print(scalebook.__path__[0], scalebook.app.__path__[0], sep=chr(10))"
 

@@ -56,6 +56,8 @@ from scalebook.training.workspace import Workspace
 from tests.app.described import description
 from tests.app.searches import spec
 
+pytestmark = pytest.mark.long
+
 HURT = "b" * 32
 """The job, and the search, whose records are spoilt."""
 WELL = "a" * 32

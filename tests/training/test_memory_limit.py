@@ -37,7 +37,7 @@ print("codes", *codes)
 """As in forks of the warm process, what is imported counts as there from the start."""
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 
 def take(how: str) -> Any:

@@ -18,6 +18,8 @@ from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
 
+pytestmark = pytest.mark.long
+
 STRATEGIES = pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC], ids=["single", "ddp", "async"])
 LONG = {"max_epochs": 100_000}
 

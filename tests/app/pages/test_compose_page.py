@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.training.config import catalogue
@@ -9,6 +10,8 @@ from scalebook.training.notebook import store
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html
+
+pytestmark = pytest.mark.long
 
 ASYNC = "AsyncPS"
 USERS_MODULE = '''

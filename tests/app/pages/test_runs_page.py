@@ -9,6 +9,8 @@ from tests.app import searches
 from tests.app.pages.conftest import Open, html, words
 from tests.app.recorded import record, write_pushes
 
+pytestmark = pytest.mark.long
+
 
 def test_no_run_says_what_to_do(open_page: Open) -> None:
     assert "No run yet" in html(open_page("runs"))

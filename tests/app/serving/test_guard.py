@@ -16,8 +16,6 @@ from scalebook.app.serving.ports import LOOPBACK, free_port
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, Answer, ask, handshake
 
-pytestmark = pytest.mark.xdist_group("serving/guard")
-
 HEALTH = "/health"
 PROXY = "lab.example.org"
 TUNNEL = "localhost:9000"

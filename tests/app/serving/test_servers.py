@@ -14,7 +14,7 @@ from scalebook.app.serving.page_server import page_server
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 
-pytestmark = pytest.mark.xdist_group("serving/servers")
+pytestmark = pytest.mark.long
 
 PROXY = "lab.example.org"
 SEARCH = "/api/2.0/mlflow/experiments/search"

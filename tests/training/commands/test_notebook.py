@@ -21,7 +21,7 @@ from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 from tests.training.benches import clear
 
-pytestmark = pytest.mark.xdist_group("notebook/command")
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "notebooks").glob("*.md"))

@@ -10,8 +10,6 @@ import pytest
 from scalebook.training.data import DataError
 from scalebook.training.data.download import RemoteFile, cache_folder, fetch
 
-pytestmark = pytest.mark.xdist_group("data/download")
-
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 

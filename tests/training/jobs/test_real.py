@@ -19,6 +19,8 @@ from tests.training.benches import Bench, until_state, wait_for
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
+pytestmark = pytest.mark.long
+
 LOADED_S = 120.0
 SHARED_MEMORY = Path("/dev/shm")
 

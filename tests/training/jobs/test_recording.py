@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+pytestmark = pytest.mark.long
+
 
 class Recorded:
     """A bench whose jobs have MLflow runs, which the stand-in's process is said to have set RUNNING."""

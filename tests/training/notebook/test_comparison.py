@@ -19,8 +19,6 @@ from tests.training.tracking.recorded import record
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-pytestmark = pytest.mark.xdist_group("notebook/comparison")
-
 PAGE = """
 ```yaml experiment=sync
 repeats: 2

@@ -67,7 +67,6 @@ CASES: dict[str, tuple[str, str]] = {
 @pytest.fixture
 def _small_heap() -> Iterator[None]:
     """What other tests have left in this process is not looked through for garbage within the time that is measured."""
-    gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()

@@ -16,6 +16,8 @@ from scalebook.training.ps.policy.damping import Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.strategies.processes import run_workers
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 30.0
 HOSTS: list[HostName] = ["inline", "process"]
 SHAPES = [(20, 3), (7,), (4, 4), (1,)]

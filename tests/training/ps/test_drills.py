@@ -14,6 +14,8 @@ from tests.training.ps.drilling import PUSHES, WORKERS, Drill, drill
 from tests.training.ps.killing import Phase
 from tests.training.ps.scenes import HOSTS, Row, Scene, Victim, rows, scene
 
+pytestmark = pytest.mark.long
+
 ROWS = rows()
 
 

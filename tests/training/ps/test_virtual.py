@@ -13,6 +13,8 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, S
 from tests.training.ps.scenarios import NAMES, golden, play
 from tests.training.ps.virtual import Deadlock, Fate, Speed, VirtualRun, constant, exponential, steady
 
+pytestmark = pytest.mark.long
+
 # --- golden traces -------------------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from tests.training.search import postgres
 from tests.training.search.postgres import PASSWORD, Server
 from tests.training.search.studies import BATCH, LOSS, RATE, SECONDS, STRATEGY, loss, run, search
 
-pytestmark = pytest.mark.xdist_group("search/postgresql")
-
 Opened = Callable[..., Study]
 SPEC = search(BATCH, RATE, STRATEGY, points=({"batch_size": 64},))
 

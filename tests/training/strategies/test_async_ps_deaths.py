@@ -20,6 +20,8 @@ from tests.training.strategies.contract.models import Normalised, Plain
 from tests.training.strategies.contract.test_schedules import RATE, by_step
 from tests.training.strategies.small import SAMPLES, AtBatch, Diary, diaries, kill_me, loader, trainer
 
+pytestmark = pytest.mark.long
+
 EPOCHS = 4
 UPDATES = EPOCHS * SAMPLES // 8
 EVERY_RULE = pytest.mark.parametrize("rule", ["async", "bounded", "sync", "softsync"])

@@ -16,6 +16,8 @@ import torch
 from scalebook.training.strategies import threads
 from scalebook.training.strategies.processes import run_workers
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import sys, threading, time, warnings
 import torch

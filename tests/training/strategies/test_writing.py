@@ -16,6 +16,8 @@ from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import Batch, fit, trainer, weights
 
+pytestmark = pytest.mark.long
+
 Write = Callable[[LightningModule, list[Tensor]], None]
 
 

@@ -9,8 +9,6 @@ from tests.training.tracking.recorded import record
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-pytestmark = pytest.mark.xdist_group("tracking/reading")
-
 
 def test_a_run_reads_back(client: "MlflowClient", reader: RunReader) -> None:
     run_id = record(client, notebook="a.md", cell="one", values=[2.0, 1.0], start=5000)

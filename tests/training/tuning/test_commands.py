@@ -23,7 +23,7 @@ from tests.prepared import Prepared
 from tests.training.benches import clear
 from tests.training.runs import reader
 
-pytestmark = pytest.mark.xdist_group("tuning/commands")
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 110

@@ -9,8 +9,6 @@ from scalebook.training.workspace import Workspace
 from tests.app.recorded import record
 from tests.prepared import Prepared
 
-pytestmark = pytest.mark.xdist_group("services/runs")
-
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Workspace:

@@ -20,6 +20,8 @@ from scalebook.training.trust import trust
 from tests.training.benches import wait_for
 from tests.training.searching import BASE, Range
 
+pytestmark = pytest.mark.long
+
 
 def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])

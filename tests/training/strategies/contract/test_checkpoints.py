@@ -14,6 +14,8 @@ from tests.training.strategies.contract.test_exact import adam
 from tests.training.strategies.contract.test_schedules import RATE, by_step
 from tests.training.strategies.small import trainer, weights
 
+pytestmark = pytest.mark.long
+
 
 def path_of(made: Trainer) -> str:
     callback: Any = made.checkpoint_callback
