@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/ps/policy/rules.py",
-        "return arrival.staleness == 0", "return arrival.staleness <= 1",
+        "or arrival.staleness == 0", "or arrival.staleness <= 1",
         "sync takes gradients of the version before", (f"{PS}/policy/test_rules.py",),
     ),
     Mutant(

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 from jsonargparse import ArgumentParser
 
 from scalebook.training.config.description import ClassInfo, Field, FieldType
+from scalebook.training.ps.policy.damping import Damping
+from scalebook.training.ps.policy.rules import Rule
 
 Source = Literal["scalebook", "library", "user"]
 JSON_TYPES: dict[str, FieldType] = {
@@ -137,7 +139,9 @@ def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:
             "user" if within(path, told.packages) else "scalebook",
             packages=told.packages,
             inside=told.inside | {base},
-            config_value=next((word for word in words if word == getattr(kind, "name", None)), None),
+            config_value=next((word for word in words if word == vars(kind).get("name")), None),
+            rule=kind.facts() if issubclass(kind, Rule) else None,
+            damping=kind.facts() if issubclass(kind, Damping) else None,
         )
         for path, kind in kinds.items()
         if within(path, packages)

@@ -1,14 +1,18 @@
 """A description small enough to reason about, with one of everything a form must cope with."""
 
 from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.ps.policy.rules import Async, Bounded
 
-ASYNC = ClassInfo("scalebook.training.ps.policy.rules.Async", "Async", "Nobody waits.", config_value="async")
+ASYNC = ClassInfo(
+    "scalebook.training.ps.policy.rules.Async", "Async", "Nobody waits.", config_value="async", rule=Async.facts()
+)
 BOUNDED = ClassInfo(
     "scalebook.training.ps.policy.rules.Bounded",
     "Bounded",
     "Nobody runs ahead.",
     fields=[Field("bound", "int", "How far.", default=4, minimum=1)],
     config_value="bounded",
+    rule=Bounded.facts(),
 )
 LR = Field("lr", "float", "Learning rate.", default=0.001, minimum=0.0, exclusive_minimum=True)
 

@@ -1,18 +1,15 @@
 """What a config may not ask of a parameter server, and which of its settings have no effect together."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from scalebook.training.config.class_fields import Chosen
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
-
-ARGS: Final = "trainer.strategy.init_args"
-GATHERS: Final = ("sync", "softsync")
-"""Rules that average several gradients into one update."""
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, Asked, contradictions, nobody_left
+from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
@@ -26,9 +23,11 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     rule, damping = choice("rule", args, info), choice("damping", args, info)
     found = _refused(mapping(config.get("trainer")), workers)
     if rule and damping:
-        found += _contradictions(args, rule, damping, workers)
-        if rule.word == "sync" and damping.word in ("inverse", "drop_above"):
-            found.append(_idle("damping", "with the rule sync every gradient is fresh", "Write none, or another rule."))
+        facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
+        found += _contradictions(args, facts, effect, rule.counts(), workers)
+        if facts.synchronous and (effect.drops or effect.scales):
+            why = f"with the rule {rule.word} every gradient is fresh"
+            found.append(_idle("damping", why, "Write none, or another rule."))
     threads = args.get("threads")
     if threads is not None and threads != (config.get("threads") or DEFAULT_THREADS):
         found.append(_error("threads", "differs from the config's own threads, which counts", "Leave this one out."))
@@ -38,38 +37,21 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     return found
 
 
-def _contradictions(args: Mapping[str, Any], rule: Chosen, damping: Chosen, workers: int) -> list[Problem]:
-    """What the engine refuses when it starts (scalebook.training.ps.policy.settings), said before."""
-    found: list[Problem] = []
-    backups = rule.settings().get("backup_workers")
-    if isinstance(backups, int) and backups >= workers:
-        found.append(
-            Problem(
-                f"{ARGS}.rule.init_args.backup_workers",
-                f"is {backups}, which leaves nobody to wait for among {workers} workers",
-                f"Write at most {workers - 1}, or use more workers." if workers > 1 else "Use more workers.",
-            )
-        )
-    if damping.word == "delay_compensation" and rule.word in GATHERS:
-        found.append(_error("damping", f"corrects single gradients, which {rule.word} averages", "Write none."))
-    if args.get("overlap") is not True:
-        return found
-    if args.get("host") == "inline":
-        found.append(_error("overlap", "needs a server that applies meanwhile", "Write host: process, or false."))
-    elif rule.word in GATHERS:
-        found.append(_error("overlap", f"does not go with {rule.word}, which waits for others anyway", "Write false."))
-    elif damping.word in ("delay_compensation", "drop_above") or args.get("norms") is True:
-        what = "norms" if damping.word in ("none", "inverse") else damping.word
-        found.append(_error("overlap", f"does not go with {what}", f"Write false, or leave {what} out."))
-    return found
+def _contradictions(
+    args: Mapping[str, Any], rule: RuleFacts, damping: DampingFacts, counts: Mapping[str, int], workers: int
+) -> list[Problem]:
+    """What the engine refuses when it starts, said before."""
+    asked = Asked(rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True)
+    first = nobody_left(rule, counts, workers)
+    return [_error(*one) for one in ([first] if first else []) + contradictions(asked)]
 
 
 def _error(name: str, why: str, remedy: str) -> Problem:
-    return Problem(f"{ARGS}.{name}", why, remedy)
+    return Problem(f"{ARGUMENTS}.{name}", why, remedy)
 
 
 def _idle(name: str, why: str, remedy: str) -> Problem:
-    return Problem(f"{ARGS}.{name}", f"has no effect: {why}", remedy, "warning")
+    return Problem(f"{ARGUMENTS}.{name}", f"has no effect: {why}", remedy, "warning")
 
 
 def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:

@@ -25,6 +25,11 @@ class Chosen:
         """Every argument, the defaults included."""
         return {**{one.name: one.default for one in self.info.fields}, **self.args}
 
+    def counts(self) -> dict[str, int]:
+        """Those arguments that are whole numbers; the others may be anything while one types."""
+        told = self.settings().items()
+        return {name: value for name, value in told if isinstance(value, int) and not isinstance(value, bool)}
+
     def own(self) -> dict[str, Any]:
         """The arguments that are not what the class takes by itself."""
         defaults = {one.name: one.default for one in self.info.fields if not one.required}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from scalebook.training.files import records
+from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
 Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
@@ -65,6 +66,10 @@ class ClassInfo:
     config_value: str | None = None
     metrics: list[str] = field(default_factory=list)
     """For models: the names of the validation metrics it logs, the main one first, as far as known."""
+    rule: RuleFacts | None = None
+    """For rules of a parameter server: what the class declares."""
+    damping: DampingFacts | None = None
+    """For its dampings."""
 
 
 @dataclass(frozen=True)

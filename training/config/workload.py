@@ -40,6 +40,8 @@ class Workload:
     sums into one push (`push_every`) are as many steps in one."""
     gradients: int
     """Gradients that are averaged into one update: all workers' under DDP, one where a worker pushes by itself."""
+    computed: int
+    """Gradients that are computed for one update, those in vain included."""
     learning_rate: float | None
     """As asked for."""
     learning_rate_scaled: float | None
@@ -58,7 +60,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     devices = _count(trainer.get("devices")) or 1
     workers = 1 if name == "single" else _count(args.get("workers")) or devices
     rule = choice("rule", args, info)
-    gradients = workers if name in SYNCHRONOUS else _gradients(rule, workers)
+    gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
     pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
@@ -75,6 +77,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         batch_effective=averaged and averaged * pushed,
         batch_averaged=averaged,
         gradients=gradients,
+        computed=computed,
         learning_rate=rate,
         learning_rate_scaled=_scaled(done, rate, averaged),
         accelerator=str(trainer.get("accelerator") or "auto"),
@@ -87,12 +90,12 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     return chosen(args.get(name, field.default), field) if field else None
 
 
-def _gradients(rule: Chosen | None, workers: int) -> int:
-    """Gradients in one update; a rule of the user's own counts as one that applies each."""
-    told = rule.settings() if rule else {}
-    if rule and rule.word == "sync":
-        return max(1, workers - (_count(told.get("backup_workers")) or 0))
-    return _count(told.get("average")) or 1 if rule and rule.word == "softsync" else 1
+def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
+    """Gradients that are averaged into one update, and those that are computed for it."""
+    if rule is None or rule.info.rule is None:
+        return 1, 1
+    facts, settings = rule.info.rule, rule.counts()
+    return facts.averaged(workers, settings), facts.computed(workers, settings)
 
 
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:

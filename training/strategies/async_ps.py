@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from scalebook.training.ps import HostName, Joined, Pushed, join
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
-from scalebook.training.ps.policy.rules import Rule, RuleName, View, make_rule
+from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.strategies.arguments import Arguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
@@ -28,7 +28,7 @@ from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage
 from scalebook.training.strategies.pushing import Pushing
 from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
-from scalebook.training.strategies.schedules import Schedules, gradients_per_update, updates_estimated
+from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared import Shared
 from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.snapshot_first import SnapshotFirst
@@ -252,12 +252,11 @@ class AsyncPS(SharedMeasures, Forking):
 
     def gradients_averaged(self) -> int:
         """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
-        workers = dict.fromkeys(range(self.num_processes), 0)
-        return self.arguments.rule.needed(View(0, 0, frozenset(), workers))
+        return self.arguments.rule.averaged(self.num_processes)
 
     def gradients_computed(self) -> int:
         """Single workers' gradients that are computed for each update."""
-        return gradients_per_update(self.arguments.rule, self.num_processes)
+        return self.arguments.rule.computed(self.num_processes)
 
     @override
     def optimizer_step(

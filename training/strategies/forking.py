@@ -12,7 +12,6 @@ from scalebook.training.failures import ProcessLost
 from scalebook.training.ps import SharedRun, serve
 from scalebook.training.ps.coordination.membership import Membership
 from scalebook.training.ps.memory.region import ARRIVALS
-from scalebook.training.ps.policy.rules import Sync
 from scalebook.training.strategies.arguments import Arguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
@@ -85,7 +84,7 @@ class Forking(Snapshots, AroundFork):
         self._kept = Kept()
         self._run = SharedRun(workers, settings)
         meetings = Meetings(self._run.control)
-        data = SharedData(workers, turns=isinstance(self.arguments.rule, Sync), meetings=meetings)
+        data = SharedData(workers, turns=self.arguments.rule.synchronous, meetings=meetings)
         self._shared = Shared(self._run, data, meetings, aside=SetAside.of(trainer.lightning_module.parameters()))
         self._deaths = Deaths(self._shared, self.arguments.restarts)
         self._forked = workers

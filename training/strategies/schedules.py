@@ -20,7 +20,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
-from scalebook.training.ps.policy.rules import Rule, Sync, View
+from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.strategies.signals import Board, PlateauStep
 
 
@@ -105,7 +105,7 @@ def updates_estimated(trainer: Trainer, rule: Rule, workers: int) -> Iterator[No
         type(loop).setup_data(loop)
         if not own:
             own.append(loop.max_batches)
-            loop.max_batches *= workers / gradients_per_update(rule, workers)
+            loop.max_batches *= workers / rule.computed(workers)
             if math.isfinite(loop.max_batches):
                 loop.max_batches = math.ceil(loop.max_batches)
 
@@ -116,10 +116,3 @@ def updates_estimated(trainer: Trainer, rule: Rule, workers: int) -> Iterator[No
         del vars(loop)["setup_data"]
         if own:
             loop.max_batches = own[0]
-
-
-def gradients_per_update(rule: Rule, workers: int) -> int:
-    """Gradients that are computed for each update; those that backup workers compute in vain count too."""
-    if isinstance(rule, Sync):
-        return workers
-    return rule.push_every * rule.needed(View(0, 0, frozenset(), dict.fromkeys(range(workers), 0)))

@@ -59,8 +59,8 @@ def meaning(load: Workload) -> str:
         return f"One process: every update uses its own batch{gathered}."
     if load.gradients == load.workers:
         return f"All {load.workers} workers' gradients are averaged into one update{gathered}."
-    if load.gradients > 1 and (load.rule or "").startswith("sync"):
-        return f"The first {load.gradients} of {load.workers} gradients are averaged into one update{gathered}."
+    if load.computed > load.gradients:
+        return f"The first {load.gradients} of {load.computed} gradients are averaged into one update{gathered}."
     if load.gradients > 1:
         return f"Any {load.gradients} gradients are averaged into one update{gathered}."
     return f"Each of the {load.workers} workers pushes its own update{gathered}; the others' arrive in between."

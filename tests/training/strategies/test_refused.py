@@ -64,13 +64,17 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
     ("arguments", "settings", "reason"),
     [
         ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
-        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: 2 of 2 workers leave nobody to wait for"),
-        ({"overlap": True}, {}, "overlap: under the inline host the worker itself applies its push"),
-        ({"overlap": True, "host": "process", "rule": "sync"}, {}, "overlap: under rule sync"),
+        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: is 2, which leaves nobody to wait for among 2 workers"),
+        ({"overlap": True}, {}, "overlap: needs a server that applies meanwhile"),
+        (
+            {"overlap": True, "host": "process", "rule": "sync"},
+            {},
+            "overlap: does not go with sync, which waits for others anyway",
+        ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
             {},
-            "delay_compensation does not go with rule softsync",
+            "damping: corrects single gradients, which softsync averages",
         ),
     ],
 )

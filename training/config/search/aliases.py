@@ -10,9 +10,9 @@ from scalebook.training.config.description import Description, Field
 from scalebook.training.config.paths import Place, place, put
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.ps.policy.rules import RULES
 
 SINGLE: Final = ("single", "auto")
-RULES: Final = ("async", "bounded", "sync", "softsync")
 STRATEGIES: Final = ("single", "ddp", *RULES)
 """Words for a strategy: in one process; Lightning's DDP; a parameter server by one of its rules."""
 
@@ -55,7 +55,7 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
     if is_single(value):
         alone = put(config, Place(("trainer", "strategy"), None, "strategies"), "auto", description)
         return {**alone, "trainer": {**alone["trainer"], "devices": 1}}
-    if value in RULES:
+    if isinstance(value, str) and value in RULES:
         rule = _rule(config, description)
         found = chosen(mapping(named(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
         told: dict[str, Any] = {"class_path": "AsyncPS"}

@@ -8,10 +8,11 @@ from scalebook.training.config.classes import mapping, named, suggestion
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.rate_scaling import rate_scaling
-from scalebook.training.config.search.aliases import batch_place, rate_place
+from scalebook.training.config.search.aliases import STRATEGIES, batch_place, rate_place
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.ps.policy.rules import RULES
 from scalebook.training.tracking import names
 
 PER: Final = 256
@@ -21,7 +22,9 @@ LEAST_BATCH: Final = 8
 LEAST_UPDATES: Final = 2
 """Of an epoch, at the largest batch."""
 
-WORDS: Final = ("single", "ddp", "async", "bounded")
+COMPARED: Final = tuple(word for word in STRATEGIES if word not in RULES or not RULES[word].gathers)
+"""Strategies of the preset `strategies`: a rule that averages over workers reaches what DDP does."""
+
 IMAGES: Final = {"Digits": 1797, "MNIST": 60_000, "CIFAR10": 50_000}
 """Of the data sets that ship, before the validation part is taken out."""
 
@@ -115,7 +118,7 @@ def _strategies(config: Mapping[str, Any], description: Description, cores: int)
         "seeds": 1,
         "exclusive": True,
     }
-    words = [word for word in WORDS if _possible(body, {"strategy": {"values": [word]}}, config, description)]
+    words = [word for word in COMPARED if _possible(body, {"strategy": {"values": [word]}}, config, description)]
     return {**body, "space": {"strategy": {"values": words}, **space}}
 
 

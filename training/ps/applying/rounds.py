@@ -36,6 +36,7 @@ class Rounds:
         self._door, self._slots, self._words, self._clip = door, slots, door.words, clip
         self.order = [*range(first, len(shards)), *range(first)]
         self._shards, self._deadline_s = shards, deadline_s
+        self._most = door.control.settings.most(door.control.workers)
 
     # --- a worker's part -----------------------------------------------------------------------------------------
 
@@ -74,8 +75,10 @@ class Rounds:
     def _close(self) -> bool:
         """Under the gate."""
         now = self._door.round()
-        if now.closed or not now.gathered or now.gathered < self._door.rule.needed(self._door.view()):
+        if now.closed or not now.gathered:
             return now.closed
+        if now.gathered < self._most and now.gathered < self._door.rule.needed(self._door.view()):
+            return False
         self._door.set_round(now.version, True, now.gathered)
         self._door.control.event.wake()
         return True

@@ -31,7 +31,6 @@ from scalebook.training.ps.memory.region import (
 )
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import rebuild, step
-from scalebook.training.ps.policy.damping import DelayCompensation
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import ShardTrace
 
@@ -141,8 +140,8 @@ class Shard:
         drifts = [self._drift(now.slab, origin.base_slab) for origin in origins] if self._norms else []
         target = self._free(now.slab, giver)
         state = self._state.begin(now.state)
-        if isinstance(self._damping, DelayCompensation):
-            gradients = self._compensated(gradients, self._damping, now.slab, origins[0].base_slab, state)
+        if self._damping.compensates:
+            gradients = self._compensated(gradients, now.slab, origins[0].base_slab, state)
         self._step(now.slab, target, state, gradients, groups, rate)
         after = target * self._workers
         applied[after : after + self._workers] = applied[row : row + self._workers]
@@ -191,9 +190,7 @@ class Shard:
                     torch.add(before[place], gradient, alpha=-lr, out=after[place])
                 place += 1
 
-    def _compensated(
-        self, gradients: Sequence[Tensor | None], damping: DelayCompensation, now: int, base: int, state: int
-    ) -> list[Tensor | None]:
+    def _compensated(self, gradients: Sequence[Tensor | None], now: int, base: int, state: int) -> list[Tensor | None]:
         squares = self._state.squares[state]
         made: list[Tensor | None] = []
         for place, gradient in enumerate(gradients):
@@ -202,7 +199,7 @@ class Shard:
                 continue
             out = torch.empty_like(gradient)
             square = squares[place] if squares else None
-            damping.compensate(gradient, self.views[now][place], self.views[base][place], square, out)
+            self._damping.compensate(gradient, self.views[now][place], self.views[base][place], square, out)
             made.append(out)
         return made
 

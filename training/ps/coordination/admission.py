@@ -130,8 +130,7 @@ class Door:
         """Under the gate, for a rule that applies on arrival; `staleness` over the shards at most. Counts drops."""
         if self.is_over():
             return Verdict.END
-        if not self._damping.accepts(staleness):
-            self._drop(worker)
+        if not self._counts(worker, staleness):
             return Verdict.DROP
         self.words.last_admitted[worker] = seq
         self.words.admitted[worker] += 1
@@ -139,17 +138,19 @@ class Door:
 
     def takes(self, worker: int, base_version: int) -> Verdict:
         """Under the gate, for a rule that gathers, while no round is closed. Counts what is dropped."""
-        view = self.view()
         if self.is_over():
             return Verdict.END
-        arrival = Arrival(worker, base_version, view.version)
-        if self.rule.accepts(arrival, view) and self._damping.accepts(arrival.staleness):
-            return Verdict.ADMIT
-        self._drop(worker)
-        return Verdict.DROP
+        return Verdict.ADMIT if self._counts(worker, self.version() - base_version) else Verdict.DROP
 
-    def _drop(self, worker: int) -> None:
-        self.words.shards[0].meters[worker * METER + DROPPED] += 1
+    def _counts(self, worker: int, staleness: int) -> bool:
+        """Whether rule and damping accept a gradient. A drop is counted."""
+        accepted = self._damping.accepts(staleness)
+        if accepted and self.rule.refuses:
+            view = self.view()
+            accepted = self.rule.accepts(Arrival(worker, view.version - staleness, view.version), view)
+        if not accepted:
+            self.words.shards[0].meters[worker * METER + DROPPED] += 1
+        return accepted
 
     def is_over(self) -> bool:
         """Whether the budget of updates, over all optimizers, is used up."""

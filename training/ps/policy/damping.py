@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.facts import DampingFacts, settle
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,11 +15,39 @@ KEY: Final = "trainer.strategy.init_args.damping"
 
 
 class Damping(BySettings, ABC):
-    """What staleness does to an update."""
+    """What staleness does to an update.
+
+    One of your own is a class with this base in a module that `scalebook.toml` names. Which methods it has of its own
+    says what forms, validation and the engine must know of it beforehand (`DampingFacts`).
+    """
 
     name: ClassVar[str]
-    compensates: ClassVar[bool] = False
-    """Whether gradients pass through `DelayCompensation.compensate` before they are applied."""
+    """How messages call it; the class's own name where its body says none."""
+    words: ClassVar[str | None] = None
+    """What tells runs apart, with arguments worth saying at any value (`drop above {limit}`); None: its name."""
+    drops: ClassVar[bool]
+    """Whether `accepts` can be False. Follows from it. Under a rule that applies on arrival, what is accepted is then
+    applied before the next push is judged."""
+    scales: ClassVar[bool]
+    """Whether `rate` can be another number than 1. Follows from it."""
+    compensates: ClassVar[bool]
+    """Whether gradients pass through `compensate` before they are applied. Follows from it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__)
+        drops, scales = cls.accepts is not Damping.accepts, cls.rate is not Damping.rate
+        settle(cls, {"drops": drops, "scales": scales, "compensates": cls.compensate is not Damping.compensate})
+
+    @property
+    def keeps_squares(self) -> bool:
+        """Whether `compensate` is given a running mean of squared gradients, kept beside the optimizer's state."""
+        return False
+
+    @classmethod
+    def facts(cls) -> DampingFacts:
+        """What those must know of it who cannot run it."""
+        return DampingFacts.of(cls)
 
     def accepts(self, staleness: int) -> bool:
         """Whether a gradient this stale counts; False: it is dropped, and counted as dropped."""
@@ -28,11 +57,23 @@ class Damping(BySettings, ABC):
         """Factor on the learning rate of an update that averages gradients this stale (one or more)."""
         return 1.0
 
+    def compensate(
+        self, gradient: "Tensor", newest: "Tensor", base: "Tensor", mean_square: "Tensor | None", out: "Tensor"
+    ) -> None:
+        """Write the corrected gradient into `out`, which may be `gradient` itself.
+
+        All of one shape and type: flat, or one parameter's. `newest` are the parameters that the gradient meets,
+        `base` those it was computed from. `mean_square` (zeros at first, the caller's to keep; None unless
+        `keeps_squares`) is brought up to date in place.
+        """
+        out.copy_(gradient)
+
 
 class NoDamping(Damping):
     """Staleness changes nothing."""
 
     name = "none"
+    words = ""
 
 
 class Inverse(Damping):
@@ -42,6 +83,7 @@ class Inverse(Damping):
     """
 
     name = "inverse"
+    words = "inverse damping"
 
     def rate(self, stalenesses: Sequence[int]) -> float:
         """1 / max(1, mean staleness)."""
@@ -57,6 +99,7 @@ class DropAbove(Damping):
     """
 
     name = "drop_above"
+    words = "drop above {limit}"
 
     def __init__(self, limit: int = 8) -> None:
         if limit < 0:
@@ -83,7 +126,7 @@ class DelayCompensation(Damping):
     """
 
     name = "delay_compensation"
-    compensates = True
+    words = "delay compensation"
 
     def __init__(
         self, strength: float = 0.04, adaptive: bool = False, decay: float = 0.95, epsilon: float = 1e-7
@@ -99,15 +142,15 @@ class DelayCompensation(Damping):
         self.decay = decay
         self.epsilon = epsilon
 
+    @property
+    def keeps_squares(self) -> bool:
+        """Where `adaptive`."""
+        return self.adaptive
+
     def compensate(
         self, gradient: "Tensor", newest: "Tensor", base: "Tensor", mean_square: "Tensor | None", out: "Tensor"
     ) -> None:
-        """Write the corrected gradient into `out`, which may be `gradient` itself.
-
-        All of one shape and type: flat, or one parameter's. `newest` are the parameters that the gradient meets,
-        `base` those it was computed from. `mean_square` (zeros at first, the caller's to keep; None unless adaptive)
-        is brought up to date in place. Allocates one tensor, two when adaptive.
-        """
+        """The first-order step; allocates one tensor, two when adaptive."""
         import torch  # whoever has tensors has it loaded; the rest of this module does without
 
         with torch.no_grad():

@@ -5,11 +5,13 @@ An immediate rule (`Async`, `Bounded`) makes one update of each gradient as it a
 same objects, always under a lock that makes a `View` one moment.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.contradictions import nobody_left
+from scalebook.training.ps.policy.facts import RuleFacts, refuse_unknown, settle
 
 RuleName = Literal["async", "bounded", "sync", "softsync"]
 KEY: Final = "trainer.strategy.init_args.rule"
@@ -45,32 +47,85 @@ class View(NamedTuple):
 
 
 class Rule(BySettings, ABC):
-    """What is done with a gradient that arrives, and who may compute the next one."""
+    """What is done with a gradient that arrives, and who may compute the next one.
+
+    One of your own is a class with this base in a module that `scalebook.toml` names. What its body declares, or which
+    methods it has of its own, says all that forms, validation and the engine must know of it beforehand (`RuleFacts`).
+    """
 
     name: ClassVar[str]
+    """How messages call it; the class's own name where its body says none. In a config it stands for one in `RULES`."""
+    words: ClassVar[str | None] = None
+    """The head of what tells runs apart, with arguments worth saying at any value (`bounded, bound {bound}`); None: its
+    name. Arguments that are not at their default follow."""
+    gradients_per_update: ClassVar[str] = "1"
+    """Pushes whose mean is one update, and the most that a round ever has: a sum of numbers, `workers` and arguments,
+    such as `workers - backup_workers`. 1: each is applied on arrival."""
+    computed_per_update: ClassVar[str] = ""
+    """Pushes that are computed for each update, in the same words, where some of them are meant to be dropped."""
+    synchronous: ClassVar[bool] = False
+    """Whether a worker gives one gradient of the present version to a round, and then waits for the update."""
     gathers: ClassVar[bool]
-    """Whether several gradients are averaged into one update."""
+    """Whether several gradients are averaged into one update. Follows from `gradients_per_update`."""
     waits: ClassVar[bool]
-    """Whether `may_begin` can be False."""
+    """Whether `may_begin` can be False. Follows from it."""
+    refuses: ClassVar[bool]
+    """Whether `accepts` can be False. Follows from it. Where a rule applies on arrival, what it accepts is applied
+    before it is asked again, one push at a time."""
     push_every: int = 1
     """Gradients that a worker sums into one push."""
     pull_every: int = 1
     """Gradients after which a worker takes the newest parameters."""
+    _wanted: int | None = None  # gradients_per_update, told by check
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__)
+        refuse_unknown(cls, "gradients_per_update", cls.gradients_per_update)
+        refuse_unknown(cls, "computed_per_update", cls.computed_per_update)
+        waits = cls.synchronous or cls.may_begin is not Rule.may_begin
+        refuses = cls.synchronous or cls.accepts is not Rule.accepts
+        settle(cls, {"gathers": cls.gradients_per_update != "1", "waits": waits, "refuses": refuses})
 
     def may_begin(self, worker: int, view: View) -> bool:
         """Whether the worker may compute its next gradient now; asked again after each event until it may."""
-        return True
+        return not self.synchronous or worker not in view.contributed
 
     def accepts(self, arrival: Arrival, view: View) -> bool:
         """Whether the gradient counts; False: it is dropped, and counted as dropped."""
-        return True
+        return not self.synchronous or arrival.staleness == 0
 
-    @abstractmethod
     def needed(self, view: View) -> int:
-        """Gradients that make one update now, at least 1. Asked again when a worker leaves."""
+        """Pushes that make one update now, at least 1. Asked again when a worker leaves.
+
+        `gradients_per_update`; when nobody is left to give more, as many as there are.
+        """
+        if not self.gathers:
+            return 1
+        return self._told() if view.clocks else max(1, view.gathered)
 
     def check(self, workers: int) -> None:
         """ValueError for settings that make no sense for so many workers; called once before the run."""
+        if found := nobody_left(self.facts(), self.settings(), workers):
+            raise found.error()
+        self._wanted = self.averaged(workers)
+
+    @classmethod
+    def facts(cls) -> RuleFacts:
+        """What those must know of it who cannot run it."""
+        return RuleFacts.of(cls)
+
+    def averaged(self, workers: int) -> int:
+        """Pushes whose mean is an update. (What `push_every` sums counts once.)"""
+        return self.facts().averaged(workers, self.settings())
+
+    def computed(self, workers: int) -> int:
+        """Gradients that are computed for each update, those in vain included."""
+        return self.push_every * self.facts().computed(workers, self.settings())
+
+    def _told(self) -> int:
+        assert self._wanted is not None, f"{self.name}.check(workers) comes before the run"
+        return self._wanted
 
 
 class Async(Rule):
@@ -86,16 +141,10 @@ class Async(Rule):
     """
 
     name = "async"
-    gathers = False
-    waits = False
 
     def __init__(self, push_every: int = 1, pull_every: int = 1) -> None:
         self.push_every = _at_least(1, push_every, "push_every", "1 to push every gradient")
         self.pull_every = _at_least(1, pull_every, "pull_every", "1 to pull after every gradient")
-
-    def needed(self, view: View) -> int:
-        """One."""
-        return 1
 
 
 class Bounded(Rule):
@@ -109,8 +158,7 @@ class Bounded(Rule):
     """
 
     name = "bounded"
-    gathers = False
-    waits = True
+    words = "bounded, bound {bound}"
 
     def __init__(self, bound: int = 4) -> None:
         self.bound = _at_least(1, bound, "bound", "1 for lock-step, more to wait less")
@@ -118,10 +166,6 @@ class Bounded(Rule):
     def may_begin(self, worker: int, view: View) -> bool:
         """Whether the push that this gradient becomes stays within the bound. The slowest never waits."""
         return view.clocks[worker] + 1 - min(view.clocks.values()) <= self.bound
-
-    def needed(self, view: View) -> int:
-        """One."""
-        return 1
 
 
 class Sync(Rule):
@@ -136,34 +180,16 @@ class Sync(Rule):
     """
 
     name = "sync"
-    gathers = True
-    waits = True
+    gradients_per_update = "workers - backup_workers"
+    computed_per_update = "workers"
+    synchronous = True
 
     def __init__(self, backup_workers: int = 0) -> None:
         self.backup_workers = _at_least(0, backup_workers, "backup_workers", "0 to use every gradient")
-        self._wanted: int | None = None  # N, told by check
-
-    def check(self, workers: int) -> None:
-        """Somebody must be waited for. Fixes N = workers - backup_workers."""
-        if self.backup_workers >= workers:
-            raise ValueError(
-                f"{KEY}.init_args.backup_workers: {self.backup_workers} of {workers} workers leave nobody to wait for. "
-                f"Use at most {workers - 1}, or more workers."
-            )
-        self._wanted = workers - self.backup_workers
-
-    def may_begin(self, worker: int, view: View) -> bool:
-        """A worker gives one gradient to a round, then waits for the update."""
-        return worker not in view.contributed
-
-    def accepts(self, arrival: Arrival, view: View) -> bool:
-        """Only gradients of the present version."""
-        return arrival.staleness == 0
 
     def needed(self, view: View) -> int:
         """N; fewer when fewer are left, counting those who gave their gradient before they left."""
-        assert self._wanted is not None, "Sync.check(workers) comes before the run"
-        return max(1, min(self._wanted, len(view.contributed.union(view.clocks))))
+        return max(1, min(self._told(), len(view.contributed.union(view.clocks))))
 
 
 class Softsync(Rule):
@@ -177,15 +203,11 @@ class Softsync(Rule):
     """
 
     name = "softsync"
-    gathers = True
-    waits = False
+    words = "softsync, average {average}"
+    gradients_per_update = "average"
 
     def __init__(self, average: int = 2) -> None:
         self.average = _at_least(1, average, "average", "the number of workers for a mean staleness of about 1")
-
-    def needed(self, view: View) -> int:
-        """`average`; when nobody is left to give more, as many as there are."""
-        return self.average if view.clocks else max(1, view.gathered)
 
 
 RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Async, Bounded, Sync, Softsync)}

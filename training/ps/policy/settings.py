@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
-from scalebook.training.ps.policy.damping import Damping, DelayCompensation, DropAbove, NoDamping
-from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, Asked, contradictions
+from scalebook.training.ps.policy.damping import Damping, NoDamping
+from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process"]
 ClipKind = Literal["norm", "value"]
+LEAST: Final = {"shards": 1, "warmup_updates": 0}
+"""Smallest value of settings whose types say less."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +44,22 @@ class Settings:
     norms: bool = False
 
     def check(self, workers: int) -> None:
-        """ValueError, naming key and remedy, for settings that contradict each other."""
+        """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
         self.rule.check(workers)
-        problem = None
         if self.host not in get_args(HostName):
-            problem = f"host: {self.host!r} is neither inline nor process. Write inline"
-        elif self.shards < 1:
-            problem = f"shards: {self.shards} is less than 1. Write 1"
-        elif self.warmup_updates < 0:
-            problem = f"warmup_updates: {self.warmup_updates} is negative. Write 0"
-        elif self.overlap and self.host == "inline":
-            problem = "overlap: under the inline host the worker itself applies its push. Write host: process"
-        elif self.overlap and self.rule.gathers:
-            problem = f"overlap: under rule {self.rule.name} a worker waits for the others anyway. Write overlap: false"
-        elif self.overlap and (self.damping.compensates or self.serial or self.norms):
-            problem = "overlap: does not go with delay_compensation, drop_above or norms. Write overlap: false"
-        elif self.rule.gathers and self.damping.compensates:
-            problem = f"damping: delay_compensation does not go with rule {self.rule.name}. Write none, or rule: async"
-        if problem:
-            raise ValueError(f"trainer.strategy.init_args.{problem}.")
+            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is neither inline nor process. Write inline.")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{ARGUMENTS}.{name}: {getattr(self, name)} is less than {least}. Write {least}.")
+        for found in contradictions(
+            Asked(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
+        ):
+            raise found.error()
 
     @property
     def serial(self) -> bool:
-        """Whether a push is decided and applied in one go, so that no other comes in between: damping may drop it."""
-        return isinstance(self.damping, DropAbove) and not self.rule.gathers
+        """Whether a push is judged and applied in one go, so that no other comes in between: it may be dropped."""
+        return (self.damping.drops or self.rule.refuses) and not self.rule.gathers
 
     def writable(self, workers: int) -> bool:
         """Whether what is written into parameters can become part of the newest version: nothing comes in between."""
@@ -78,14 +73,14 @@ class Settings:
     @property
     def keeps_squares(self) -> bool:
         """Whether a mean of squared gradients is kept beside the optimizer's state."""
-        return isinstance(self.damping, DelayCompensation) and self.damping.adaptive
+        return self.damping.compensates and self.damping.keeps_squares
 
     def slabs(self, workers: int) -> int:
         """Versions of a shard in memory: one held by each worker, the newest, and the one being written.
 
-        One less where a worker gives its base, and under `sync`, where who gave a gradient holds the newest.
+        One less where a worker gives its base, and under a synchronous rule: who gave a gradient holds the newest.
         """
-        return workers + (1 if self.gives_base or isinstance(self.rule, Sync) else 2)
+        return workers + (1 if self.gives_base or self.rule.synchronous else 2)
 
     @property
     def gives_base(self) -> bool:
@@ -95,12 +90,10 @@ class Settings:
 
     def most(self, workers: int) -> int:
         """Gradients in one update at most."""
-        if not self.rule.gathers:
-            return 1
-        return self.rule.average if isinstance(self.rule, Softsync) else workers
+        return self.rule.averaged(workers)
 
     def slots(self, workers: int) -> int:
         """Gradients that lie in shared memory at a time: those gathered, and one that each worker is writing."""
         if self.rule.gathers:
-            return workers if self.rule.waits else workers + self.most(workers)
+            return workers if self.rule.synchronous else workers + self.most(workers)
         return workers if self.host == "process" else 0

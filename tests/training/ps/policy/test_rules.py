@@ -104,6 +104,7 @@ def test_sync_needs_the_first_n_or_as_many_as_are_left(
 
 def test_softsync_averages_so_many_of_any_version_by_any_worker() -> None:
     rule = Softsync(3)
+    rule.check(2)
     moment = Moment({0: 9, 1: 2}, contributed=(0, 1), version=7)
     assert rule.needed(moment.view()) == 3
     assert begins(rule, moment) == [0, 1]
@@ -122,7 +123,10 @@ def test_softsync_takes_the_rest_when_nobody_is_left_to_give_more() -> None:
         (lambda: Bounded(0), r"trainer\.strategy\.init_args\.rule\.init_args\.bound: 0 is less than 1\. Use 1 for"),
         (lambda: Sync(-1), r"rule\.init_args\.backup_workers: -1 is less than 0"),
         (lambda: Softsync(0), r"rule\.init_args\.average: 0 is less than 1"),
-        (lambda: Sync(2).check(2), r"backup_workers: 2 of 2 workers leave nobody to wait for\. Use at most 1"),
+        (
+            lambda: Sync(2).check(2),
+            r"backup_workers: is 2, which leaves nobody to wait for among 2 workers\. Write at most 1",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_key_and_remedy(make: object, message: str) -> None:

@@ -12,13 +12,22 @@ from scalebook.training.ps.policy.rules import Async, Softsync, Sync
     [
         (Settings(host="thread"), "host: 'thread' is neither inline nor process"),  # type: ignore[arg-type]
         (Settings(shards=0), "shards: 0 is less than 1. Write 1."),
-        (Settings(warmup_updates=-1), "warmup_updates: -1 is negative. Write 0."),
-        (Settings(overlap=True), "overlap: under the inline host the worker itself applies its push"),
-        (Settings(overlap=True, host="process", rule=Sync()), "overlap: under rule sync a worker waits"),
-        (Settings(overlap=True, host="process", norms=True), "overlap: does not go with"),
-        (Settings(overlap=True, host="process", damping=DropAbove(2)), "overlap: does not go with"),
-        (Settings(rule=Sync(), damping=DelayCompensation()), "damping: delay_compensation does not go with rule sync"),
-        (Settings(rule=Sync(3)), "backup_workers: 3 of 3 workers"),
+        (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Write 0."),
+        (Settings(overlap=True), "overlap: needs a server that applies meanwhile. Write host: process, or false."),
+        (
+            Settings(overlap=True, host="process", rule=Sync()),
+            "overlap: does not go with sync, which waits for others anyway. Write false.",
+        ),
+        (Settings(overlap=True, host="process", norms=True), "overlap: does not go with norms. Write false"),
+        (
+            Settings(overlap=True, host="process", damping=DropAbove(2)),
+            "overlap: does not go with drop_above. Write false",
+        ),
+        (Settings(rule=Sync(), damping=DelayCompensation()), "damping: corrects single gradients"),
+        (
+            Settings(rule=Sync(3)),
+            "backup_workers: is 3, which leaves nobody to wait for among 3 workers. Write at most 2",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_by_name(settings: Settings, reason: str) -> None:

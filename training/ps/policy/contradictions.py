@@ -1,0 +1,98 @@
+"""Settings of a parameter server that contradict each other: asked by the engine before it starts, and by forms."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count, terms
+
+ARGUMENTS: Final = "trainer.strategy.init_args"
+
+
+class Asked(NamedTuple):
+    """Those settings that others can contradict."""
+
+    rule: RuleFacts
+    damping: DampingFacts
+    host: str
+    overlap: bool
+    norms: bool
+
+
+class Contradiction(NamedTuple):
+    """`key` is an argument of AsyncPS, or of the class that it names. `message` goes on from there."""
+
+    key: str
+    message: str
+    remedy: str
+
+    def error(self) -> ValueError:
+        """With the whole key."""
+        return ValueError(f"{ARGUMENTS}.{self.key}: {self.message}. {self.remedy}")
+
+
+class _Row(NamedTuple):
+    """`message` and `remedy` may name what is asked: `{rule.name}`."""
+
+    key: str
+    holds: Callable[[Asked], bool]
+    message: str
+    remedy: str
+
+
+TABLE: Final = (
+    _Row(
+        "damping",
+        lambda a: a.rule.gathers and a.damping.compensates,
+        "corrects single gradients, which {rule.name} averages",
+        "Write none, or rule: async.",
+    ),
+    _Row(
+        "overlap",
+        lambda a: a.overlap and a.host == "inline",
+        "needs a server that applies meanwhile",
+        "Write host: process, or false.",
+    ),
+    _Row(
+        "overlap",
+        lambda a: a.overlap and a.rule.gathers,
+        "does not go with {rule.name}, which waits for others anyway",
+        "Write false.",
+    ),
+    _Row(
+        "overlap",
+        lambda a: a.overlap and a.rule.refuses,
+        "does not go with {rule.name}, which may refuse a gradient",
+        "Write false, or use another rule.",
+    ),
+    _Row(
+        "overlap",
+        lambda a: a.overlap and (a.damping.compensates or a.damping.drops),
+        "does not go with {damping.name}",
+        "Write false, or leave {damping.name} out.",
+    ),
+    _Row("overlap", lambda a: a.overlap and a.norms, "does not go with norms", "Write false, or leave norms out."),
+)
+
+
+def contradictions(asked: Asked) -> list[Contradiction]:
+    """The first of each key."""
+    found: dict[str, Contradiction] = {}
+    for row in TABLE:
+        if row.key not in found and row.holds(asked):
+            told = asked._asdict()
+            found[row.key] = Contradiction(row.key, row.message.format(**told), row.remedy.format(**told))
+    return list(found.values())
+
+
+def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> Contradiction | None:
+    """Where an argument of the rule takes so many gradients off an update that none is left."""
+    left = count(rule.gradients_per_update, workers, settings)
+    taken = [word for sign, word in terms(rule.gradients_per_update) if sign < 0 and settings.get(word, 0) > 0]
+    if left > 0 or not taken:
+        return None
+    value = settings[taken[0]]
+    return Contradiction(
+        f"rule.init_args.{taken[0]}",
+        f"is {value}, which leaves nobody to wait for among {workers} workers",
+        f"Write at most {max(0, value + left - 1)}, or use more workers.",
+    )

@@ -1,0 +1,92 @@
+"""What a rule or a damping declares for those who cannot run it: the browser, forms, validation, presets.
+
+`scalebook describe` carries these values in its JSON, of a user's own classes too.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, NamedTuple, Self
+
+WORKERS: Final = "workers"
+
+
+class Term(NamedTuple):
+    """One term of a number of gradients: `+ average`, `- backup_workers`."""
+
+    sign: Literal[1, -1]
+    word: str
+
+
+def terms(told: str) -> Iterator[Term]:
+    """Of a sum such as `workers - backup_workers`: each a number, `workers`, or an argument's name."""
+    sign: Literal[1, -1] = 1
+    for word in told.split():
+        if word in ("+", "-"):
+            sign = 1 if word == "+" else -1
+        else:
+            yield Term(sign, word)
+
+
+def count(told: str, workers: int, settings: Mapping[str, Any]) -> int:
+    """The number that `told` stands for; an argument that `settings` lacks counts as 0."""
+    total = 0
+    for sign, word in terms(told):
+        total += sign * (int(word) if word.isdecimal() else workers if word == WORKERS else settings.get(word, 0))
+    return total
+
+
+def refuse_unknown(kind: type, fact: str, told: str) -> None:
+    """TypeError where the sum names what is no argument of the class's constructor."""
+    known = [*list(inspect.signature(kind).parameters), WORKERS]
+    for _, word in terms(told):
+        if not word.isdecimal() and word not in known:
+            raise TypeError(f"{kind.__name__}.{fact} names {word!r}, which is no argument of it and not `{WORKERS}`.")
+
+
+def settle(kind: type, derived: Mapping[str, bool]) -> None:
+    """Set what follows from a class's other declarations. TypeError where its body says otherwise."""
+    for fact, value in derived.items():
+        if vars(kind).get(fact, value) != value:
+            raise TypeError(f"{kind.__name__}.{fact} is {value} by what else the class declares. Leave it out.")
+        setattr(kind, fact, value)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    name: str = ""
+    words: str | None = None
+
+    @classmethod
+    def of(cls, kind: type) -> Self:
+        """As the class declares them."""
+        return cls(**{one.name: getattr(kind, one.name) for one in fields(cls)})
+
+
+@dataclass(frozen=True)
+class RuleFacts(_Facts):
+    """Of a rule; each is documented at `Rule`. The defaults are those of one that applies every gradient on arrival."""
+
+    gradients_per_update: str = "1"
+    computed_per_update: str = ""
+    synchronous: bool = False
+    gathers: bool = False
+    waits: bool = False
+    refuses: bool = False
+
+    def averaged(self, workers: int, settings: Mapping[str, Any]) -> int:
+        """Pushes whose mean is an update, with these arguments: 1 or more."""
+        return max(1, count(self.gradients_per_update, workers, settings))
+
+    def computed(self, workers: int, settings: Mapping[str, Any]) -> int:
+        """Pushes that are computed for each update, those in vain included: 1 or more."""
+        return max(1, count(self.computed_per_update or self.gradients_per_update, workers, settings))
+
+
+@dataclass(frozen=True)
+class DampingFacts(_Facts):
+    """Of a damping; each is documented at `Damping`. The defaults are those of one that does nothing."""
+
+    drops: bool = False
+    scales: bool = False
+    compensates: bool = False
