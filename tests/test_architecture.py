@@ -20,8 +20,8 @@ LAYERS = {
     "training": [
         "errors", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules", "tracking", "ps",
         "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit", "checkpoints", "tee",
-        "optimizers", "data", "models", "strategies", "callbacks", "tuning", "describe", "cli", "runner", "commands",
-        "__main__",
+        "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "describe", "cli", "runner",
+        "commands", "__main__",
     ],
     "training/ps": ["policy", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay"],
     "training/search": ["study", "folder", "launch", "map", "driver"],

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from scalebook.training.data.images import LabelledImages
-from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.shuffle import EpochShuffle
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """images float32 [batch, channels, height, width], labels int64 [batch]."""

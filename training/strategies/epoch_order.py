@@ -12,7 +12,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 from typing_extensions import override
 
-from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.shuffle import EpochShuffle
 
 Indices = Any
 """What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler makes."""

@@ -249,7 +249,7 @@ class SharedLoader:
             rank_zero_warn(
                 "data: one worker draws this loader's samples from its own random numbers, so their order before the "
                 "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
-                "scalebook.training.data.shuffle.EpochShuffle as its sampler to resume exactly."
+                "scalebook.training.shuffle.EpochShuffle as its sampler to resume exactly."
             )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
         ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]

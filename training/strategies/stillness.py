@@ -2,21 +2,14 @@
 
 from collections.abc import Iterable
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
-import psutil
+from scalebook.training.strategies.family import Done, descendants, done
 
 LIMIT_S: Final = 60.0
 """Before training, so long without a sign of life of any process ends the run."""
 CPU_S: Final = 0.2  # a sign of life; a worker that waits at a rendezvous uses a tenth of it in LIMIT_S
 MOVED_BYTES: Final = 256 * 1024  # read or written, also one
-
-
-class Done(NamedTuple):
-    """What a process and all below it have done since they began."""
-
-    cpu_s: float
-    moved_bytes: int
 
 
 class Stillness:
@@ -32,9 +25,9 @@ class Stillness:
         if now - self._looked < every:
             return self._still_s
         elapsed, self._looked = min(now - self._looked, 2 * every), now
-        done = {pid: _done(pid) for pid in pids}
-        if done.keys() != self._mark.keys() or any(_alive(self._mark[pid], done[pid]) for pid in done):
-            self._mark, self._still_s = done, 0.0
+        mark = {pid: _all_done(pid) for pid in pids}
+        if mark.keys() != self._mark.keys() or any(_alive(self._mark[pid], mark[pid]) for pid in mark):
+            self._mark, self._still_s = mark, 0.0
         else:
             self._still_s += elapsed
         return self._still_s
@@ -44,20 +37,7 @@ def _alive(before: Done, now: Done) -> bool:
     return abs(now.cpu_s - before.cpu_s) > CPU_S or abs(now.moved_bytes - before.moved_bytes) > MOVED_BYTES
 
 
-def _done(pid: int) -> Done:
-    cpu_s, moved = 0.0, 0
-    try:
-        top = psutil.Process(pid)
-        processes = [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return Done(cpu_s, moved)
-    for process in processes:
-        try:
-            times = process.cpu_times()
-            cpu_s += times.user + times.system
-            if hasattr(process, "io_counters"):  # not on macOS
-                counters = process.io_counters()
-                moved += counters.read_chars + counters.write_chars
-        except (psutil.NoSuchProcess, psutil.AccessDenied):  # it has just ended
-            continue
-    return Done(cpu_s, moved)
+def _all_done(pid: int) -> Done:
+    """By a process and all below it."""
+    every = [done(one) for one in (pid, *descendants(pid))]
+    return Done(sum(one.cpu_s for one in every), sum(one.moved_bytes for one in every))

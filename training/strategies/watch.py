@@ -1,6 +1,7 @@
 """The monitor's watch over the processes of a run: who has ended, who has died, and what is done about it."""
 
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +10,9 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-import psutil
-
 from scalebook.training.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
 from scalebook.training.strategies import stillness
+from scalebook.training.strategies.family import descendants, kill_and_wait
 from scalebook.training.strategies.forked import (
     GRACE_S,
     Body,
@@ -58,7 +58,7 @@ class Watch:
     def __init__(self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
         self._stillness = stillness.Stillness()
-        self._strangers = {child.pid for child in psutil.Process().children(recursive=True)}
+        self._strangers = set(descendants(os.getpid()))
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
         self._results: dict[int, Any] = {}
@@ -195,17 +195,5 @@ class Watch:
     def _end_orphans(self) -> None:
         """End what a dead process had started, which has become a child of the monitor."""
         known = self._strangers | {process.process.pid for process in self._forked.values()}
-        found = [child for child in psutil.Process().children() if child.pid not in known]
-        for child in [one for orphan in found for one in (orphan, *_below(orphan))]:
-            try:
-                child.kill()
-            except psutil.NoSuchProcess:  # it ended by itself
-                continue
-        psutil.wait_procs(found, timeout=GRACE_S)
-
-
-def _below(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in known]
+        kill_and_wait([pid for orphan in orphans for pid in (orphan, *descendants(orphan))], GRACE_S)

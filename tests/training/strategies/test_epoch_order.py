@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler, TensorDataset
 
-from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.shuffle import EpochShuffle
 from scalebook.training.strategies.epoch_order import EpochOrder
 
 DATA = TensorDataset(torch.arange(10))

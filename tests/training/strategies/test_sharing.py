@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRa
 from scalebook.training.data.batches import ImageBatches
 from scalebook.training.data.batches import loader as memory_loader
 from scalebook.training.data.images import LabelledImages
-from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.shuffle import EpochShuffle
 from tests.training.strategies.sharing_runs import Net, Notes, every, in_order, numbers, run
 
 

@@ -11,7 +11,7 @@ from lightning.pytorch.strategies import Strategy
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.shuffle import EpochShuffle
 from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.strategies.small import Diary, data, diaries, trainer, weights
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from scalebook.training.data.shuffle import EpochShuffle
+from scalebook.training.shuffle import EpochShuffle
 
 DATA = TensorDataset(torch.arange(11))
 

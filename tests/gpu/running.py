@@ -1,0 +1,92 @@
+"""One check in a process of its own, so that none sees another's CUDA, and that its end is known whatever it does."""
+
+import faulthandler
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
+
+from scalebook.training.failures import WorkerLost
+from scalebook.training.strategies.family import descendants
+from scalebook.training.strategies.processes import run_workers
+
+TAIL = 30  # lines of a failed check's log
+
+
+class Machine(NamedTuple):
+    """Where checks run: `gpus` is 0 under `cpu`. `name` is the device's."""
+
+    device: Literal["cuda", "cpu"]
+    gpus: int
+    name: str
+
+    @property
+    def accelerator(self) -> Literal["gpu", "cpu"]:
+        return "gpu" if self.device == "cuda" else "cpu"
+
+
+class SkipError(Exception):
+    """Why a check cannot be made here."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """`body` is given the machine and an empty folder; returns what it found in a few words, raises what is wrong."""
+
+    name: str
+    body: Callable[[Machine, Path], str]
+    limit_s: float = 90.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a check; `told` is what it found, or why it failed or was skipped."""
+
+    name: str
+    status: Literal["passed", "failed", "skipped"]
+    told: str
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_check(check: Check, machine: Machine, limit_s: float) -> Outcome:
+    """Run it. `limit_s` is what is left of the time of all: a check that hangs is ended, and its stacks are told."""
+    started = time.monotonic()
+    limit_s = min(check.limit_s, limit_s)
+    if limit_s <= 0:
+        return Outcome(check.name, "skipped", "no time was left")
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "log.txt"
+        try:
+            (told,) = run_workers(1, lambda _: _logged(check, machine, Path(folder), log, limit_s))
+            status: Literal["passed", "failed", "skipped"] = "passed"
+        except SkipError as reason:
+            told, status = str(reason), "skipped"
+        except WorkerLost as lost:
+            told, status = f"{lost} after {time.monotonic() - started:.0f} s of {limit_s:.0f}\n{_tail(log)}", "failed"
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other checks go on
+            told, status = f"{type(error).__name__}: {error}\n{error.__cause__ or ''}\n{_tail(log)}", "failed"
+    return Outcome(check.name, status, told, time.monotonic() - started)
+
+
+def _logged(check: Check, machine: Machine, folder: Path, log: Path, limit_s: float) -> str:
+    with log.open("w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    faulthandler.dump_traceback_later(limit_s, exit=True)
+    (folder / "work").mkdir()
+    told = check.body(machine, folder / "work")
+    if left := descendants(os.getpid()):
+        raise AssertionError(f"{len(left)} processes are left")
+    return told
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return "\n".join(f"    {line}" for line in lines[-TAIL:])

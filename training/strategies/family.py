@@ -1,0 +1,102 @@
+"""The processes below a process: which there are, what they have done. On Linux by the kernel's own files alone, so
+that the strategies need nothing but torch and Lightning; elsewhere by psutil.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final, NamedTuple
+
+_EVERY_S: Final = 0.01  # between two looks at processes that are about to be gone
+
+
+class Done(NamedTuple):
+    """What a process has done since it began: CPU time, bytes read and written, also one."""
+
+    cpu_s: float
+    moved_bytes: int
+
+
+NOTHING: Final = Done(0.0, 0)
+
+if sys.platform == "linux":
+    _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+    def descendants(pid: int, children_only: bool = False) -> list[int]:
+        """Process ids of all below `pid`, each after its parent; zombies too, as they are not waited for yet."""
+        below: dict[int, list[int]] = {}
+        for folder in os.listdir("/proc"):
+            if folder.isdigit() and (fields := _stat(int(folder))):
+                below.setdefault(int(fields[1]), []).append(int(folder))
+        found = below.get(pid, [])[:]
+        if not children_only:
+            for one in found:
+                found += below.get(one, [])
+        return found
+
+    def done(pid: int) -> Done:
+        """Of this process alone; nothing where it is gone or somebody else's."""
+        if not (fields := _stat(pid)):
+            return NOTHING
+        cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+        try:
+            told = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
+        except OSError:
+            return Done(cpu_s, 0)
+        return Done(cpu_s, int(told[b"rchar"]) + int(told[b"wchar"]))
+
+    def is_running(pid: int) -> bool:
+        """Whether it is there and no zombie."""
+        return (fields := _stat(pid)) != [] and fields[0] not in (b"Z", b"X")
+
+    def _stat(pid: int) -> list[bytes]:
+        """The kernel's fields behind the name, from the state on (proc(5): field 3); none where it is gone."""
+        try:
+            return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return []
+
+else:
+    import psutil
+
+    def descendants(pid: int, children_only: bool = False) -> list[int]:
+        """Process ids of all below `pid`."""
+        try:
+            return [child.pid for child in psutil.Process(pid).children(recursive=not children_only)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def done(pid: int) -> Done:
+        """Of this process alone; nothing where it is gone or somebody else's."""
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            return NOTHING
+        return Done(times.user + times.system, 0)
+
+    def is_running(pid: int) -> bool:
+        """Whether it is there and no zombie."""
+        return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def kill_and_wait(pids: Iterable[int], timeout_s: float) -> None:
+    """SIGKILL to children of this process, or to what is below them; return when all are gone, or after `timeout_s`."""
+    pids = list(pids)
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.kill(pid, signal.SIGKILL)
+    until = monotonic() + timeout_s
+    while pids and monotonic() < until:
+        pids = [pid for pid in pids if not _gone(pid)]
+        if pids:
+            sleep(_EVERY_S)
+
+
+def _gone(pid: int) -> bool:
+    with suppress(ChildProcessError):  # not ours to wait for
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return not is_running(pid)
