@@ -17,6 +17,7 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, S
 from scalebook.training.ps.replay import replay
 from scalebook.training.ps.trace import read_head
 from scalebook.training.strategies.processes import run_workers
+from tests.training.ps.test_own_rules import AllBut, Fresh, Halved, Quartered
 
 WORKERS, PUSHES, DEADLINE_S = 4, 12, 30.0
 
@@ -89,8 +90,10 @@ def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shard
         Settings(rule=Bounded(2), damping=Inverse(), clip=Clip("norm", 0.1)),
         Settings(rule=Async(), damping=DelayCompensation(strength=1.0, adaptive=True), shards=2),
         Settings(rule=Sync(), clip=Clip("norm", 0.1), shards=2, host="process"),
+        Settings(rule=Fresh(), damping=Halved(), shards=2),
+        Settings(rule=AllBut(), damping=Quartered()),
     ],
-    ids=["inverse-clip", "delay-compensation", "sync-clip"],
+    ids=["inverse-clip", "delay-compensation", "sync-clip", "own-refusing", "own-gathering"],
 )
 def test_damping_and_clipping_are_replayed_too(tmp_path: Path, settings: Settings) -> None:
     settings = replace(settings, trace=tmp_path)
