@@ -61,21 +61,21 @@ def call(folder: Path, *words: str, code: int = 0) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "commands",
     [
-        ("describe MLPClassifier", "MLPClassifier"),
-        ("notebook check page.md", "nothing wrong"),
-        ("search check page.md", "few: nothing wrong"),
-        ("notebook run page.md", "1 of 1 runs finished"),
-        ("search run page.md", "few finished: 1 trials"),
-        ("jobs list", "finished"),
-        ("search list", "few"),
+        {"describe MLPClassifier": "MLPClassifier"},
+        {"notebook check page.md": "nothing wrong"},
+        {"search check page.md": "few: nothing wrong"},
+        {"notebook run page.md": "1 of 1 runs finished", "jobs list": "finished"},
+        {"search run page.md": "few finished: 1 trials", "search list": "few"},
     ],
+    ids=" and ".join,
 )
-def test_no_command_imports_what_lies_in_its_folder(folder: Path, words: str, said: str) -> None:
+def test_no_command_imports_what_lies_in_its_folder(folder: Path, commands: dict[str, str]) -> None:
     assert SCRIPT is not None
-    assert said in call(folder, SCRIPT, *words.split())
-    assert ran(folder) == []
+    for words, said in commands.items():
+        assert said in call(folder, SCRIPT, *words.split())
+        assert ran(folder) == []
 
 
 def test_nor_does_the_module(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from scalebook.app.serving.addresses import Addresses
 from scalebook.training.jobs import supervising
 from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
+from tests.ports import kernels_choice
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +95,8 @@ def serve(
 ) -> Served:
     """Start it and wait for its addresses, not those `unlike` that an earlier one left."""
     environment = {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI",)}
+    if "--port" not in options:
+        options = (*options, "--port", str(kernels_choice()), "--mlflow-port", str(kernels_choice()))
     output = workspace.root.with_name(f"{workspace.root.name}-printed.txt")
     with output.open("wb") as file:
         process = subprocess.Popen(

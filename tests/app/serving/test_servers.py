@@ -13,6 +13,7 @@ from scalebook.app.serving.mlflow_server import mlflow_server
 from scalebook.app.serving.page_server import page_server
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
+from tests.ports import kernels_choice
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +42,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         workspace = Workspace(tmp_path_factory.mktemp("served")).create()
         (workspace.root / "notes.md").write_text("# Notes\n", encoding="utf-8")
         access = Access.of(workspace, (PROXY,))
-        mlflow, pages = mlflow_server(workspace, access, 25000), page_server(workspace, access, 26000)
+        mlflow = mlflow_server(workspace, access, kernels_choice())
+        pages = page_server(workspace, access, kernels_choice())
         assert mlflow is not None
         try:
             mlflow.start()

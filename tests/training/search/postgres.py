@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.ports import kernels_choice
 
 PASSWORD = "hush-hush"
 DEADLINE_S = 60
@@ -61,11 +62,8 @@ def server() -> Iterator[Server]:
     user = None
     if os.geteuid() == 0:
         user = "postgres" if any(one.pw_name == "postgres" for one in pwd.getpwall()) else "nobody"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="pg"))
-    made = Server(folder, port, user)
+    made = Server(folder, kernels_choice(), user)
     try:
         (folder / "password").write_text(PASSWORD, encoding="utf-8")
         if user is not None:
@@ -75,7 +73,7 @@ def server() -> Iterator[Server]:
         made.call("initdb", "-D", str(folder / "data"), *told, "--no-sync", "-E", "UTF8")
         made.start()
         try:
-            made.call("createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "me", "studies")
+            made.call("createdb", "-h", "127.0.0.1", "-p", str(made.port), "-U", "me", "studies")
             yield made
         finally:
             made.stop()

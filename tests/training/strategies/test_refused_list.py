@@ -16,7 +16,7 @@ REFUSING: Final = (
     "strategies/batch_norm.py",
     "strategies/collectives.py",
     "strategies/pushing.py",
-    "ps/optimizers.py",
+    "ps/optimizer/rebuilding.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Call|Send)\b")
 
