@@ -12,12 +12,11 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.rounds import clip_, mean
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
-from scalebook.training.ps.applying.shard import Origin
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.trace import Head, Record, read_head, read_hyper, read_pushes, read_updates
+from scalebook.training.ps.trace import Head, Origin, Record, read_head, read_hyper, read_pushes, read_updates
 
 ComputeGradient = Callable[[int, int], None]
 """`compute(worker, seq)`: put the gradient of that push, on its batch, into the `grad` of the parameters."""

@@ -12,15 +12,22 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.optimizer.hyper import Encoder, Groups, decode
 
-if TYPE_CHECKING:
-    from scalebook.training.ps.applying.shard import Origin
-
 RECORD: Final = struct.Struct("<qqqqqd")
 """version that it made, worker, push, version it was computed from, gradients averaged in that update, rate."""
+
+
+class Origin(NamedTuple):
+    """Where a gradient comes from: worker and push, the version and slab it was computed from, pulled when (s)."""
+
+    worker: int
+    seq: int
+    base_version: int
+    base_slab: int
+    pulled: float
 
 
 class Record(NamedTuple):
@@ -55,7 +62,7 @@ class ShardTrace:
         self._most = most
         self._file = os.open(_records(folder, section, shard), os.O_WRONLY | os.O_CREAT, 0o644)
 
-    def record(self, version: int, origins: "Sequence[Origin]", rate: float) -> None:
+    def record(self, version: int, origins: Sequence[Origin], rate: float) -> None:
         """One update of the shard; `version` is the one it makes."""
         of = len(origins)
         packed = b"".join(RECORD.pack(version, o.worker, o.seq, o.base_version, of, rate) for o in origins)

@@ -32,7 +32,7 @@ from scalebook.training.ps.memory.region import (
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import rebuild, step
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.trace import ShardTrace
+from scalebook.training.ps.trace import Origin, ShardTrace
 
 _STATE_BIT = 1 << 16
 
@@ -43,16 +43,6 @@ class Newest(NamedTuple):
     version: int
     slab: int
     state: int
-
-
-class Origin(NamedTuple):
-    """Where a gradient comes from: worker and push, the version and slab it was computed from, pulled when (s)."""
-
-    worker: int
-    seq: int
-    base_version: int
-    base_slab: int
-    pulled: float
 
 
 class Shard:

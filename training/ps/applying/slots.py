@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from scalebook.training.ps.applying.plan import SectionPlan
-from scalebook.training.ps.applying.shard import Origin
 from scalebook.training.ps.memory.region import Control
 from scalebook.training.ps.optimizer.hyper import Encoder, Groups, decode
+from scalebook.training.ps.trace import Origin
 
 
 class Filled(NamedTuple):

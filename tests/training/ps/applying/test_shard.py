@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 from scalebook.training.optimizers import LAMB, LARS
 from scalebook.training.ps import Settings
 from scalebook.training.ps.applying.plan import SectionPlan, digest, plan_section
-from scalebook.training.ps.applying.shard import Origin, Shard
+from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.memory.region import DUPLICATES, METER, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.trace import Origin
 from tests.training.ps.custom_optimizers import NoneAtFirst, PythonNumbers, Rebinding
 
 Make = Callable[[Any], Optimizer]

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 from scalebook.training.ps.applying.section import Section
-from scalebook.training.ps.applying.shard import Newest, Origin
+from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.trace import Origin
 
 
 class Push(NamedTuple):
