@@ -1,5 +1,6 @@
 """Updates, samples and times of a run whose strategy does not count by itself: one process, and DDP."""
 
+import math
 from typing import Any, Literal
 
 from lightning.pytorch import Trainer
@@ -27,6 +28,8 @@ class CountedHere:
         self._exposed_per_step = 0.0
         self._sampled_steps = 0
         self._last_iteration = -1
+        self._bucket_bytes = math.nan if self.workers > 1 else 0.0  # of gradients; told by DDP
+        self._first_update = trainer.global_step
 
     def counts(self) -> Counts:
         return Counts(self.trainer.global_step, self.samples * self.workers)
@@ -49,6 +52,10 @@ class CountedHere:
     def pushes(self) -> list[PushMeasures]:
         return []
 
+    def moved_bytes(self) -> float:
+        """What each of several workers lays into DDP's buckets, and takes out averaged; NaN before DDP has told."""
+        return 2.0 * self.workers * self._bucket_bytes * (self.trainer.global_step - self._first_update)
+
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         if part == "compute":
             self.compute += seconds
@@ -65,6 +72,9 @@ class CountedHere:
         if not isinstance(model, DistributedDataParallel):
             return
         told: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        sizes = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes", "")
+        if sizes and self.workers > 1:
+            self._bucket_bytes = sum(int(size) for size in sizes.split(","))
         iteration = told.get("iteration", 0)
         if iteration == self._last_iteration or "backward_comm_time" not in told:
             return

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import torch
-from lightning.pytorch import Trainer
 
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
@@ -123,17 +122,3 @@ def memory_mb(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / MB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT / MB
-
-
-def moved_bytes(trainer: Trainer, rows: Sequence[PushMeasures], updates: int) -> float:
-    """Bytes of gradients and parameters that all workers together move for one of the `updates` made by `rows`.
-
-    One process: none. Parameter server: for each push a gradient there and the parameters back, for dropped ones too;
-    of several optimizers each is taken to have its part of the parameters. DDP: each of n workers sends 2 (n-1)/n of
-    its gradients in a ring (Patarasu and Yuan 2009), which is 2 (n-1) gradients in all.
-    """
-    size = sum(p.numel() * p.element_size() for p in trainer.lightning_module.parameters() if p.requires_grad)
-    if rows:
-        pushed = sum(row.applied + row.dropped for row in rows if row.shard == 0)
-        return 2.0 * size * pushed / max(1, updates) / len({row.section for row in rows})
-    return 2.0 * (trainer.world_size - 1) * size

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
-from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
+from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.summary import Summary
 from scalebook.training.ps.coordination.measures import Counts
@@ -233,7 +233,7 @@ class Measure(Callback):
             **staleness(self.measured.staleness()),
             **pushes(rows),
             names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
-            names.BYTES_PER_UPDATE: moved_bytes(trainer, rows, updates),
+            names.BYTES_PER_UPDATE: self.measured.moved_bytes() / max(1, updates),
         }
 
     def _record(self, trainer: Trainer, points: dict[str, float]) -> None:

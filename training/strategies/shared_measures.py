@@ -33,6 +33,10 @@ class SharedMeasures:
         """What became of the pushes, by worker and shard."""
         return [] if self._run is None else self._run.pushes()
 
+    def moved_bytes(self) -> float:
+        """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
+        return float(sum(one.pushed_bytes + one.pulled_bytes for one in self.worker_times()))
+
     @property
     def max_updates(self) -> int | None:
         """The budget of updates, all workers together. The Trainer's own `max_steps` is no measure while it trains."""

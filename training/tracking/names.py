@@ -28,7 +28,7 @@ COMMUNICATE_SHARE: Final = "perf/communicate_share"
 DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # resident set of worker 0, or allocated on its GPU
-BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradient and parameter bytes moved for one update
+BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradients handed in and parameters taken, counted, by all workers
 
 # Runs with a parameter server
 STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to

@@ -3,11 +3,10 @@ import math
 import pytest
 import torch
 
-from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, moved_bytes, pushes, shares, staleness
+from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
 from scalebook.training.callbacks.summary import Summary
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
-from tests.training.callbacks.small import OneWeight, loader, trainer
 
 
 def test_rates_are_of_the_window_not_of_the_whole_run() -> None:
@@ -86,15 +85,3 @@ def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:
     assert points["final/val/accuracy"] == pytest.approx(0.8)
     assert math.isnan(points["final/val/loss"])
     assert "best/train/loss" not in points
-
-
-def test_bytes_are_moved_by_every_push_also_by_those_that_make_no_update() -> None:
-    """Sync with three workers: 10 updates of 2 gradients each, and 5 that came too late."""
-    model = OneWeight()
-    fit = trainer(max_epochs=1)
-    fit.fit(model, loader())
-    rows = [PushMeasures(i, 0, 0, (8, 7, 5)[i], (0, 1, 4)[i], 0, 0.1, math.nan) for i in range(3)]
-    assert moved_bytes(fit, rows, 10) == 2 * 4 * 2.5
-    shards = [*rows, *(row._replace(shard=1, dropped=0) for row in rows)]
-    assert moved_bytes(fit, shards, 10) == 2 * 4 * 2.5, "a gradient is moved once, in parts"
-    assert moved_bytes(fit, [], 10) == 0, "one process moves none"

@@ -38,6 +38,9 @@ class Told(SingleDeviceStrategy):
         one = PushMeasures(0, 0, 0, self.batches, 1, 0, 0.25, math.nan)
         return [one, PushMeasures(1, 0, 0, self.batches, 2, 1, 0.75, 1.5)]
 
+    def moved_bytes(self) -> float:
+        return 100.0 * self.batches
+
     def add_time(self, part: str, seconds: float) -> None:
         """As told."""
 
@@ -65,6 +68,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     assert found["counts"] == json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"]
     assert found["workers"][1] == {
         "compute": 1.0, "wait": 0.0, "communicate": 1.0, "data": 2.0, "updates": 4, "samples": 3,
+        "pushed_bytes": 0, "pulled_bytes": 0,
     }  # fmt: skip
     assert found["shards"][0] == {
         "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,

@@ -19,7 +19,9 @@ class WorkerTimes(NamedTuple):
 
     `wait` is for locks, for the rule and for servers; `communicate` is the rest of a push: applying it, or laying it
     out for a server; `compute` and `data` are reported by whoever runs the training loop (`add_time`). `updates`
-    counts the worker's gradients that were applied.
+    counts the worker's gradients that were applied. `pushed_bytes` of gradients were handed to the shards (read where
+    the worker applies them itself, else written into a slot), late ones too, and `pulled_bytes` of parameters taken
+    from them: on a CPU lent, elsewhere copied.
     """
 
     compute: float
@@ -28,6 +30,8 @@ class WorkerTimes(NamedTuple):
     data: float
     updates: int
     samples: int
+    pushed_bytes: int = 0
+    pulled_bytes: int = 0
 
 
 class PushMeasures(NamedTuple):

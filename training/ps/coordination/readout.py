@@ -19,6 +19,8 @@ from scalebook.training.ps.memory.region import (
     FIRST_BIN,
     GAUGE,
     METER,
+    PULLED,
+    PUSHED,
     ROW,
     SAMPLES,
     WAIT,
@@ -47,6 +49,8 @@ def worker_times(control: Control) -> list[WorkerTimes]:
                 data=seconds[DATA],
                 updates=applied,
                 samples=control.word(worker, SAMPLES),
+                pushed_bytes=control.word(worker, PUSHED),
+                pulled_bytes=control.word(worker, PULLED),
             )
         )
     return found

@@ -33,6 +33,8 @@ FINISHED: Final = 2  # 1: will not push any more
 LOST: Final = 3  # 1: its process has died
 DIGEST: Final = 4  # of the plan that this worker computed
 RESTING: Final = 5  # 1: has nothing to compute at present; rules do not count on it
+PUSHED: Final = 6  # bytes of gradients handed in
+PULLED: Final = 7  # bytes of parameters taken
 ROW: Final = 8
 
 # float64 words of one worker's row, seconds

@@ -15,7 +15,7 @@ from scalebook.training.ps.applying.hosts import Host, Push
 from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.coordination.admission import Verdict
-from scalebook.training.ps.memory.region import COMMUNICATE, ROW, WAIT, Control
+from scalebook.training.ps.memory.region import COMMUNICATE, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
@@ -145,7 +145,7 @@ class Client:
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
         self._groups = len(self.optimizer.param_groups)
         self._bases = self.host.pull(self._worker)
-        self.replica.take(self._bases)
+        self._take()
         if is_shown:
             self.show_state()
 
@@ -181,8 +181,11 @@ class Client:
         self._shown.forget()
         self._bases = self.host.pull(self._worker)
         self._pulled = monotonic()
-        self.replica.take(self._bases)
+        self._take()
         return self.version
+
+    def _take(self) -> None:
+        self._control.words[self._worker * ROW + PULLED] += self.replica.take(self._bases)
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
@@ -235,7 +238,7 @@ class Client:
                 state.update(_copied(shard.optimizer_state()))
         self._pulled = monotonic()
         if renew:
-            self.replica.take(self._bases)
+            self._take()
             self.replica.privatise()
         self._snapshot = dict(sorted(state.items()))
         return self.version, {"state": self._snapshot, "param_groups": packed(self.optimizer.param_groups)}

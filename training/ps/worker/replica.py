@@ -37,14 +37,19 @@ class Replica:
         self._place = {
             place: (s, i) for s, one in enumerate(self._shards) for i, place in enumerate(one.plan.parameters)
         }
+        self._sizes = [parameter.nbytes for parameter in self.parameters]
+        self._size = sum(self._sizes)
         self._staging = self._stage()
         self._own = self._allocate()
         self._held: list[Newest] = []
         self._touched = self._stepped = False
         self._watch()
 
-    def take(self, versions: Sequence[Newest]) -> None:
-        """Become these versions, one for each shard, which the worker holds. What was written before is gone."""
+    def take(self, versions: Sequence[Newest]) -> int:
+        """Become these versions, one for each shard, which the worker holds. What was written before is gone.
+
+        Returns the bytes that were taken, by copy or lent.
+        """
         if self._touched:
             self._drop()
         first, self._held, self._stepped = not self._held, list(versions), False
@@ -61,6 +66,7 @@ class Replica:
                     self._own[place].copy_(shared, non_blocking=True)  # the version is held until the next take
                     self.parameters[place].data = self._own[place]
         self._watch()
+        return self._size if first else self._size - sum([self._sizes[place] for place in self.frozen])
 
     # --- what others write into the parameters -------------------------------------------------------------------
 

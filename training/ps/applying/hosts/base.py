@@ -10,7 +10,7 @@ from torch import Tensor
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.coordination.admission import Verdict
-from scalebook.training.ps.memory.region import ROW, WAIT
+from scalebook.training.ps.memory.region import PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.trace import Origin
 
@@ -52,6 +52,8 @@ class Host(ABC):
         self.section = section
         self._control, self._door, self._shards = section.control, section.door, section.shards
         self._rule, self._deadline_s = section.door.rule, section.deadline_s
+        self._sizes = [field.nbytes for field in section.plan.gradients.fields]
+        self._size = sum(self._sizes)
 
     @abstractmethod
     def push(self, push: Push) -> Outcome:
@@ -105,6 +107,12 @@ class Host(ABC):
     def _fill(self, slot: int, push: Push) -> None:
         origins = [push.origin(number) for number in range(len(self._shards))]
         self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
+        self._handed_in(push)
+
+    def _handed_in(self, push: Push) -> None:
+        """Count the bytes of its gradients: once, wherever they were handed over."""
+        absent = sum([size for size, one in zip(self._sizes, push.gradients, strict=True) if one is None])
+        self._control.words[push.worker * ROW + PUSHED] += self._size - absent
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += perf_counter() - since

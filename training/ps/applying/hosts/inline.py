@@ -65,6 +65,7 @@ class InlineHost(Host):
                 shard.apply([push.origin(number)], gradients, push.groups, giver)
             finally:
                 shard.words.lock.release()
+        self._handed_in(push)
 
     def _await_round(self, worker: int) -> None:
         self.section.rounds.commit()
