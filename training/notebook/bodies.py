@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 from ruamel.yaml.error import MarkedYAMLError
 
-from scalebook.training.config.search.body import KEYS as SEARCH_KEYS
+from scalebook.training.config.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, SearchCell

@@ -9,11 +9,13 @@ import streamlit as st
 
 from scalebook.app.search.components import search_dimension
 from scalebook.app.search.services.search_fields import SearchField, first_row
-from scalebook.app.search.services.search_setup import COSTS, Body, objectives, with_objectives
+from scalebook.app.search.services.search_setup import Body, objectives, with_objectives
 from scalebook.app.shared.components import html
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Field
+from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, Choice
 from scalebook.training.config.search.presets import PRESETS
+from scalebook.training.config.search.types import AMOUNTS
 from scalebook.training.tracking.names import lower_is_better
 
 OWN: Final = ""
@@ -26,20 +28,6 @@ SCALINGS: Final[dict[str, tuple[str, str]]] = {
     "weak": ("Each worker has this batch; more workers make the global batch larger",
              "Weak scaling: the work grows with the workers."),
 }  # fmt: skip
-SAMPLERS: Final = {
-    "tpe": ("TPE", "Learns from the trials so far where good values lie (tree-structured Parzen estimator)."),
-    "random": ("Random", "Draws every point by chance, independently of the others."),
-    "grid": ("Grid", "Visits every combination once; the trials end when all have been visited."),
-    "qmc": ("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
-    "cma-es": ("CMA-ES", "Moves a cloud of points towards better values; for ranges of numbers, not for choices."),
-}
-PRUNERS: Final = {
-    "none": ("None", "Every run goes to its end."),
-    "median": ("Median", "Ends a run that is worse than the median of the others after the same number of samples."),
-    "asha": ("Successive halving (ASHA)", "Lets the best third go on at each rung; rungs are numbers of samples."),
-    "hyperband": ("Hyperband", "Several successive halvings at once, some patient and some not."),
-    "wilcoxon": ("Wilcoxon, over seeds", "Tries no further seed of a point that is clearly worse than the best one."),
-}
 EXCLUSIVE_TEXT: Final = (
     "One trial at a time, alone on the machine. Trials side by side slow each other down, so that their seconds cannot "
     "be compared; it takes longer."
@@ -170,7 +158,7 @@ def second(body: Body, metrics: Sequence[str], key: str) -> Body:
 
 def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
     told = objectives(body)
-    options = list(dict.fromkeys([*metrics, *COSTS, *told]))
+    options = list(dict.fromkeys([*metrics, *AMOUNTS, *told]))
     left, middle, right = st.columns([2, 2, 1])
     with left:
         one = st.selectbox("Objective", options, options.index(told[0]) if told else 0, key=f"{key}.objective",
@@ -197,7 +185,7 @@ def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
 
 
 def _objective(name: str) -> str:
-    if name in COSTS:
+    if name in AMOUNTS:
         return name
     return f"{name} ({'lower' if lower_is_better(name) else 'higher'} is better)"
 
@@ -209,11 +197,11 @@ def _sampler(body: Body, key: str) -> None:
     body["sampler"] = told if said == name else said  # with the seed that a cell may give it
 
 
-def _choice(label: str, entries: Mapping[str, tuple[str, str]], before: str, key: str, hint: str) -> str:
+def _choice(label: str, entries: Mapping[str, Choice], before: str, key: str, hint: str) -> str:
     words = list(entries)
     said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
-                            format_func=lambda one: entries[one][0], help=hint))  # fmt: skip
-    st.caption(entries[said][1])
+                            format_func=lambda one: entries[one].title, help=hint))  # fmt: skip
+    st.caption(entries[said].text)
     return said
 
 

@@ -13,6 +13,7 @@ from scalebook.app.shared.services.words import duration, plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import SearchSpec
+from scalebook.training.config.search.keys import KEYS, without_defaults
 from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.search.presets import preset_body
 from scalebook.training.config.search.space import Dimension
@@ -28,26 +29,6 @@ from scalebook.training.workspace import Workspace
 
 Body = dict[str, Any]
 """What a search cell says."""
-
-ORDER: Final = (
-    "experiment", "config", "preset", "objective", "target", "scaling", "space", "sampler", "pruner", "trials",
-    "seeds", "minutes", "seconds_per_trial", "exclusive", "failures", "memory_mb", "points", "storage",
-)  # fmt: skip
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "target": None,
-    "minutes": None,
-    "seconds_per_trial": None,
-    "exclusive": False,
-    "failures": 10,
-    "memory_mb": None,
-    "points": [],
-    "storage": None,
-    "preset": None,
-}
-"""Keys that a cell leaves out while they say this."""
-
-COSTS: Final = ("seconds", "samples", "updates")
-"""Objectives that are no metric of the model: what the trial took, or what it took to reach the target."""
 
 RECENT_RUNS: Final = 5
 EXAMPLES: Final = (0.0, 0.5, 1.0)
@@ -76,8 +57,7 @@ def with_preset(body: Body, name: str, config: Mapping[str, Any], description: D
 
 def tidy(body: Mapping[str, Any]) -> Body:
     """In the order in which one reads it, without what says nothing; unknown keys stay, at the end."""
-    ordered = {key: body[key] for key in ORDER if key in body} | dict(body)
-    return {key: value for key, value in ordered.items() if key not in DEFAULTS or value != DEFAULTS[key]}
+    return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
 
 
 def metrics(config: Mapping[str, Any], description: Description) -> list[str]:

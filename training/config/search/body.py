@@ -5,18 +5,13 @@ from typing import Any, Final, get_args
 
 from scalebook.training.config.classes import few_strangers
 from scalebook.training.config.fields import shown
+from scalebook.training.config.search.keys import DEFAULTS, KEYS, PRUNERS, SAMPLERS, without_defaults
 from scalebook.training.config.search.space_body import Read, read_space
 from scalebook.training.config.search.types import AMOUNTS, Objective, Scaling, SearchSpec
 from scalebook.training.config.told import Body, near, number, one_of
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
-KEYS: Final = (
-    *("preset", "experiment", "config", "objective", "target", "scaling", "space", "sampler", "pruner", "trials"),
-    *("seeds", "minutes", "seconds_per_trial", "exclusive", "failures", "memory_mb", "points", "storage"),
-)
-SAMPLERS: Final = ("tpe", "random", "grid", "qmc", "cma-es")
-PRUNERS: Final = ("none", "median", "asha", "hyperband", "wilcoxon")
 SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
 
 
@@ -48,13 +43,13 @@ def read_body(
         scaling=_scaling(body),
         sampler=sampler,
         sampler_seed=seed,
-        pruner=body.word("pruner", PRUNERS, "none"),
+        pruner=body.word("pruner", tuple(PRUNERS), "none"),
         trials=body.whole("trials", 100),
         seeds=body.whole("seeds", 1, 100),
         minutes=body.above_zero("minutes"),
         seconds_per_trial=_seconds(body),
         exclusive=body.flag("exclusive"),
-        failures=body.whole("failures", 10),
+        failures=body.whole("failures", DEFAULTS["failures"]),
         memory_mb=body.whole("memory_mb", 0, 1 << 24) or None,
         points=_points(body, space),
         storage=_storage(body),
@@ -85,13 +80,13 @@ def write_body(spec: SearchSpec) -> dict[str, Any]:
         "seeds": spec.seeds,
         "minutes": spec.minutes,
         "seconds_per_trial": spec.seconds_per_trial,
-        "exclusive": spec.exclusive or None,
-        "failures": spec.failures if spec.failures != 10 else None,
+        "exclusive": spec.exclusive,
+        "failures": spec.failures,
         "memory_mb": spec.memory_mb,
-        "points": [dict(one) for one in spec.points] or None,
+        "points": [dict(one) for one in spec.points],
         "storage": spec.storage,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return without_defaults(told)
 
 
 def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -172,8 +167,8 @@ def _sampler(body: Body) -> tuple[str, int]:
     if isinstance(told, Mapping) and len(told) == 1:
         ((told, settings),) = told.items()
         settings = {} if settings is None else settings
-    if told not in SAMPLERS:
-        body.wrong("sampler", f"is {shown(told)}", one_of(told, SAMPLERS))
+    if not isinstance(told, str) or told not in SAMPLERS:
+        body.wrong("sampler", f"is {shown(told)}", one_of(told, tuple(SAMPLERS)))
         return "tpe", 1
     seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
     known = isinstance(settings, Mapping) and set(settings) <= {"seed"}

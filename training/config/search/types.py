@@ -8,7 +8,7 @@ from scalebook.training.config.search.space import Dimension
 
 Scaling = Literal["strong", "weak"]
 AMOUNTS: Final = ("seconds", "samples", "updates")
-"""Objectives that are no metrics: of the whole trial, or to the target."""
+"""Objectives that are no metrics: what the trial took, or what it took to reach the target."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Final
 Curve = Sequence[tuple[int, float]]
 """(samples, value), ascending in samples."""
 
-PRUNERS: Final = ("none", "median", "asha", "hyperband", "wilcoxon")
 PARTS: Final = 27
 ETA: Final = 3
 """Of `asha` and `hyperband`: one in three goes on from each of the rungs 1, 3 and 9 (of 27)."""

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scalebook.training.config.search.keys import SAMPLERS
 from scalebook.training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from scalebook.training.config.search.types import SearchSpec
     from scalebook.training.search.study.sampling import Drawn
 
-SAMPLERS = ("tpe", "random", "grid", "qmc", "cma-es")
 FINITE = 100_000
 """Above so many combinations a space counts as endless: nobody tries them all."""
 

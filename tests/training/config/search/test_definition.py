@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalebook.training.config.description import Description
-from scalebook.training.config.search.body import KEYS
 from scalebook.training.config.search.definition import (
     Objective,
     RateRule,
@@ -16,6 +15,7 @@ from scalebook.training.config.search.definition import (
     read_search,
     search_problems,
 )
+from scalebook.training.config.search.keys import KEYS
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml

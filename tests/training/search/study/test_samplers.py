@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.config.search.keys import SAMPLERS
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.errors import ConfigError
 from scalebook.training.search.study import samplers
 from scalebook.training.search.study.study import Study
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, WORKERS, journal, run, search
 
-ALL = [*samplers.SAMPLERS]
+ALL = [*SAMPLERS]
 DRAWING = [one for one in ALL if one != "grid"]
 needs_cmaes = pytest.mark.skipif(importlib.util.find_spec("cmaes") is None, reason="the package cmaes is not installed")
 DRAWN = [pytest.param(one, marks=needs_cmaes if one == "cma-es" else ()) for one in DRAWING]

@@ -1,0 +1,59 @@
+"""What a search may say: its keys, samplers and pruners, each with the words of forms."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+KEYS: Final = (
+    "experiment", "config", "preset", "objective", "target", "scaling", "space", "sampler", "pruner", "trials",
+    "seeds", "minutes", "seconds_per_trial", "exclusive", "failures", "memory_mb", "points", "storage",
+)  # fmt: skip
+"""In the order in which one reads them."""
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "preset": None,
+    "target": None,
+    "minutes": None,
+    "seconds_per_trial": None,
+    "exclusive": False,
+    "failures": 10,
+    "memory_mb": None,
+    "points": [],
+    "storage": None,
+}
+"""Keys that are left out while they say this."""
+
+
+class Choice(NamedTuple):
+    """`text` says in a sentence what it does."""
+
+    title: str
+    text: str
+
+
+SAMPLERS: Final = {
+    "tpe": Choice("TPE", "Learns from the trials so far where good values lie (tree-structured Parzen estimator)."),
+    "random": Choice("Random", "Draws every point by chance, independently of the others."),
+    "grid": Choice("Grid", "Visits every combination once; the trials end when all have been visited."),
+    "qmc": Choice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
+    "cma-es": Choice(
+        "CMA-ES", "Moves a cloud of points towards better values; for ranges of numbers, not for choices."
+    ),
+}
+PRUNERS: Final = {
+    "none": Choice("None", "Every run goes to its end."),
+    "median": Choice(
+        "Median", "Ends a run that is worse than the median of the others after the same number of samples."
+    ),
+    "asha": Choice(
+        "Successive halving (ASHA)", "Lets the best third go on at each rung; rungs are numbers of samples."
+    ),
+    "hyperband": Choice("Hyperband", "Several successive halvings at once, some patient and some not."),
+    "wilcoxon": Choice(
+        "Wilcoxon, over seeds", "Tries no further seed of a point that is clearly worse than the best one."
+    ),
+}
+
+
+def without_defaults(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what says nothing."""
+    return {key: value for key, value in body.items() if key not in DEFAULTS or value != DEFAULTS[key]}
