@@ -35,7 +35,8 @@ class Stream:
 
     def __iter__(self) -> Iterator[Any]:
         self._look()
-        batches, self._begun = self._begun or iter(self.loader), None
+        batches = iter(self.loader) if self._begun is None else self._begun  # a loader's iterator may have no truth
+        self._begun = None
         return batches if self._divides_itself else islice(batches, self._worker, None, self._workers)
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam
 
 from scalebook.training.ps import Client, HostName, Joined, Settings, SharedRun, join, serve
-from scalebook.training.ps.memory.region import SAMPLES
+from scalebook.training.ps.memory.region import BINS, FIRST_BIN, METER, SAMPLES
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies.processes import run_workers
@@ -154,6 +154,30 @@ class TestHost:
         slow = [row for row in run.pushes() if row.worker == 0]
         assert sum(row.drift**2 for row in slow) ** 0.5 == pytest.approx(4 * 24**0.5)  # 24 elements, each 4 away
         assert run.staleness().counts[0, 4] == 1
+
+    @pytest.mark.parametrize("average", [2, 3])
+    def test_drift_in_a_round_is_from_each_gradients_own_base(self, host: HostName, shards: int, average: int) -> None:
+        """Every update moves each of 24 elements by 1, so a drift is the staleness times the root of 24. Nobody holds
+        the base of a gradient that waits for its round."""
+        run = SharedRun(3, Settings(host=host, shards=shards, norms=True, rule=Softsync(average)))
+
+        def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
+            if worker == 0:  # has pulled, and pushes when others have made four updates: the first in a round, or not
+                run.control.set_word(0, SAMPLES, 1)
+                run.control.event.wait(lambda: run.counts().updates >= 4, DEADLINE_S, lambda: "four updates")
+            run.control.event.wait(lambda: bool(run.control.word(0, SAMPLES)), DEADLINE_S, lambda: "worker 0 to pull")
+            pushes(joined.clients[0], parameters, 30)
+            return final(joined, parameters)
+
+        in_processes(run, body, counting)
+        for worker in range(3):
+            elements = 0.0  # of all shards, from each one's drift and its own staleness, which differ between servers
+            for row in [one for one in run.pushes() if one.worker == worker]:
+                first = worker * METER + FIRST_BIN
+                counts = run.control.sections[0].shards[row.shard].meters[first : first + BINS].tolist()
+                assert worker > 0 or sum(counts[4:]) > 0
+                elements += (row.drift * sum(counts) / sum(i * count for i, count in enumerate(counts))) ** 2
+            assert elements == pytest.approx(24)
 
 
 @pytest.mark.alone

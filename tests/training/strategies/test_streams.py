@@ -135,6 +135,20 @@ def test_a_stream_of_nothing_ends_the_fit(tmp_path: Path) -> None:
     assert made.global_step == 0
 
 
+class Nothing(IterableDataset[Any]):
+    """Without a length, so that only drawing tells that there is nothing."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_epochs_of_an_unsized_stream_of_nothing_pass(processes: int, tmp_path: Path) -> None:
+    made = trainer(tmp_path, AsyncPS(workers=2, deadline_s=20), max_epochs=2)
+    made.fit(Small(), DataLoader(Nothing(), batch_size=8, num_workers=processes), loader())
+    assert (made.global_step, made.current_epoch) == (0, 2)
+
+
 def test_a_worker_may_have_nothing(tmp_path: Path) -> None:
     assert seen(tmp_path, Partly()) == [2 * list(range(SAMPLES)), []]
 

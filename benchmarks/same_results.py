@@ -1,0 +1,91 @@
+"""Whether a change of the code has changed any result: `python -m benchmarks.same_results --before COMMIT ...`.
+
+Thirty small fits (`same_results_set`: all models, strategies, rules, dampings, hosts and optimizers) here and in
+the files of COMMIT, recorded as any run is; then losses, other metrics, weights, the state of optimizers and schedules,
+and the traces of updates are compared to the last bit. Exits with 1 where anything differs. About 2 minutes each.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import same_results_fits
+from benchmarks.same_results_set import CONFIGS
+
+HERE: Final = Path(__file__).resolve().parents[1]
+DEADLINE_S: Final = 1800.0  # of all fits in one checkout
+WHAT: Final = ("updates", "epoch", "weights", "state", "trace")
+Results = dict[str, dict[str, Any]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", required=True, nargs="+", help="commits that gave the right results")
+    parser.add_argument("--only", default="", help="configs whose name has this in it")
+    given = parser.parse_args()
+    configs = {title: config for title, config in CONFIGS.items() if given.only in title}
+    different = 0
+    with tempfile.TemporaryDirectory() as told:
+        folder = Path(told).resolve()
+        after = fitted(HERE, configs, folder / "here")
+        for number, commit in enumerate(given.before):
+            before = fitted(extract(commit, folder / f"files-{number}"), configs, folder / f"before-{number}")
+            equal = [title for title in configs if same(title, before[title], after[title])]
+            print(f"{len(equal)} of {len(configs)} the same as in {commit}, to the last bit", flush=True)
+            different += len(configs) - len(equal)
+    return 1 if different else 0
+
+
+def extract(commit: str, path: Path) -> Path:
+    """The files of `commit`, in a folder that git knows nothing of."""
+    path.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=HERE, check=True, stdout=subprocess.PIPE, timeout=60)
+    subprocess.run(["tar", "--extract", "--directory", str(path)], input=archive.stdout, check=True, timeout=60)
+    return path
+
+
+def fitted(checkout: Path, configs: Mapping[str, Any], folder: Path) -> Results:
+    """What `same_results_fits` finds in a checkout, in a process and a workspace of its own."""
+    workspace, out, asked = folder / "workspace", folder / "results.json", folder / "configs.json"
+    workspace.mkdir(parents=True)
+    asked.write_text(json.dumps(configs), encoding="utf-8")
+    told = {"SCALEBOOK_WORKSPACE": str(workspace), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
+    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | told
+    log = folder / "log.txt"
+    with log.open("w") as file:
+        ended = subprocess.run(
+            [sys.executable, same_results_fits.__file__, str(checkout), str(asked), str(workspace), str(out)],
+            cwd=checkout, env=environment, stdout=file, stderr=file, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
+    if ended.returncode:
+        raise SystemExit(f"{checkout}: {log.read_text()[-2000:]}")
+    found: Results = json.loads(out.read_text(encoding="utf-8"))
+    if any(one["status"] for one in found.values()):
+        print(log.read_text()[-6000:])
+    return found
+
+
+def same(title: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether nothing differs, and both went well; prints a line."""
+    if old["status"] or new["status"]:
+        print(f"{title:52} failed: status {old['status']}, then {new['status']}")
+        return False
+    points = sorted(old["metrics"].keys() & new["metrics"].keys())  # which of a curve's are kept hangs on the clock
+    different = [what for what in WHAT if old[what] != new[what]]
+    different += [point for point in points if old["metrics"][point] != new["metrics"][point]]
+    losses = [point for point in points if "loss" in point or "bits" in point]
+    numbers = (
+        f"{new['updates']} updates, {len(losses)} losses of {len(points)} metrics, {new['trace'][0]} bytes of trace"
+    )
+    print(f"{title:52} {'DIFFERENT: ' + ', '.join(different) if different else 'equal'}  ({numbers})", flush=True)
+    return not different
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The configs with which `benchmarks.same_results` holds two commits against each other.
+
+Each is exact: run twice, it gives the same bits, since one worker makes all updates, or since two are averaged (a sum
+of two is the same in either order).
+"""
+
+from typing import Any, Final
+
+Config = dict[str, Any]
+EPOCHS: Final = 2
+IMAGES: Final = 96
+"""With batches of 16 in one process 12 updates, with two workers 6."""
+
+SGD: Final[Config] = {"class_path": "SGD", "init_args": {"lr": 0.05}}
+MOMENTUM: Final[Config] = {"class_path": "SGD", "init_args": {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.001}}
+NESTEROV: Final[Config] = {"class_path": "SGD", "init_args": {"lr": 0.02, "momentum": 0.9, "nesterov": True}}
+ADAM: Final[Config] = {"class_path": "Adam", "init_args": {"lr": 0.003}}
+ADAMW: Final[Config] = {"class_path": "AdamW", "init_args": {"lr": 0.003}}
+LARS: Final[Config] = {"class_path": "LARS", "init_args": {"lr": 1.0}}
+LAMB: Final[Config] = {"class_path": "LAMB", "init_args": {"lr": 0.01}}
+LINEAR: Final[Config] = {"rule": "linear", "per": 8, "warmup_epochs": 1.0}
+ROOT: Final[Config] = {"rule": "sqrt", "per": 4}
+STEPS: Final[Config] = {"class_path": "StepLR", "init_args": {"step_size": 1, "gamma": 0.5}}
+COSINE: Final[Config] = {"class_path": "CosineAnnealingLR", "init_args": {"T_max": 2}}
+
+
+def config(model: str | Config, optimizer: Config, strategy: Any = "auto", *, seed: int = 1, **more: Any) -> Config:
+    """A whole fit. `more`: keys of the config's top, or of the Trainer."""
+    top: Config = {key: more.pop(key) for key in ("lr_scaling", "lr_scheduler", "noise_scale") if key in more}
+    devices = more.pop("devices", 2 if strategy == "ddp" else 1)
+    trainer = {"max_epochs": EPOCHS, "accelerator": "cpu", "log_every_n_steps": 1, "strategy": strategy, **more}
+    return {
+        "seed_everything": seed,
+        "trainer": {**trainer, "devices": devices},
+        "model": {"class_path": model} if isinstance(model, str) else model,
+        "data": {"class_path": "Digits", "init_args": {"batch_size": 16, "limit": IMAGES}},
+        "optimizer": optimizer,
+        **top,
+    }
+
+
+def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: int = 1, **arguments: Any) -> Config:
+    """AsyncPS. Of `arguments` those in capitals are the rule's."""
+    mine = {key.lower(): value for key, value in arguments.items() if key.isupper()}
+    rest = {key: value for key, value in arguments.items() if not key.isupper()}
+    damped = {"class_path": damping} if isinstance(damping, str) else damping
+    traced = {"trace": workers == 1}  # of two the order of arrival differs
+    init = {"rule": {"class_path": rule, "init_args": mine}, "damping": damped, "workers": workers, **traced, **rest}
+    return {"class_path": "AsyncPS", "init_args": init}
+
+
+MLP: Final = "MLPClassifier"
+CONV: Final = "ConvClassifier"
+PIXEL: Final[Config] = {"class_path": "PixelCNN", "init_args": {"features": 8, "layers": 3}}
+DROPOUT: Final[Config] = {"class_path": MLP, "init_args": {"hidden": 32, "dropout": 0.3}}
+STALE: Final[Config] = {"PUSH_EVERY": 1, "PULL_EVERY": 4}
+"""One worker that is up to three of its own updates behind: dampings have something to do."""
+COMPENSATED: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 0.5}}
+ADAPTIVE: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}
+DROPPED: Final[Config] = {"class_path": "DropAbove", "init_args": {"limit": 1}}
+
+CONFIGS: Final[dict[str, Config]] = {
+    "one process, SGD": config(MLP, SGD),
+    "one process, Nesterov, convolutions": config(CONV, NESTEROV),
+    "one process, Adam, PixelCNN": config(PIXEL, ADAM),
+    "one process, LARS, linear scaling, warm-up": config(MLP, LARS, lr_scaling=LINEAR),
+    "one process, LAMB, root scaling, seed 3": config(CONV, LAMB, lr_scaling=ROOT, seed=3),
+    "one process, momentum, step schedule, clipped": config(MLP, MOMENTUM, lr_scheduler=STEPS, gradient_clip_val=0.5),
+    "one process, Adam, bf16, 2 accumulated": config(CONV, ADAM, precision="bf16-mixed", accumulate_grad_batches=2),
+    "one process, dropout, noise scale": config(DROPOUT, SGD, noise_scale=True, seed=7),
+    "DDP x 2, SGD": config(MLP, SGD, "ddp"),
+    "DDP x 2, Adam, clipped, PixelCNN": config(PIXEL, ADAM, "ddp", gradient_clip_val=1.0),
+    "DDP x 2, LARS, linear scaling, 2 accumulated": config(
+        CONV, LARS, "ddp", lr_scaling=LINEAR, accumulate_grad_batches=2
+    ),
+    "DDP x 2, LAMB, bf16, cosine schedule": config(MLP, LAMB, "ddp", precision="bf16-mixed", lr_scheduler=COSINE),
+    "async, SGD": config(MLP, SGD, server()),
+    "async, Adam, 3 servers, PixelCNN": config(PIXEL, ADAM, server(shards=3, host="process")),
+    "async, momentum, push every 3, pull every 2": config(MLP, MOMENTUM, server(PUSH_EVERY=3, PULL_EVERY=2)),
+    "async, LARS, dropout, scaled, warm-up": config(DROPOUT, LARS, server(), lr_scaling=LINEAR),
+    "async, bf16, clipped by value, 2 shards": config(
+        CONV, ADAM, server(shards=2), precision="bf16-mixed", gradient_clip_val=0.1, gradient_clip_algorithm="value"
+    ),
+    "async, Nesterov, 1 server": config(MLP, NESTEROV, server(host="process")),
+    "async, inverse": config(MLP, MOMENTUM, server(damping="Inverse", **STALE)),
+    "async, drop above 1, norms": config(CONV, ADAM, server(damping=DROPPED, norms=True, **STALE)),
+    "async, compensated, norms": config(MLP, SGD, server(damping=COMPENSATED, norms=True, **STALE)),
+    "async, compensated adaptively, 2 servers": config(
+        CONV, ADAMW, server(damping=ADAPTIVE, shards=2, host="process", **STALE)
+    ),
+    "bounded, LAMB, 2 shards, 4 warm-up updates": config(MLP, LAMB, server("Bounded", shards=2, warmup_updates=4)),
+    "softsync of 2, Adam, schedule": config(MLP, ADAM, server("Softsync", AVERAGE=2), lr_scheduler=COSINE),
+    "softsync of 3, 2 servers, inverse": config(
+        CONV, MOMENTUM, server("Softsync", "Inverse", AVERAGE=3, shards=2, host="process")
+    ),
+    "sync, momentum, clipped, 2 accumulated": config(
+        CONV, MOMENTUM, server("Sync"), gradient_clip_val=0.5, accumulate_grad_batches=2
+    ),
+    "sync x 2, SGD": config(MLP, SGD, server("Sync", workers=2)),
+    "sync x 2, Adam, clipped, 2 servers": config(
+        CONV, ADAM, server("Sync", workers=2, shards=2, host="process"), gradient_clip_val=1.0
+    ),
+    "sync x 2, LARS, linear scaling, warm-up, PixelCNN": config(
+        PIXEL, LARS, server("Sync", workers=2), lr_scaling=LINEAR
+    ),
+    "sync x 2, LAMB, bf16, schedule, seed 5": config(
+        MLP, LAMB, server("Sync", workers=2, norms=True), precision="bf16-mixed", lr_scheduler=STEPS, seed=5
+    ),
+}
