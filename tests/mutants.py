@@ -61,7 +61,7 @@ def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
 
 def copied(tree: Path, beside: str) -> Path:
     made = Path(beside) / "tree"
-    shutil.copytree(tree, made, ignore=LEFT_OUT)
+    shutil.copytree(tree, made, ignore=LEFT_OUT, symlinks=True)  # `scalebook` links to what is changed
     return made
 
 
