@@ -12,16 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "config", "errors", "estimate", "failures", "files", "jobs", "modules", "notebook", "ps.policy", "safe_path",
-        "search", "tracking.names", "tracking.reading", "trust", "workspace",
+        "config", "durations", "errors", "estimate", "failures", "files", "jobs", "modules", "notebook",
+        "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names", "tracking.reading", "trust",
+        "workspace",
     )
 )  # fmt: skip
 LAYERS = {
     "training": [
-        "errors", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules", "tracking", "ps",
-        "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit", "checkpoints", "tee",
-        "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "describe", "cli", "runner",
-        "commands", "__main__",
+        "errors", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
+        "tracking", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit",
+        "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning",
+        "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": ["policy", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay"],
     "training/search": ["study", "folder", "launch", "map", "driver"],

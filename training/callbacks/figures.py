@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from scalebook.training.ps.coordination import measures
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
 
@@ -55,8 +56,7 @@ def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
         names.COMMUNICATE_SHARE: sum(one.communicate for one in times),
         names.DATA_SHARE: sum(one.data for one in times),
     }
-    whole = sum(totals.values())
-    return {name: seconds / whole for name, seconds in totals.items()} if whole > 0 else {}
+    return measures.shares(totals)
 
 
 def staleness(histogram: StalenessHistogram | None) -> dict[str, float]:
@@ -72,33 +72,17 @@ def staleness(histogram: StalenessHistogram | None) -> dict[str, float]:
 
 
 def pushes(rows: Sequence[PushMeasures]) -> dict[str, float]:
-    """Drops and duplicates in all, mean age in s and mean drift over what was applied; empty for synchronous runs.
-
-    The drift of a gradient spans all shards: the root of the sum of their squares, of the means as they are kept.
-    """
+    """Drops and duplicates in all, mean age in s and mean drift over what was applied; empty for synchronous runs."""
     if not rows:
         return {}
-    drift = _drift(rows)
-    ages = _mean([(row.age_s, row.applied) for row in rows])
+    drift = measures.whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)
+    ages = measures.weighted_mean([(row.age_s, row.applied) for row in rows])
     return {
         names.DROPPED: float(sum(row.dropped for row in rows)),
         names.DUPLICATES: float(sum(row.duplicates for row in rows)),
         **({} if math.isnan(ages) else {names.STALENESS_SECONDS: ages}),
         **({} if math.isnan(drift) else {names.DRIFT: drift}),
     }
-
-
-def _drift(rows: Sequence[PushMeasures]) -> float:
-    """NaN where it is not measured."""
-    shards = {(row.section, row.shard) for row in rows}
-    means = [_mean([(row.drift, row.applied) for row in rows if (row.section, row.shard) == shard]) for shard in shards]
-    return math.sqrt(sum(mean * mean for mean in means))
-
-
-def _mean(weighted: Sequence[tuple[float, int]]) -> float:
-    """Of (value, weight), passing over weights of 0; NaN where all are."""
-    total = sum(weight for _, weight in weighted)
-    return sum(value * weight for value, weight in weighted if weight) / total if total else math.nan
 
 
 def by_worker(
@@ -111,8 +95,8 @@ def by_worker(
     for worker, one in enumerate(times):
         mine = shares([one]) | pushes([row for row in rows if row.worker == worker])
         if histogram is not None:
-            own = StalenessHistogram(histogram.counts[worker : worker + 1])
-            mine |= {names.STALENESS_MEAN: own.mean()} if own.total else {}
+            own = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
+            mine |= {} if math.isnan(own) else {names.STALENESS_MEAN: own}
         found |= {names.per_worker(name, worker): value for name, value in mine.items()}
     return found
 

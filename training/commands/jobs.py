@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from scalebook.training.durations import roughly
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
-from scalebook.training.jobs.schedule import duration
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.supervisor.supervise import supervise
@@ -103,7 +103,7 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
         words = f"{result.failure}: {result.cause}"
     elif state == "failed":
         words = "its process has died"
-    return (job.id[:8], state, _bar(fraction), "" if left is None else duration(left), job.request().title, words)
+    return (job.id[:8], state, _bar(fraction), "" if left is None else roughly(left), job.request().title, words)
 
 
 def _bar(fraction: float | None) -> str:

@@ -9,6 +9,7 @@ from typing import Final, TextIO
 from scalebook.training.commands.run_lines import Board
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
+from scalebook.training.durations import duration
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, State
@@ -17,7 +18,6 @@ from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.comparison import compare
-from scalebook.training.notebook.figures import duration
 from scalebook.training.notebook.table import table
 from scalebook.training.search.folder import broken_searches
 from scalebook.training.tracking import names

@@ -5,8 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
+from scalebook.training.durations import duration
 from scalebook.training.jobs.folder import ENDED, JobFolder, State
-from scalebook.training.notebook.figures import count, duration
+from scalebook.training.notebook.figures import count
 from scalebook.training.tracking import names
 
 BAR: Final = 10

@@ -13,9 +13,9 @@ from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import search_problems
+from scalebook.training.durations import roughly
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.interrupting import sigterm_interrupts
-from scalebook.training.jobs.schedule import duration
 from scalebook.training.notebook import store
 from scalebook.training.notebook.table import WIDTH
 from scalebook.training.search import launch
@@ -148,7 +148,7 @@ def _list(told: Any) -> int:
     for one in reversed(found):
         progress, asked = one.progress(), one.request()
         best = f"{progress.best:.4g}" if progress and progress.best is not None else ""
-        left = duration(progress.left_s) if progress and progress.left_s and one.state() == "running" else ""
+        left = roughly(progress.left_s) if progress and progress.left_s and one.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
         rows.append((one.id[:8], one.state(), done, best, left, where))

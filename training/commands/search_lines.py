@@ -8,7 +8,7 @@ from scalebook.training.commands.run_lines import bar
 from scalebook.training.config.search.cost import trials_wanted
 from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.point import summary
-from scalebook.training.jobs.schedule import duration
+from scalebook.training.durations import roughly
 from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
@@ -36,7 +36,7 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
     say(out, f"\n{results(folder, spec)}")
     result = folder.result()
     if not moved or result is None:
-        say(out, f"Nothing has moved for {duration(SILENCE_S)}; `scalebook search list` shows how it stands.")
+        say(out, f"Nothing has moved for {roughly(SILENCE_S)}; `scalebook search list` shows how it stands.")
         return 1
     say(out, f"{name} {result.status}: {result.cause}{f'. {result.advice}' if result.advice else ''}")
     return 0 if result.status == "finished" else 1
@@ -72,7 +72,7 @@ def line(progress: SearchProgress) -> str:
         words.append(f"best {progress.best:.4g} (trial {progress.best_trial})")
     words.append(f"{progress.running} on their way")
     if progress.left_s is not None:
-        words.append(f"{duration(progress.left_s)} left")
+        words.append(f"{roughly(progress.left_s)} left")
     return "  ".join([*words, progress.note] if progress.note else words)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from scalebook.training.durations import roughly
 from scalebook.training.jobs.devices import Inventory
 from scalebook.training.jobs.folder import JobRequest
 
@@ -115,7 +116,7 @@ def _sentence(kind: str, wanted: int, free: int, total: int, running: Sequence[L
         more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
         parts.append(f"runs {', '.join(shown)}{more} have the {'others' if free else total}")
     if (left := _until_free(wanted - free, holders, held)) is not None:
-        parts.append(f"about {duration(left)} left")
+        parts.append(f"about {roughly(left)} left")
     return ", ".join(parts)
 
 
@@ -134,13 +135,6 @@ def _until_free(lacking: int, holders: Sequence[Lease], held: dict[str, int]) ->
         if lacking <= 0:
             return lease.left_s
     return None
-
-
-def duration(seconds: float) -> str:
-    """A rough length of time for people: `40 s`, `3 min`, `2 h`."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{round(seconds / 3600)} h"
 
 
 def _free(everything: Sequence[Item], taken: Sequence[Item]) -> list[Item]:

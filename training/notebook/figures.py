@@ -50,16 +50,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def duration(seconds: float) -> str:
-    """`8 s`, `2 min 05 s`, `1 h 20 min`."""
-    whole = max(0, round(seconds))
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
 def _plain(value: float, digits: int) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) or value == int(value) else _significant(value, digits)
 

@@ -8,13 +8,13 @@ from typing import Any, Final, TextIO
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
+from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.jobs.owners import hold
-from scalebook.training.notebook.figures import duration
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.tuning.configs import asked, cut, number, settle_before, whole

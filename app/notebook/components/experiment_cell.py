@@ -12,7 +12,8 @@ from scalebook.app.runs.services.experiments import SeedView, state
 from scalebook.app.runs.services.runs import main_metric
 from scalebook.app.shared.components import html
 from scalebook.app.shared.services.summary import Summary
-from scalebook.app.shared.services.words import duration, figure, plural, sentence
+from scalebook.app.shared.services.words import figure, plural, sentence
+from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 

@@ -3,7 +3,8 @@
 import streamlit as st
 
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.services.words import duration, figure
+from scalebook.app.shared.services.words import figure
+from scalebook.training.durations import duration
 
 
 def draw(view: RunView, prefix: str = "") -> None:

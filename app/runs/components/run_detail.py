@@ -10,7 +10,8 @@ from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.runs import RunView, main_metric
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import ago, duration, figure, sentence
+from scalebook.app.shared.services.words import ago, figure, sentence
+from scalebook.training.durations import duration
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import Curve, RunRecord
 

@@ -49,7 +49,7 @@ def pushes(record: PushRecord) -> None:
         return
     st.subheader("Pushes")
     rows = record.by_worker()
-    html.draw(_table(rows, lambda one: [f"worker {one.worker}"], ["Worker"], record.counts))
+    html.draw(_table(rows, lambda one: [f"worker {one.worker}"], ["Worker"], record.mean_staleness))
     if record.parts > 1:
         several = len({one.section for one in record.shards}) > 1
         head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
@@ -65,17 +65,17 @@ def _table(
     rows: Sequence[Pushes],
     name: Callable[[Pushes], list[str]],
     head: Sequence[str],
-    counts: Sequence[Sequence[int]] | None,
+    staleness: Callable[[int], float | None] | None,
 ) -> str:
-    """`counts` of staleness by worker add its mean as a column; what nobody measured has no column."""
+    """The mean `staleness` of a worker is one more column; what nobody measured has no column."""
     columns: list[tuple[str, Callable[[Pushes], str]]] = [
         ("applied", lambda one: f"{one.applied:,}"),
         ("dropped", lambda one: f"{one.dropped:,}"),
     ]
     if any(one.duplicates for one in rows):
         columns.append(("duplicates", lambda one: f"{one.duplicates:,}"))
-    if counts is not None:
-        columns.append(("mean staleness", lambda one: figure(mean(counts[one.worker]), 3)))
+    if staleness is not None:
+        columns.append(("mean staleness", lambda one: figure(staleness(one.worker), 3)))
     columns.append(("mean age, ms", lambda one: figure(None if one.age_s is None else 1000 * one.age_s, 3)))
     if any(one.drift is not None for one in rows):
         columns.append(("mean drift", lambda one: figure(one.drift, 3)))
@@ -84,9 +84,3 @@ def _table(
     ]
     titles = [*head, *(title for title, _ in columns)]
     return html.table(titles, body, numeric=range(len(head), len(titles)))
-
-
-def mean(row: Sequence[int]) -> float | None:
-    """Of a histogram; None before the first push."""
-    total = sum(row)
-    return sum(i * count for i, count in enumerate(row)) / total if total else None

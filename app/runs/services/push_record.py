@@ -9,6 +9,7 @@ from scalebook.app.runs.services import artifacts
 from scalebook.app.runs.services.runs import PARTS
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
+from scalebook.training.ps.coordination import measures
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 
@@ -35,6 +36,10 @@ class PushRecord:
     seconds: list[dict[str, float]] = field(default_factory=list)
     shards: list[Pushes] = field(default_factory=list)
 
+    def mean_staleness(self, worker: int) -> float | None:
+        """Of one worker's pushes; None before the first."""
+        return _known(measures.mean_staleness(self.counts[worker : worker + 1]))
+
     @property
     def parts(self) -> int:
         """Shards of all optimizers."""
@@ -43,9 +48,7 @@ class PushRecord:
     def shares(self, worker: int | None = None) -> dict[str, float]:
         """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""
         mine = self.seconds if worker is None else self.seconds[worker : worker + 1]
-        totals = {part: sum(one.get(part, 0.0) for one in mine) for part in PARTS}
-        whole = sum(totals.values())
-        return {part: total / whole for part, total in totals.items()} if whole > 0 else {}
+        return measures.shares({part: sum(one.get(part, 0.0) for one in mine) for part in PARTS})
 
     def by_worker(self) -> list[Pushes]:
         """A row for each worker over all shards; of several optimizers the pushes of all.
@@ -57,9 +60,7 @@ class PushRecord:
 
     def _of(self, rows: list[Pushes]) -> Pushes:
         applied = sum(one.applied for one in rows if one.shard == 0)
-        drift = _mean([(one.drift, one.applied) for one in rows])
-        if drift is not None:  # of one gradient over all shards: the root of the sum of squares
-            drift = math.sqrt(sum((one.drift or 0.0) ** 2 for one in rows if one.applied))
+        drift = measures.whole_drift(((one.section, one.shard), one.drift, one.applied) for one in rows)
         return Pushes(
             rows[0].worker,
             0,
@@ -67,8 +68,8 @@ class PushRecord:
             applied,
             sum(one.dropped for one in rows),
             sum(one.duplicates for one in rows),
-            _mean([(one.age_s, one.applied) for one in rows]),
-            drift,
+            _known(measures.weighted_mean([(one.age_s, one.applied) for one in rows])),
+            _known(drift),
         )
 
 
@@ -79,10 +80,8 @@ class _Told:
     shards: list[Pushes] = field(default_factory=list)
 
 
-def _mean(weighted: list[tuple[float | None, int]]) -> float | None:
-    known = [(value, weight) for value, weight in weighted if value is not None and weight]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def in_folder(folder: Path) -> PushRecord | None:

@@ -8,7 +8,8 @@ import streamlit as st
 
 from scalebook.app.search.services.searches import Best, SearchView, budget_words, scaling_words, space_words
 from scalebook.app.shared.components import html
-from scalebook.app.shared.services.words import duration, plural, sentence
+from scalebook.app.shared.services.words import plural, sentence
+from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 
 Intent = Literal["run", "stop", "resume", "open", "edit", "delete", "up", "down", "note"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scalebook.app.runs.services import runs
 from scalebook.app.shared.services import form
-from scalebook.app.shared.services.words import duration, plural
+from scalebook.app.shared.services.words import plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import SearchSpec
@@ -18,6 +18,7 @@ from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.search.presets import preset_body
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.workload import Workload, workload
+from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import records, yaml
 from scalebook.training.notebook import edit

@@ -9,9 +9,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from scalebook.app.shared.services.summary import interval
-from scalebook.app.shared.services.words import duration, figure, plural
+from scalebook.app.shared.services.words import figure, plural
 from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.durations import duration
 from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study.trials import TrialRecord

@@ -6,10 +6,11 @@ from typing import Any
 
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.rates import rate_words
-from scalebook.app.shared.services.words import duration, figure, plural
+from scalebook.app.shared.services.words import figure, plural
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
+from scalebook.training.durations import duration
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,6 @@ import math
 import time
 
 
-def duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`; "" for None."""
-    if seconds is None:
-        return ""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def figure(value: float | None, digits: int = 4) -> str:
     """`digits` significant digits with trailing zeros, thousands apart: `0.03100`, `2.103`, `12,400`; "" for None."""
     if value is None:

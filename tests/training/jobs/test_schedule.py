@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scalebook.training.jobs.devices import Gpu, Inventory
 from scalebook.training.jobs.folder import JobRequest, TrialOf
-from scalebook.training.jobs.schedule import STARTS, Lease, duration, plan
+from scalebook.training.jobs.schedule import STARTS, Lease, plan
 
 TWO = Inventory([0, 1])
 GPUS = Inventory(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
@@ -90,16 +90,6 @@ def test_priority_goes_before_age() -> None:
     made = plan([request("old", 2), request("urgent", 2, created=9, priority=1)], [], TWO)
     assert [start.request.id for start in made.starts] == ["urgent"]
     assert made.reasons["old"] == "waits for 2 cores; 0 of 2 free, run urgent has both"
-
-
-def test_durations_for_people() -> None:
-    assert [duration(seconds) for seconds in (0.2, 40.4, 89, 200, 3600 * 2.2)] == [
-        "1 s",
-        "40 s",
-        "89 s",
-        "3 min",
-        "2 h",
-    ]
 
 
 @given(

@@ -28,7 +28,3 @@ def test_a_missed_target_says_how_many_reached_it() -> None:
     assert figures.to_target(Reached(None, 2, 3), first=False) == "-"
     assert figures.to_target(Reached(Estimate(230.0, None, 1), 1, 1)) == "230"
     assert figures.to_target(None) == "-"
-
-
-def test_durations() -> None:
-    assert [figures.duration(s) for s in (7.6, 99, 125, 4810)] == ["8 s", "99 s", "2 min 05 s", "1 h 20 min"]

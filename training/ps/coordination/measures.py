@@ -1,10 +1,11 @@
-"""What the parameter server measures, as plain values."""
+"""What the parameter server measures, as plain values, and their means. Imports no torch: the browser asks it too."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Counts(NamedTuple):
@@ -55,7 +56,7 @@ class PushMeasures(NamedTuple):
 class StalenessHistogram:
     """How often each staleness occurred, by worker: int64 counts [workers, bins]; the last bin is "or more"."""
 
-    def __init__(self, counts: Tensor) -> None:
+    def __init__(self, counts: "Tensor") -> None:
         self.counts = counts
 
     @property
@@ -65,10 +66,7 @@ class StalenessHistogram:
 
     def mean(self) -> float:
         """Mean staleness over all workers; NaN before the first update."""
-        if not self.total:
-            return math.nan
-        of_bin = self.counts.sum(0)
-        return float((of_bin * torch.arange(of_bin.numel())).sum()) / self.total
+        return mean_staleness(self.counts.tolist())
 
     def quantile(self, q: float) -> int:
         """The smallest staleness that at least the share `q` of all updates do not exceed; 0 before the first."""
@@ -80,3 +78,36 @@ class StalenessHistogram:
         """The largest staleness seen (the last bin counts as its own number); 0 before the first update."""
         seen = self.counts.sum(0).nonzero()
         return int(seen[-1, 0]) if seen.numel() else 0
+
+
+def mean_staleness(counts: Sequence[Sequence[int]]) -> float:
+    """Of a histogram by worker, the last bin as its own number; NaN before the first update."""
+    total = sum(map(sum, counts))
+    return sum(i * count for row in counts for i, count in enumerate(row)) / total if total else math.nan
+
+
+def weighted_mean(weighted: Sequence[tuple[float | None, int]]) -> float:
+    """Of (value, weight), passing over weights of 0; NaN where all are, or one of the others was not measured."""
+    total = sum(weight for _, weight in weighted)
+    known = [(math.nan if value is None else value, weight) for value, weight in weighted if weight]
+    return sum(value * weight for value, weight in known) / total if total else math.nan
+
+
+def whole_drift(rows: Iterable[tuple[Hashable, float | None, int]]) -> float:
+    """Of (shard, mean drift, gradients applied): how far all shards together moved, on the average.
+
+    The drift of a gradient spans all shards: the root of the sum of their squares, of the means as they are kept. NaN
+    where a shard has none.
+    """
+    rows = list(rows)
+    means = [
+        weighted_mean([(drift, applied) for other, drift, applied in rows if other == shard])
+        for shard in {shard for shard, _, _ in rows}
+    ]
+    return math.sqrt(sum(mean * mean for mean in means))
+
+
+def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Which part of the time went where; they add up to 1. Empty where there was none."""
+    whole = sum(seconds.values())
+    return {name: one / whole for name, one in seconds.items()} if whole > 0 else {}

@@ -58,3 +58,8 @@ def test_a_gradient_counts_once_however_many_shards_it_has() -> None:
     assert first.age_s == pytest.approx(0.25)
     assert (second.worker, second.applied, second.age_s, second.drift) == (1, 0, None, None)
     assert PushRecord([], [], shards).parts == 3
+
+
+def test_the_mean_staleness_of_a_worker() -> None:
+    record = PushRecord([[1, 2, 1], [0, 0, 0]])
+    assert (record.mean_staleness(0), record.mean_staleness(1)) == (1.0, None)

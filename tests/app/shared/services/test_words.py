@@ -6,15 +6,6 @@ from scalebook.app.shared.services import words
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(None, ""), (0.42, "0.4 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 00 s"),
-     (185, "3 min 05 s"), (7800, "2 h 10 min")],
-)  # fmt: skip
-def test_durations(seconds: float | None, said: str) -> None:
-    assert words.duration(seconds) == said
-
-
-@pytest.mark.parametrize(
     ("value", "said"),
     [(None, ""), (0.0, "0"), (2.1034, "2.103"), (0.031, "0.03100"), (12400.0, "12,400"), (999.96, "1000.0"),
      (0.00000123, "1.23e-06"), (math.nan, "NaN"), (-math.inf, "−∞"), (-0.5, "-0.5000")],

@@ -3,7 +3,7 @@ import math
 import torch
 
 from scalebook.training.ps import Counts, Settings, SharedRun
-from scalebook.training.ps.coordination.measures import StalenessHistogram
+from scalebook.training.ps.coordination.measures import StalenessHistogram, shares, weighted_mean, whole_drift
 from scalebook.training.ps.memory.region import AGE, APPLIED, DRIFT, DRIFTS, FIRST_BIN, GAUGE, METER, ROW, SAMPLES, WAIT
 
 
@@ -43,3 +43,17 @@ def test_workers_and_shards_are_kept_apart() -> None:
     assert (rows[2, 1].applied, rows[2, 1].age_s, rows[2, 1].drift) == (5, 0.1, 3.0)
     assert math.isnan(rows[0, 0].age_s)
     assert math.isnan(rows[1, 0].drift)
+
+
+def test_the_drift_of_a_gradient_spans_all_shards() -> None:
+    rows = [("a", 3.0, 30), ("a", 1.0, 10), ("b", 4.0, 5), ("b", None, 0)]
+    assert whole_drift(rows) == math.hypot(2.5, 4.0)
+    assert math.isnan(whole_drift([*rows, ("c", None, 0)]))
+    assert math.isnan(whole_drift([("a", None, 3)]))
+    assert weighted_mean([(math.nan, 0), (2.0, 1), (5.0, 2)]) == 4.0
+    assert math.isnan(weighted_mean([]))
+
+
+def test_shares_add_up_to_one() -> None:
+    assert shares({"wait": 1.0, "compute": 3.0}) == {"wait": 0.25, "compute": 0.75}
+    assert shares({"wait": 0.0}) == {}
