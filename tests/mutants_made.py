@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/ps/applying/rounds.py",
-        "if now.closed or not now.gathered or now.gathered < ", "if now.closed or now.gathered + 1 < ",
+        "if now.gathered < self._most and now.gathered < ", "if now.gathered < self._most and now.gathered + 1 < ",
         "a round is closed one gradient early",
         (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
