@@ -22,6 +22,7 @@ from scalebook.training.config.description import GROUPS, ClassInfo, Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
 from scalebook.training.modules import import_modules
+from scalebook.training.ps.policy.settings import LEAST as SERVER_LEAST
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.tracking.names import VAL_LOSS
 from scalebook.training.trust import HELP, OPTION, settle
@@ -51,9 +52,9 @@ LEAST: Final[dict[str, float]] = {
     "accumulate_grad_batches": 1, "gradient_clip_val": 0, "max_epochs": -1, "max_steps": -1, "log_every_n_steps": 1,
     "limit_train_batches": 0, "limit_val_batches": 0, "num_nodes": 1, "check_val_every_n_epoch": 1, "devices": 1,
     "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
-    "workers": 1, "shards": 1, "warmup_updates": 0, "restarts": 0, "deadline_s": 0, "push_every": 1, "pull_every": 1,
+    "deadline_s": 0, "push_every": 1, "pull_every": 1,
     "bound": 1, "backup_workers": 0, "average": 1, "limit": 0, "strength": 0, "decay": 0, "epsilon": 0,
-    "trust_coefficient": 0, "threads": 1,
+    "trust_coefficient": 0, **SERVER_LEAST,
 }  # fmt: skip
 """Smallest value of arguments whose types say less."""
 

@@ -1,62 +1,49 @@
 """The arguments of AsyncPS: checked one by one, and what the engine is told of them and of the Trainer's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from scalebook.training.ps import Clip, HostName, Settings
-from scalebook.training.ps.policy.damping import Damping
+from scalebook.training.ps import Clip, Settings
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.rules import Rule
+from scalebook.training.ps.policy.settings import LEAST
 from scalebook.training.strategies.batch_norm import BatchNormPolicy
-
-KEY: Final = "trainer.strategy.init_args"
-LEAST: Final = {"workers": 1, "warmup_updates": 0, "shards": 1, "restarts": 0, "threads": 1}
 
 
 @dataclass(frozen=True)
 class Arguments:
     """As `AsyncPS` documents them. ValueError that names the argument and the remedy."""
 
-    rule: Rule
-    damping: Damping
+    server: Settings
+    """Those that are the engine's, without what it is told of the Trainer's."""
     workers: int | None
-    warmup_updates: int
-    shards: int
-    host: HostName
-    overlap: bool
     batch_norm: BatchNormPolicy
     restarts: int
     trace: bool
-    norms: bool
     deadline_s: float
     threads: int | None
 
     def __post_init__(self) -> None:
+        told = {**vars(self.server), **vars(self)}
         for name, least in LEAST.items():
-            value = getattr(self, name)
+            value = told[name]
             if value is not None and value < least:
                 more = ", or null" if name in ("workers", "threads") else ""
-                raise ValueError(f"{KEY}.{name}: {value} is less than {least}. Use {least} or more{more}.")
+                raise ValueError(f"{ARGUMENTS}.{name}: {value} is less than {least}. Use {least} or more{more}.")
         if self.deadline_s <= 0:
-            raise ValueError(f"{KEY}.deadline_s: {self.deadline_s:g} is not positive. Use 600.")
+            raise ValueError(f"{ARGUMENTS}.deadline_s: {self.deadline_s:g} is not positive. Use 600.")
 
     def settings(self, trainer: Trainer) -> Settings:
         """What the engine is told, of the Trainer's `max_steps` and, for gathering rules, of its clipping too."""
-        return Settings(
-            rule=self.rule,
-            damping=self.damping,
-            warmup_updates=self.warmup_updates,
+        return replace(
+            self.server,
             max_updates=None if trainer.max_steps == -1 else trainer.max_steps,
-            clip=shared_clip(trainer, self.rule),
-            shards=self.shards,
-            host=self.host,
-            overlap=self.overlap,
+            clip=shared_clip(trainer, self.server.rule),
             trace=Path(trainer.default_root_dir) / "trace" if self.trace else None,
-            norms=self.norms,
         )
 
 

@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.ps import HostName, Joined, Pushed, join
+from scalebook.training.ps import HostName, Joined, Pushed, Settings, join
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.strategies.arguments import Arguments
@@ -83,17 +83,19 @@ class AsyncPS(SharedMeasures, Forking):
     ) -> None:
         super().__init__(
             Arguments(
-                rule=make_rule(rule),
-                damping=make_damping(damping),
+                server=Settings(
+                    rule=make_rule(rule),
+                    damping=make_damping(damping),
+                    warmup_updates=warmup_updates,
+                    shards=shards,
+                    host=host,
+                    overlap=overlap,
+                    norms=norms,
+                ),
                 workers=workers,
-                warmup_updates=warmup_updates,
-                shards=shards,
-                host=host,
-                overlap=overlap,
                 batch_norm=batch_norm,
                 restarts=restarts,
                 trace=trace,
-                norms=norms,
                 deadline_s=deadline_s,
                 threads=threads,
             )
@@ -122,10 +124,11 @@ class AsyncPS(SharedMeasures, Forking):
             self._begin_anew()
             if self._statistics is not None:
                 self._statistics.share(self._shared.statistics)
-            every = self.arguments.rule.push_every
+            every = self.arguments.server.rule.push_every
             self._name_parameters(self._joined)
             totals = bar_totals(trainer, self.gradients_computed(), self.num_processes)
-            updates_come = self._worker == 0 and (self.num_processes > 1 or self.arguments.overlap)  # of their own
+            between = self.num_processes > 1 or self.arguments.server.overlap  # updates come of their own
+            updates_come = self._worker == 0 and between
             snapshots = [SnapshotFirst(self.have_snapshot, self.is_training)] if updates_come else []
             stand_first(trainer, [*snapshots, First(self), *totals])
             self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
@@ -139,7 +142,7 @@ class AsyncPS(SharedMeasures, Forking):
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
-        with updates_estimated(trainer, self.arguments.rule, self.num_processes):
+        with updates_estimated(trainer, self.arguments.server.rule, self.num_processes):
             super().setup_optimizers(trainer)
 
     def _share_statistics(self, shared: Shared) -> None:
@@ -178,7 +181,7 @@ class AsyncPS(SharedMeasures, Forking):
         if self._collectives is not None:
             share_metrics(trainer.lightning_module, lambda: self._meeting)
             self._collectives.places.stage = Stage.TRAINING
-            if self._worker > 0 and self.arguments.warmup_updates > 0:
+            if self._worker > 0 and self.arguments.server.warmup_updates > 0:
                 meetings.enter(Phase.HELD_BACK)
         self._joined.begin()
         meetings.enter(Phase.TRAINING)
@@ -252,11 +255,11 @@ class AsyncPS(SharedMeasures, Forking):
 
     def gradients_averaged(self) -> int:
         """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
-        return self.arguments.rule.averaged(self.num_processes)
+        return self.arguments.server.rule.averaged(self.num_processes)
 
     def gradients_computed(self) -> int:
         """Single workers' gradients that are computed for each update."""
-        return self.arguments.rule.computed(self.num_processes)
+        return self.arguments.server.rule.computed(self.num_processes)
 
     @override
     def optimizer_step(

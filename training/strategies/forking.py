@@ -84,7 +84,7 @@ class Forking(Snapshots, AroundFork):
         self._kept = Kept()
         self._run = SharedRun(workers, settings)
         meetings = Meetings(self._run.control)
-        data = SharedData(workers, turns=self.arguments.rule.synchronous, meetings=meetings)
+        data = SharedData(workers, turns=self.arguments.server.rule.synchronous, meetings=meetings)
         self._shared = Shared(self._run, data, meetings, aside=SetAside.of(trainer.lightning_module.parameters()))
         self._deaths = Deaths(self._shared, self.arguments.restarts)
         self._forked = workers

@@ -58,8 +58,8 @@ def test_the_rule_that_runs_is_the_one_that_is_written(rule: Any, description: D
     done = complete({**CONFIGS[0], "trainer": {"strategy": strategy, "devices": 2}}, description)
     cli = TrainingCLI("fit", done, None, run=False)
     made = cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"]
-    assert made.arguments.rule == Bounded(4)
-    assert made.arguments.damping == DropAbove(8)
+    assert made.arguments.server.rule == Bounded(4)
+    assert made.arguments.server.damping == DropAbove(8)
 
 
 def test_everything_that_is_left_open_is_written_out(description: Description) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.facts import DampingFacts, settle
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
-KEY: Final = "trainer.strategy.init_args.damping"
+KEY: Final = f"{ARGUMENTS}.damping"
 
 
 class Damping(BySettings, ABC):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from scalebook.training.ps.policy.by_settings import BySettings
-from scalebook.training.ps.policy.contradictions import nobody_left
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, nobody_left
 from scalebook.training.ps.policy.facts import RuleFacts, refuse_unknown, settle
 
 RuleName = Literal["async", "bounded", "sync", "softsync"]
-KEY: Final = "trainer.strategy.init_args.rule"
+KEY: Final = f"{ARGUMENTS}.rule"
 
 
 class Arrival(NamedTuple):

@@ -10,8 +10,8 @@ from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process"]
 ClipKind = Literal["norm", "value"]
-LEAST: Final = {"shards": 1, "warmup_updates": 0}
-"""Smallest value of settings whose types say less."""
+LEAST: Final = {"workers": 1, "warmup_updates": 0, "shards": 1, "restarts": 0, "threads": 1}
+"""Smallest value of AsyncPS's arguments whose types say less, those of its processes included."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ class Settings:
         self.rule.check(workers)
         if self.host not in get_args(HostName):
             raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is neither inline nor process. Write inline.")
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{ARGUMENTS}.{name}: {getattr(self, name)} is less than {least}. Write {least}.")
+        for name in ("shards", "warmup_updates"):
+            if getattr(self, name) < LEAST[name]:
+                value = getattr(self, name)
+                raise ValueError(f"{ARGUMENTS}.{name}: {value} is less than {LEAST[name]}. Write {LEAST[name]}.")
         for found in contradictions(
             Asked(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
         ):
