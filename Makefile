@@ -8,7 +8,7 @@ NOTEBOOKS ?= notebooks
 WORKERS ?= 3
 PYTEST := $(BIN)/pytest -q --ignore tests/test_architecture.py
 
-.PHONY: run demo test check unit shared alone e2e programs fuzz mutants gpu bench clean
+.PHONY: run demo test check unit shared alone e2e programs fuzz mutants gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -51,6 +51,9 @@ mutants: $(VENV)/.dev ## forty mistakes made on purpose, each of which some test
 
 gpu: ## what only a GPU can show, in 8 minutes, by .venv or, without one, by PYTHON; needs torch and Lightning alone
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu
+
+wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes
+	$(PYTHON) -m tests.wheel
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all

@@ -27,7 +27,8 @@ stored = None
 if chosen is None and wanted:
     html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
 elif chosen is None:
-    html.empty("No notebook yet", f"Press New notebook, or put a Markdown file into {workspace.root}.")
+    remedy = f"or bring some that come with Scalebook: scalebook notebook examples {workspace.root}"
+    html.empty("No notebook yet", f"Press New notebook, put a Markdown file into {workspace.root}, {remedy}.")
 else:
     opened = note.opened_here(chosen.path)
     stored, problem = (opened, "") if opened else notebooks.load(chosen)

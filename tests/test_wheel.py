@@ -1,8 +1,11 @@
 """Scalebook as a person installs it: its wheel, built, installed into an environment of its own, and started there."""
 
+import os
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ import streamlit
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
+from tests.wheel import own_are_found, own_packages
 
 pytestmark = pytest.mark.long
 
@@ -86,3 +90,44 @@ def test_its_mlflow_answers(served: Served) -> None:
     port = int(str(served.addresses.mlflow).rsplit(":", 1)[1])
     found = ask(port, "/version", authorization=f"Bearer {served.access.token}")
     assert (found.status, ask(port, "/version").status) == (200, 403)
+
+
+def test_packages_called_like_our_folders_stay_a_persons_own(installed: Installed, tmp_path: Path) -> None:
+    """`app` is installed, `training` and `pages` lie in the current folder, `scalebook.toml` names `training.nets`."""
+    work, scalebook = tmp_path / "work", installed.folder / "bin" / "scalebook"
+    own_packages(Path(installed.python), work)
+    own_are_found(scalebook, work)
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(
+        [str(scalebook), "describe", "training.nets.Net", "--trust"],
+        cwd=work, env=environment, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"training.nets.Net"' in done.stdout
+
+
+def test_the_notebooks_that_ship_are_in_it(installed: Installed, tmp_path: Path) -> None:
+    command = [str(installed.folder / "bin" / "scalebook"), "notebook", "examples", str(tmp_path / "mine")]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    shipped = {path.name: path.read_bytes() for path in (ROOT / "notebooks").glob("*.md")}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == shipped
+
+
+def test_an_sdist_makes_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
+    """Its parts are links in the repository, and folders in the archive."""
+    pip("install", "-q", "--target", str(tmp_path / "hatch"), "hatchling>=1.25")
+    program = f"from hatchling.build import build_sdist; print(build_sdist({str(tmp_path)!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "hatch")}
+    told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, check=True)
+    with tarfile.open(tmp_path / told.stdout.decode().strip()) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    pip("wheel", "-q", "--no-deps", "-w", str(tmp_path), str(source))
+    (ours,), (again,) = installed.folder.parent.glob("scalebook-*.whl"), tmp_path.glob("scalebook-*.whl")
+    assert sums(again) == sums(ours)
+
+
+def sums(wheel: Path) -> dict[str, int]:
+    """The checksum of each file."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {one.filename: one.CRC for one in archive.infolist()}

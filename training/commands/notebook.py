@@ -1,4 +1,4 @@
-"""`scalebook notebook`: run a notebook's experiments headless, or only check its cells.
+"""`scalebook notebook`: run a notebook's experiments headless, only check its cells, or copy the notebooks that ship.
 
 Its searches are run by `scalebook search run`.
 """
@@ -7,7 +7,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+import scalebook
 from scalebook.training.commands.notebook_run import Wanted, run
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
@@ -19,10 +21,14 @@ from scalebook.training.notebook.check import CellProblem, check
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
 
+EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
+
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 all runs finished (or nothing is wrong), 1 some did not, 2 mistakes, 130 interrupted."""
     told = _parser().parse_args(argv)
+    if told.command == "examples":
+        return _copy_examples(told.folder)
     stored = store.read(told.file)
     workspace = Workspace(told.file.resolve().parent)
     settle(workspace, told.trust, runs=told.command == "run")
@@ -42,8 +48,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check|examples")
     runs = commands.add_parser("run", help="run all experiments, or some; print the comparisons")
+    examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
+    examples.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is missing; files in it stay")
     checks = commands.add_parser("check", help="validate every cell, run nothing")
     for one in (runs, checks):
         one.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
@@ -51,6 +59,23 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     return parser
+
+
+def _copy_examples(folder: Path) -> int:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(str(folder), "is a file", "Name a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sorted(EXAMPLES.glob("*.md")):
+        path = folder / source.name
+        try:
+            with path.open("xb") as file:
+                file.write(source.read_bytes())
+        except FileExistsError:
+            print(f"{path} is there already, and stays as it is")
+        else:
+            print(path)
+    print(f"Open them by: scalebook ui {folder}")
+    return 0
 
 
 def _positive(text: str) -> int:
