@@ -75,13 +75,15 @@ class Rounds:
     def _close(self) -> bool:
         """Under the gate."""
         now = self._door.round()
-        if now.closed or not now.gathered:
+        if now.closed or not now.gathered or now.gathered < min(self._most, self._needed()):
             return now.closed
-        if now.gathered < self._most and now.gathered < self._door.rule.needed(self._door.view()):
-            return False
         self._door.set_round(now.version, True, now.gathered)
         self._door.control.event.wake()
         return True
+
+    def _needed(self) -> int:
+        """Asked of the rule at this moment; under the gate."""
+        return self._door.rule.needed(self._door.view())
 
     # --- applying ------------------------------------------------------------------------------------------------
 
