@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/ps/applying/rounds.py",
-        "if now.gathered < self._most and now.gathered < ", "if now.gathered < self._most and now.gathered + 1 < ",
+        "now.gathered < min(", "now.gathered + 1 < min(",
         "a round is closed one gradient early",
         (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
