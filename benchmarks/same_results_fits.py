@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 DEADLINE_S: Final = 120.0  # of one fit
-UNLIKE: Final = ("perf/", "worker_", "best/perf", "final/perf", "seconds", "ps/staleness_seconds", "best/seconds")
+SAMPLES: Final = "samples"  # at a step they are read between two of its batches, or after both: the last is compared
+UNLIKE: Final = ("perf/", "worker_", "best/perf", "final/perf", "seconds", "ps/staleness_seconds", SAMPLES)
 """How metrics begin that are times or hang on them."""
 OF_TWO: Final = ("train/", "final/train/", "best/train/", "ps/")
 """And what hangs on which worker was given which batch."""
@@ -98,7 +99,9 @@ def recorded(store: Path, run: str, several: bool) -> list[tuple[str, int, float
     unlike = UNLIKE + (OF_TWO if several else ())
     with sqlite3.connect(store) as database:
         rows = database.execute("select key, step, value from metrics where run_uuid = ? order by 1, 2, 3", (run,))
-        return [row for row in rows if not row[0].startswith(unlike)]
+        found = [row for row in rows if not row[0].startswith(unlike)]
+        last = "select key, step, value from metrics where run_uuid = ? and key = ? order by value desc limit 1"
+        return [*found, *database.execute(last, (run, SAMPLES))]
 
 
 def digest(content: Any) -> str:

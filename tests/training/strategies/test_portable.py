@@ -87,7 +87,10 @@ def test_ours_load_everywhere(maker: str, moment: str, reader: str, tmp_path: Pa
     saved = torch.load(path, weights_only=True)
     step = saved["global_step"]
     assert saved["async_ps"]["versions"] == [step]
-    assert {int(state["step"]) for state in saved["optimizer_states"][0]["state"].values()} == {step}
+    steps = {int(state["step"]) for state in saved["optimizer_states"][0]["state"].values()}
+    assert min(steps) == step
+    under_way = 2 if maker == "bounded, process" else 0  # a push of each other worker, in one of two shards already
+    assert max(steps) <= step + under_way
     made, seen = gone_on(reader, path, tmp_path / "on")
     if reader == "lightning's ddp":  # its Trainer here knows nothing of the fit
         assert seen == BATCHES

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic, perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -230,10 +230,15 @@ class Client:
             shard.words.lock.release()
 
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
-        """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own."""
+        """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own.
+
+        With several shards the one that others are pushing may be part of some of them already, not of all.
+        """
         state, self._bases = {}, []
-        for shard in self.host.section.shards:
-            with self._locked(shard):
+        with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
+            for shard in self.host.section.shards:
+                locks.enter_context(self._locked(shard))
+            for shard in self.host.section.shards:
                 self._bases.append(shard.hold(self._worker))
                 state.update(_copied(shard.optimizer_state()))
         self._pulled = monotonic()
