@@ -48,10 +48,14 @@ def main() -> None:
             outcomes.append(outcome)
             print(f"{outcome.status:8} {outcome.seconds:6.1f} s  {outcome.name}: {outcome.told}", flush=True)
     result: dict[str, Any] = {"device": machine.name, "gpus": machine.gpus, "versions": versions}
-    result["checks"] = [outcome.as_json() for outcome in outcomes]
     if not given.only and not given.no_figures and (machine.gpus or machine.device == "cpu"):
-        result["figures"] = figures.measured(machine.device, until - time.monotonic())
-        print("\n" + figures.table(result["figures"]))
+        try:
+            result["figures"] = figures.measured(machine.device, until - time.monotonic())
+            print("\n" + figures.table(result["figures"]))
+        except Exception as error:  # noqa: BLE001  # what the checks have found is not lost with it
+            outcomes.append(Outcome("figures", "failed", f"{type(error).__name__}: {error}\n{error.__cause__ or ''}"))
+            print(outcomes[-1].told)
+    result["checks"] = [outcome.as_json() for outcome in outcomes]
     given.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     counts = [f"{sum(one.status == status for one in outcomes)} {status}" for status in ("passed", "failed", "skipped")]
     print(f"\n{', '.join(counts)}; {given.json}")
