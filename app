@@ -1,0 +1,1 @@
+scalebook/app
