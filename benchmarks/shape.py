@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1] / "scalebook"
 FOLDERS = ("training", "app", "pages")
 
 
@@ -62,7 +62,8 @@ def imported_rooms(tree: ast.AST) -> set[str]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
-    return {found for name in names if name.split(".")[0] in FOLDERS and (found := name_room(name))}
+    ours = [name.removeprefix("scalebook.") for name in names if name.startswith("scalebook.")]
+    return {name_room(name) for name in ours if name.split(".")[0] in FOLDERS}
 
 
 def name_room(name: str) -> str:

@@ -4,7 +4,8 @@
     Trainer(strategy=AsyncPS(workers=2), accelerator="cpu", devices=2).fit(model, data)
 
 Everything of ours lies in this one package, so that an environment may hold packages called `app` or `training` beside
-it. In the repository its parts, and the notebooks that ship, are folders beside it, and links to them in here.
+it. In the repository `app`, `training` and `pages` beside this folder are links to what lies in here, and the notebooks
+that ship lie beside it, with a link in here.
 """
 
 from typing import TYPE_CHECKING, Any
