@@ -16,7 +16,8 @@ class CountedHere:
 
     Updates are the Trainer's; samples are this worker's times the number of workers. What a step spends in exchanging
     gradients after its own are ready is DDP's own measurement, which it takes on some steps and this class extends to
-    all; waiting for slower workers is part of it.
+    all; waiting for slower workers is part of it. A step that waited long, such as the first, is extended by its share
+    of that step's time at most.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -26,6 +27,7 @@ class CountedHere:
         self.compute = 0.0
         self.data = 0.0
         self._exposed_per_step = 0.0
+        self._computed_per_step = 0.0
         self._sampled_steps = 0
         self._last_iteration = -1
         self._bucket_bytes = math.nan if self.workers > 1 else 0.0  # of gradients; told by DDP
@@ -35,7 +37,9 @@ class CountedHere:
         return Counts(self.trainer.global_step, self.samples * self.workers)
 
     def worker_times(self) -> list[WorkerTimes]:
-        communicate = min(self._exposed_per_step * self.trainer.global_step, self.compute)
+        exposed, computed = self._exposed_per_step, self._computed_per_step
+        share = exposed / (exposed + computed) if exposed else 0.0
+        communicate = min(exposed * self.trainer.global_step, share * self.compute)
         mine = WorkerTimes(
             compute=self.compute - communicate,
             wait=0.0,
@@ -80,5 +84,7 @@ class CountedHere:
             return
         self._last_iteration = iteration
         exposed = told["backward_comm_time"] - told.get("backward_compute_comm_overlap_time", 0)
+        computed = told.get("forward_compute_time", 0) + told.get("backward_compute_time", 0)
         self._sampled_steps += 1
+        self._computed_per_step += (computed * NANOSECOND - self._computed_per_step) / self._sampled_steps
         self._exposed_per_step += (max(0, exposed) * NANOSECOND - self._exposed_per_step) / self._sampled_steps
