@@ -8,6 +8,7 @@ which the kernel may leave on the disk. A worker, forked meanwhile, reads its fi
 import ctypes
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -46,8 +47,8 @@ class SetAside:
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
         """What is large, on a CPU and this process's alone; nothing where the disk has no room for it."""
-        storages = _storages(tensors)
-        pieces = _pieces(storages)
+        storages = _storages(tensors) if sys.platform == "linux" else []
+        pieces = _pieces(storages) if sum(one.nbytes() for one in storages) >= WORTH else []
         if sum(piece.size for piece in pieces) < WORTH:
             return cls()
         with tempfile.TemporaryFile() as file:
