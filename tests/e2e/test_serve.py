@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scalebook.app.serving.addresses import Addresses
@@ -16,6 +18,7 @@ from scalebook.training.jobs import supervising
 from scalebook.training.jobs.process import alive
 from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
+from tests.ports import kernels_choice
 
 REPLACED = "The supervisor had ended unexpectedly; another one goes on with the queue."
 
@@ -108,6 +111,33 @@ def _heals(workspace: Workspace, first: Addresses, port: int) -> None:
             return
         time.sleep(0.2)
     raise AssertionError("the page server did not come back")
+
+
+def test_two_that_are_started_at_the_same_moment_serve_a_folder_each(tmp_path: Path) -> None:
+    """Both look for the same ports, and find them free."""
+    port, mlflow_port = kernels_choice(), kernels_choice()
+    served: list[Served] = []
+    workspaces = [Workspace(tmp_path / name) for name in ("one", "two")]
+    for workspace in workspaces:
+        workspace.root.mkdir()
+        workspace.create()
+    try:
+        with ThreadPoolExecutor(2) as both:
+            options = ("--port", str(port), "--mlflow-port", str(mlflow_port))
+            for found in [both.submit(serve, workspace, *options) for workspace in workspaces]:
+                served.append(found.result())
+        addresses = [one.addresses for one in served]
+        assert len({address for one in addresses for address in (one.app, one.mlflow)}) == 4
+        for one in served:
+            for child, address in zip(one.addresses.children, (one.addresses.app, one.addresses.mlflow), strict=True):
+                sockets = psutil.Process(child.pid).net_connections("tcp4")
+                ports = {found.laddr.port for found in sockets if found.status == psutil.CONN_LISTEN}
+                assert [f"http://{LOOPBACK}:{port}" for port in ports] == [address]
+    finally:
+        for one in served:
+            one.end()
+        for workspace in workspaces:
+            end_supervisor(workspace)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scalebook.app.serving.ports import answers, free_port
+import psutil
+
+from scalebook.app.serving.ports import answers, free_port, is_free
 from scalebook.training.jobs.process import ProcessId, alive
 
 
@@ -65,22 +67,31 @@ class Child:
             )
 
     def wait_until_up(self, deadline_s: float = 60.0, tries: int = 3) -> None:
-        """Return once it answers. When it dies before that, its port may have been taken meanwhile: try the next one.
+        """Return once it answers, on the next port where another program was quicker to take the one that was free.
 
-        Raises ServerDied after `tries` deaths or after the deadline.
+        Raises ServerDied after `tries` deaths of other causes, or after the deadline.
         """
         deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
             if not self.running:
-                tries -= 1
+                tries -= is_free(self.port)
                 if tries <= 0:
                     raise ServerDied(f"{self.name} ended while it started. Its log: {self.log}")
                 self.start(taken=frozenset({self.port}))
-            # Answering alone proves nothing: a foreign server may sit on the port while ours is about to give up.
-            if answers(self.port, self.health) and self.running:
+            # An answer alone proves nothing: another server may sit on the port while ours is about to give up.
+            if answers(self.port, self.health) and self._listens():
                 return
             time.sleep(0.1)
         raise ServerDied(f"{self.name} did not answer within {deadline_s:.0f} s. Its log: {self.log}")
+
+    def _listens(self) -> bool:
+        """Whether it is this process that listens on the port; the kernel lets one do so at a time."""
+        assert self.process is not None
+        try:
+            mine = psutil.Process(self.process.pid).net_connections("tcp4")
+        except psutil.NoSuchProcess:
+            return False
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == self.port for one in mine)
 
     def end(self, grace_s: float = 5.0) -> None:
         """Ask it to end, then kill what is left of its session. Harmless when it has ended already."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.child import Child, ServerDied, end_leftover
-from scalebook.app.serving.ports import LOOPBACK, free_port
+from scalebook.app.serving.ports import LOOPBACK, answers, free_port
 from scalebook.training.jobs.process import alive
 
 
@@ -46,6 +46,34 @@ def test_the_next_port_is_taken_when_another_program_was_faster(tmp_path: Path) 
         child.wait_until_up(20)
     assert child.port > child.preferred_port
     child.end()
+
+
+SLOW = """
+import http.server, sys, time
+time.sleep(1.0)
+http.server.test(http.server.SimpleHTTPRequestHandler, port={port}, bind="127.0.0.1")
+"""
+
+
+def test_an_answer_of_another_server_on_the_port_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    """Both are told the same port, as two apps that look for one at the same moment: the slower one goes on."""
+    for name in ("quick", "slow"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    quick, slow = server(tmp_path / "quick"), server(tmp_path / "slow", "-c", SLOW)
+    slow.preferred_port = quick.preferred_port
+    try:
+        slow.start(port=quick.preferred_port)
+        quick.start()
+        quick.wait_until_up(20)
+        slow.wait_until_up(20, tries=1)  # a port that was taken is no death of its own making
+        assert quick.port == quick.preferred_port
+        assert slow.port > quick.port
+        assert answers(quick.port, "/quick")
+        assert answers(slow.port, "/slow")
+    finally:
+        quick.end()
+        slow.end()
 
 
 def test_a_server_that_cannot_start_is_named_with_its_log(tmp_path: Path) -> None:
