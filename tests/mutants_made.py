@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/ps/applying/shard.py",
-        "if slab not in used:", "if slab != newest:",
+        "if buffer not in used:", "if buffer != newest:",
         "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
     ),
     Mutant(
@@ -64,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/ps/worker/cursor.py",
-        "self._commit([(row + _GONE, 1), (row + _HANDED, self._words[row + _DONE])])",
+        "self._commit([(row + _GONE, 1), (row + _HANDED, self._counters[row + _DONE])])",
         "self._commit([(row + _GONE, 1)])",
         "batches that a dead worker had claimed are lost",
         (f"{PS}/worker/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),

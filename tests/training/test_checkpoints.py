@@ -138,7 +138,7 @@ def test_a_script_with_our_strategies_must_ask_for_it_by_name(
 
 
 def test_what_lightnings_tuner_keeps_for_a_moment_is_still_read(workspace: Workspace) -> None:
-    """Its temporary checkpoint goes through the same door."""
+    """Its temporary checkpoint is written in the same way."""
     given = config()
     given["trainer"] |= {
         "default_root_dir": str(workspace.root),

@@ -82,13 +82,13 @@ class _Replay:
                     self._apply(number, updates.pop(0))
             assert sum(map(len, self._updates)) < before, "the trace has an update that no gradient can lead to"
         for shard in self._section.shards:
-            for place, view in zip(shard.plan.parameters, shard.views[shard.newest().slab], strict=True):
+            for place, view in zip(shard.plan.parameters, shard.views[shard.newest().buffer], strict=True):
                 self._parameters[place].data = view.clone()
 
     def _keep(self, number: int) -> None:
         shard = self._section.shards[number]
         if self._base_uses[number, shard.version]:
-            self._versions[number, shard.version] = [view.clone() for view in shard.views[shard.newest().slab]]
+            self._versions[number, shard.version] = [view.clone() for view in shard.views[shard.newest().buffer]]
 
     def _gradient(self, key: Key) -> bool:
         """Whether the gradient of a push is there; computes it as soon as its versions are."""
@@ -113,8 +113,8 @@ class _Replay:
     @torch.no_grad()
     def _apply(self, number: int, update: list[Record]) -> None:
         shard, keys = self._section.shards[number], [Key(r.worker, r.seq) for r in update]
-        slab = self._put_base(number, keys[0]) if self._settings.damping.compensates else shard.newest().slab
-        origins = [Origin(r.worker, r.seq, r.base_version, slab, 0.0) for r in update]
+        buffer = self._put_base(number, keys[0]) if self._settings.damping.compensates else shard.newest().buffer
+        origins = [Origin(r.worker, r.seq, r.base_version, buffer, 0.0) for r in update]
         gradients = self._averaged(keys) if self._settings.rule.gathers else self._gradients[keys[0]]
         mine = [gradients[place] for place in shard.plan.parameters]
         applied = shard.apply(origins, mine, self._groups(keys[-1]), giver=0)  # whose base is for this update alone
@@ -132,13 +132,13 @@ class _Replay:
         return found
 
     def _put_base(self, number: int, key: Key) -> int:
-        """Lay the version that a gradient was computed from into a slab, for delay compensation; returns the slab."""
+        """Lay the version that a gradient was computed from into a buffer, for delay compensation; its number."""
         shard = self._section.shards[number]
-        slab = (shard.newest().slab + 1) % len(shard.views)
-        for view, tensor in zip(shard.views[slab], self._versions[number, self._pushes[key][1][number]], strict=True):
+        buffer = (shard.newest().buffer + 1) % len(shard.views)
+        for view, tensor in zip(shard.views[buffer], self._versions[number, self._pushes[key][1][number]], strict=True):
             view.copy_(tensor)
-        shard.words.held[0] = slab
-        return slab
+        shard.counters.held[0] = buffer
+        return buffer
 
     def _groups(self, key: Key) -> Groups:
         return next(groups for seq, groups in reversed(self._hyper[key.worker]) if seq <= key.seq)

@@ -21,12 +21,12 @@ RECORD: Final = struct.Struct("<qqqqqd")
 
 
 class Origin(NamedTuple):
-    """Where a gradient comes from: worker and push, the version and slab it was computed from, pulled when (s)."""
+    """Where a gradient comes from: worker and push, the version and buffer it was computed from, pulled when (s)."""
 
     worker: int
     seq: int
     base_version: int
-    base_slab: int
+    base_buffer: int
     pulled: float
 
 

@@ -35,17 +35,17 @@ class Deaths:
             return self._server(lost)
         if lost.number == 0:
             return Reaction.END
-        self._cursor.bury(lost.number)
+        self._cursor.mark_dead(lost.number)
         if self._restarts == 0:
-            self._run.bury(lost.number)
+            self._run.mark_dead(lost.number)
             left = len(self._run.control.living())
             log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
             return Reaction.GO_ON
         self._restarts -= 1
         log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
         self._meetings.forget(lost.number)
-        self._run.revive(lost.number)
-        self._cursor.revive(lost.number)
+        self._run.rejoin(lost.number)
+        self._cursor.rejoin(lost.number)
         return Reaction.RESTART
 
     def _server(self, lost: Lost) -> Reaction:

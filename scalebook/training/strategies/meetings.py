@@ -23,9 +23,9 @@ AFTER: Final = 0  # the place of hooks that follow training
 _KINDS: Final = 4
 _POSITIONS: Final = 1024
 
-# int64 words of the head
+# int64 counters of the head
 _HELD: Final = 0  # number of the last meeting whose roll is complete
-# int64 words of one worker; written by that worker, those of the roll under the lock
+# int64 counters of one worker; written by that worker, those of the roll under the lock
 _PHASE: Final = 0
 _WAITS: Final = 1  # 1: has come, and has not been served
 _PLACE: Final = 2
@@ -61,7 +61,7 @@ class Meetings(Uncopied):
         memory = memoryview(mmap.mmap(-1, LOCK_BYTES + LINE + 8 * _ROW * workers))
         self._lock = make_lock(memory[:LOCK_BYTES])
         self._head = memory[LOCK_BYTES : LOCK_BYTES + LINE].cast("q")
-        self._words = memory[LOCK_BYTES + LINE :].cast("q")
+        self._counters = memory[LOCK_BYTES + LINE :].cast("q")
         self._boxes = [[anonymous_file(f"box {worker} {box}") for box in range(2)] for worker in range(workers)]
         self._kept = [anonymous_file(f"letters {worker}") for worker in range(workers)]
         self._worker: int | None = None
@@ -75,8 +75,8 @@ class Meetings(Uncopied):
 
     def forget(self, worker: int) -> None:
         """A worker that has died is about to be started again: it waits for nothing and is on no roll."""
-        for word in (_PHASE, _WAITS, _ROLL, _READ):
-            self._set(worker, word, 0)
+        for counter in (_PHASE, _WAITS, _ROLL, _READ):
+            self._set(worker, counter, 0)
 
     def enter(self, phase: Phase) -> None:
         """Say how far this worker is."""
@@ -96,13 +96,13 @@ class Meetings(Uncopied):
         """Every worker's letter at this call."""
         number, mine = self._calls, self._worker
         self._calls += 1
-        if mine is not None and self._word(mine, _KEPT) <= number:
+        if mine is not None and self._counter(mine, _KEPT) <= number:
             descriptor = self._kept[mine]
             os.pwrite(descriptor, struct.pack("q", len(letter)) + letter, os.fstat(descriptor).st_size)
             self._set(mine, _KEPT, number + 1)
             self._control.event.wake()
-        self._wait(lambda: [w for w in self._control.living() if self._word(w, _KEPT) <= number], what)
-        came = [w for w in range(self._control.workers) if self._word(w, _KEPT) > number]
+        self._wait(lambda: [w for w in self._control.living() if self._counter(w, _KEPT) <= number], what)
+        came = [w for w in range(self._control.workers) if self._counter(w, _KEPT) > number]
         return {worker: self._kept_letter(worker, number) for worker in came}
 
     def _kept_letter(self, worker: int, number: int) -> bytes:
@@ -124,10 +124,10 @@ class Meetings(Uncopied):
         """
         mine = self._worker
         assert mine is not None
-        box = 1 - self._word(mine, _BOX)
+        box = 1 - self._counter(mine, _BOX)
         os.pwrite(self._boxes[mine][box], letter, 0)
-        for word, value in ((_BOX, box), (_LENGTH, len(letter)), (_PLACE, place), (_WAITS, 1)):
-            self._set(mine, word, value)
+        for counter, value in ((_BOX, box), (_LENGTH, len(letter)), (_PLACE, place), (_WAITS, 1)):
+            self._set(mine, counter, value)
         self._control.event.wake()
 
         def missing() -> list[int]:
@@ -138,10 +138,9 @@ class Meetings(Uncopied):
 
         self._wait(missing, what)
         held = self._head[_HELD]
-        roll = [worker for worker in range(self._control.workers) if self._word(worker, _ROLL) == held]
+        roll = [worker for worker in range(self._control.workers) if self._counter(worker, _ROLL) == held]
         letters = {
-            worker: os.pread(self._boxes[worker][self._word(worker, _ROLL_BOX)], self._word(worker, _ROLL_LENGTH), 0)
-            for worker in roll
+            w: os.pread(self._boxes[w][self._counter(w, _ROLL_BOX)], self._counter(w, _ROLL_LENGTH), 0) for w in roll
         }
         self._set(mine, _WAITS, 0)
         self._set(mine, _READ, held)
@@ -151,7 +150,7 @@ class Meetings(Uncopied):
     def _served(self, worker: int) -> bool:
         """Whether the last complete roll has this worker, and it has not read the letters yet."""
         held = self._head[_HELD]
-        return held > 0 and self._word(worker, _ROLL) == held and self._word(worker, _READ) < held
+        return held > 0 and self._counter(worker, _ROLL) == held and self._counter(worker, _READ) < held
 
     def _missing(self) -> list[int]:
         """Who must come, or read, before there can be a roll; needs somebody who waits."""
@@ -167,15 +166,15 @@ class Meetings(Uncopied):
             return living
         if place >= IN_BATCH:
             active, in_it = self._control.active(), (Phase.EXPECTED, Phase.TRAINING)
-            return [worker for worker in active if self._word(worker, _PHASE) in in_it]
+            return [worker for worker in active if self._counter(worker, _PHASE) in in_it]
         not_yet_or_no_more = (Phase.HELD_BACK, Phase.GONE)
-        return [worker for worker in living if self._word(worker, _PHASE) not in not_yet_or_no_more]
+        return [worker for worker in living if self._counter(worker, _PHASE) not in not_yet_or_no_more]
 
     def _waiting(self, living: list[int]) -> list[int]:
-        return [worker for worker in living if self._word(worker, _WAITS) and not self._served(worker)]
+        return [worker for worker in living if self._counter(worker, _WAITS) and not self._served(worker)]
 
     def _top(self, waiting: list[int]) -> int:
-        return max(self._word(worker, _PLACE) for worker in waiting)
+        return max(self._counter(worker, _PLACE) for worker in waiting)
 
     def _close_roll(self) -> None:
         """Write the roll if all are there. A closer that dies before the last line has written nothing that counts."""
@@ -189,11 +188,11 @@ class Meetings(Uncopied):
                 return
             number, top = self._head[_HELD] + 1, self._top(waiting)
             for worker in range(self._control.workers):
-                is_on = worker in waiting and self._word(worker, _PLACE) == top
+                is_on = worker in waiting and self._counter(worker, _PLACE) == top
                 self._set(worker, _ROLL, number if is_on else 0)
                 if is_on:
-                    self._set(worker, _ROLL_BOX, self._word(worker, _BOX))
-                    self._set(worker, _ROLL_LENGTH, self._word(worker, _LENGTH))
+                    self._set(worker, _ROLL_BOX, self._counter(worker, _BOX))
+                    self._set(worker, _ROLL_LENGTH, self._counter(worker, _LENGTH))
             self._head[_HELD] = number
         finally:
             self._lock.release()
@@ -203,13 +202,13 @@ class Meetings(Uncopied):
 
     def streams_differ(self, digest: int) -> bool:
         """Whether the workers' streams begin with different batches; `digest` (not 0) is of this worker's."""
-        if self._worker is not None and not self._word(self._worker, _STREAM):
+        if self._worker is not None and not self._counter(self._worker, _STREAM):
             self._set(self._worker, _STREAM, digest)
             self._control.event.wake()
-        self._wait(lambda: [w for w in self._control.living() if not self._word(w, _STREAM)], "the first batch")
-        return len({self._word(w, _STREAM) for w in range(self._control.workers)} - {0}) > 1
+        self._wait(lambda: [w for w in self._control.living() if not self._counter(w, _STREAM)], "the first batch")
+        return len({self._counter(w, _STREAM) for w in range(self._control.workers)} - {0}) > 1
 
-    # --- words -------------------------------------------------------------------------------------------------------
+    # --- counters ----------------------------------------------------------------------------------------------------
 
     def _wait(self, missing: Callable[[], list[int]], what: str) -> None:
         def why() -> str:
@@ -218,11 +217,11 @@ class Meetings(Uncopied):
 
         self._control.event.wait(lambda: not missing(), self._deadline_s, why)
 
-    def _word(self, worker: int, word: int) -> int:
-        return self._words[worker * _ROW + word]
+    def _counter(self, worker: int, counter: int) -> int:
+        return self._counters[worker * _ROW + counter]
 
-    def _set(self, worker: int, word: int, value: int) -> None:
-        self._words[worker * _ROW + word] = value
+    def _set(self, worker: int, counter: int, value: int) -> None:
+        self._counters[worker * _ROW + counter] = value
 
 
 def boundary(epoch: int, kind: int, position: int) -> int:

@@ -12,7 +12,7 @@ from scalebook.training.strategies.signals import Board
 
 @dataclass
 class Shared:
-    """Parameters, data, words, running statistics. Anonymous memory: gone with the last process, whatever ends it."""
+    """Parameters, data, counters, running statistics. Anonymous memory: gone with the last process."""
 
     run: SharedRun
     data: SharedData
@@ -33,7 +33,7 @@ class Shared:
         control = self.run.control
 
         def have_come() -> bool:
-            late = [worker for worker in control.living() if control.word(worker, ARRIVALS) < meetings]
+            late = [worker for worker in control.living() if control.counter(worker, ARRIVALS) < meetings]
             return not late or bool(control.head[STARTED]) or not control.training()
 
         control.event.wait(have_come, deadline_s, lambda: f"a server waits for rendezvous {meetings} of the workers")

@@ -50,4 +50,4 @@ class SharedMeasures:
     def add_samples(self, samples: int) -> None:
         """Add to the samples that this worker has computed on."""
         if self._run is not None:
-            self._run.control.words[self._worker * ROW + SAMPLES] += samples
+            self._run.control.counters[self._worker * ROW + SAMPLES] += samples

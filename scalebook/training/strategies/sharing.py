@@ -2,7 +2,7 @@
 
 How a strategy uses `SharedData` (one for each fit):
 
-- `__init__` before the fork; the monitor calls `cursor.bury(worker)` when one dies, `cursor.revive` before a restart
+- `__init__` before the fork; the monitor calls `cursor.mark_dead(worker)` when it dies, `rejoin` before a restart
 - `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
 - `show` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
 - `pushed` after each push; `mark` when parameters are copied for a checkpoint, which is given the `position`
@@ -161,7 +161,7 @@ class SharedData(Uncopied):
         """This worker claims no more; what it holds, and its share of what was never begun, is open to the others."""
         if self._loader is not None:
             self._loader.done()
-        self.cursor.bury(self.worker)
+        self.cursor.mark_dead(self.worker)
 
     def _wait_for_more(self, loader: "SharedLoader") -> bool:
         besides = {0, self.worker}

@@ -1,6 +1,6 @@
 """One kill drill of the engine, without Lightning: real processes, one of them killed at a random moment.
 
-The workers push gradients of known value through the public door of the engine, traced; one process is killed; then
+The workers push gradients of known value through the engine's public interface, traced; one process is killed; then
 everything is counted: whether the others went on, every push, the weights, and what is left behind.
 """
 
@@ -177,10 +177,10 @@ class Drill:
             return Reaction.END
         if one.role == "server":
             return Reaction.RESTART
-        if self.scene.victim is not Victim.RETURNING or self.run.control.word(one.number, FINISHED):
-            self.run.bury(one.number)
+        if self.scene.victim is not Victim.RETURNING or self.run.control.counter(one.number, FINISHED):
+            self.run.mark_dead(one.number)
             return Reaction.GO_ON
-        self.run.revive(one.number)
+        self.run.rejoin(one.number)
         self.comes_back = True
         return Reaction.RESTART
 

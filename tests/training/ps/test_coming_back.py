@@ -20,10 +20,10 @@ def test_who_waits_for_the_end_of_all_waits_for_one_that_comes_back() -> None:
     waiter = threading.Thread(target=wait)
     waiter.start()
     for _ in range(2000):
-        run.revive(1)
+        run.rejoin(1)
     time.sleep(0.01)
     assert ended == []
-    run.control.set_word(1, FINISHED, 1)
+    run.control.set_counter(1, FINISHED, 1)
     run.control.event.wake()
     waiter.join(5.0)
     assert len(ended) == 1
@@ -31,5 +31,5 @@ def test_who_waits_for_the_end_of_all_waits_for_one_that_comes_back() -> None:
 
 def test_nobody_waits_for_one_that_is_buried() -> None:
     run = SharedRun(2)
-    run.bury(1)
+    run.mark_dead(1)
     run.member(0, 0.2).wait_for_others()

@@ -66,7 +66,7 @@ def test_it_replays_bit_for_bit(host: HostName, shards: int, adaptive: bool, tmp
 
     def lost(one: Lost) -> Reaction:
         losses.append(one)
-        run.revive(one.number)
+        run.rejoin(one.number)
         return Reaction.RESTART
 
     finals = run_workers(WORKERS, body, servers=run.servers, serve=server, lost=lost)

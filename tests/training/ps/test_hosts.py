@@ -1,4 +1,4 @@
-"""The contract of a host, over both, each with one shard and with three; real processes through the public door."""
+"""The contract of a host, over both, each with one shard and with three; real processes, public interface only."""
 
 import time
 from collections.abc import Callable
@@ -142,10 +142,10 @@ class TestHost:
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
             if worker == 0:  # has pulled, and pushes when the other has made four updates
-                run.control.set_word(0, SAMPLES, 1)
+                run.control.set_counter(0, SAMPLES, 1)
                 while run.counts().updates < 4:
                     time.sleep(0.001)
-            while not run.control.word(0, SAMPLES):
+            while not run.control.counter(0, SAMPLES):
                 time.sleep(0.001)
             pushes(joined.clients[0], parameters, 1 if worker == 0 else 4)
             return final(joined, parameters)
@@ -163,9 +163,9 @@ class TestHost:
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
             if worker == 0:  # has pulled, and pushes when others have made four updates: the first in a round, or not
-                run.control.set_word(0, SAMPLES, 1)
+                run.control.set_counter(0, SAMPLES, 1)
                 run.control.event.wait(lambda: run.counts().updates >= 4, DEADLINE_S, lambda: "four updates")
-            run.control.event.wait(lambda: bool(run.control.word(0, SAMPLES)), DEADLINE_S, lambda: "worker 0 to pull")
+            run.control.event.wait(lambda: run.control.counter(0, SAMPLES) > 0, DEADLINE_S, lambda: "worker 0 to pull")
             pushes(joined.clients[0], parameters, 30)
             return final(joined, parameters)
 

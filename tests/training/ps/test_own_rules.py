@@ -1,4 +1,4 @@
-"""What a rule and a damping can do, of anybody's making, over both hosts: real processes through the public door."""
+"""What anybody's rules and dampings can do, over both hosts: real processes through the public interface."""
 
 from collections.abc import Sequence
 from typing import get_args

@@ -107,7 +107,7 @@ def test_damping_and_clipping_are_replayed_too(tmp_path: Path, settings: Setting
 def test_one_worker_is_replayed_in_two_versions_memory(tmp_path: Path, shards: int) -> None:
     damping = DelayCompensation(strength=1.0, adaptive=True)
     settings = Settings(rule=Async(), damping=damping, shards=shards, trace=tmp_path)
-    assert settings.slabs(1) == 2
+    assert settings.buffers(1) == 2
     expected = train(settings, workers=1)
     made = model()
     replay(tmp_path, settings, optimizer(made), lambda worker, seq: compute(made, worker, seq))

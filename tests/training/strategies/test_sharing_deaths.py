@@ -30,14 +30,14 @@ class DieAt(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def bury(data: SharedData, lost: Lost) -> Reaction:
-    data.cursor.bury(lost.number)
+def mark_dead(data: SharedData, lost: Lost) -> Reaction:
+    data.cursor.mark_dead(lost.number)
     return Reaction.GO_ON
 
 
-def bury_and_restart(data: SharedData, lost: Lost) -> Reaction:
-    data.cursor.bury(lost.number)
-    data.cursor.revive(lost.number)
+def mark_dead_and_restart(data: SharedData, lost: Lost) -> Reaction:
+    data.cursor.mark_dead(lost.number)
+    data.cursor.rejoin(lost.number)
     return Reaction.RESTART
 
 
@@ -51,7 +51,7 @@ def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: 
         2,
         pauses=(0.02, 0.01 if turns else 0.02),
         turns=turns,
-        lost=bury,
+        lost=mark_dead,
         callbacks=lambda worker: [DieAt(batch, after)] if worker == 1 else [],
     )
     seen = sum(notes.samples(2), Counter())
@@ -79,7 +79,7 @@ def test_a_restarted_worker_takes_part_again(tmp_path: Path, turns: bool) -> Non
         2,
         pauses=(0.03, 0.01),
         turns=turns,
-        lost=bury_and_restart,
+        lost=mark_dead_and_restart,
         callbacks=lambda worker: [DieOnce(12, tmp_path / "mark")] if worker == 1 else [],
         max_epochs=3,
     )
@@ -110,7 +110,7 @@ def test_manual_optimization_with_a_death_at_the_very_end(tmp_path: Path) -> Non
         lambda: numbers(40),
         2,
         pauses=(0.03, 1.0),
-        lost=bury,
+        lost=mark_dead,
         callbacks=lambda worker: [DieAt(1)] if worker == 1 else [],
         net=ByHand,
         max_epochs=1,

@@ -33,7 +33,7 @@ class ShardPlan:
     squares: Layout
     kept: tuple[Kept, ...]
     at: int
-    slabs: int
+    buffers: int
 
     @property
     def state_bytes(self) -> int:
@@ -42,19 +42,19 @@ class ShardPlan:
 
     @property
     def state_at(self) -> int:
-        return self.at + self.slabs * self.version.nbytes
+        return self.at + self.buffers * self.version.nbytes
 
     @property
     def end(self) -> int:
         return self.state_at + 2 * self.state_bytes
 
-    def version_at(self, slab: int) -> int:
-        """The byte where the version in `slab` begins."""
-        return self.at + slab * self.version.nbytes
+    def version_at(self, buffer: int) -> int:
+        """The byte where the version in `buffer` begins."""
+        return self.at + buffer * self.version.nbytes
 
-    def version_memory(self, memory: Tensor, slab: int) -> Tensor:
-        """The bytes of the version in `slab`, a view into `memory` (uint8)."""
-        return memory[self.version_at(slab) : self.version_at(slab + 1)]
+    def version_memory(self, memory: Tensor, buffer: int) -> Tensor:
+        """The bytes of the version in `buffer`, a view into `memory` (uint8)."""
+        return memory[self.version_at(buffer) : self.version_at(buffer + 1)]
 
     def state_memory(self, memory: Tensor, which: int) -> Tensor:
         """The bytes of state 0 or 1, a view into `memory` (uint8)."""
@@ -127,7 +127,7 @@ def _plan_shard(
     squares = lay_out([(name, p) for name, p in named] if adaptive else [], start=flags.nbytes)
     at = -(-at // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
-    return ShardPlan(places, groups, lay_out(list(named)), slots, flags, squares, mine, at, settings.slabs(workers))
+    return ShardPlan(places, groups, lay_out(list(named)), slots, flags, squares, mine, at, settings.buffers(workers))
 
 
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.applying.slots import Slots
-from scalebook.training.ps.coordination.admission import Door, Verdict
+from scalebook.training.ps.coordination.admission import Admission, Verdict
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.policy.settings import Clip
 
@@ -31,24 +31,30 @@ class Rounds:
     """One optimizer's rounds, in one process. `first` is the shard that this process begins with."""
 
     def __init__(
-        self, door: Door, slots: Slots, shards: Sequence[Shard], clip: Clip | None, first: int, deadline_s: float
+        self,
+        admission: Admission,
+        slots: Slots,
+        shards: Sequence[Shard],
+        clip: Clip | None,
+        first: int,
+        deadline_s: float,
     ) -> None:
-        self._door, self._slots, self._words, self._clip = door, slots, door.words, clip
+        self._admission, self._slots, self._counters, self._clip = admission, slots, admission.counters, clip
         self.order = [*range(first, len(shards)), *range(first)]
         self._shards, self._deadline_s = shards, deadline_s
-        self._most = door.control.settings.most(door.control.workers)
+        self._most = admission.control.settings.most(admission.control.workers)
 
     # --- a worker's part -----------------------------------------------------------------------------------------
 
     def slot(self, worker: int) -> int:
         """A slot to write to, for this worker alone until it is registered."""
-        with self._door.gate():
-            gathered = self._door.round().gathered
-            used = {self._words.order[i] for i in range(gathered)}
-            training = set(self._door.control.training()) - {worker}
-            used |= {self._words.writing[other] for other in training}
-            free = next(slot for slot in range(len(self._words.owner)) if slot not in used)
-            self._words.writing[worker] = free
+        with self._admission.locked():
+            gathered = self._admission.round().gathered
+            used = {self._counters.order[i] for i in range(gathered)}
+            training = set(self._admission.control.training()) - {worker}
+            used |= {self._counters.writing[other] for other in training}
+            free = next(slot for slot in range(len(self._counters.owner)) if slot not in used)
+            self._counters.writing[worker] = free
             return free
 
     def register(self, worker: int, slot: int, base_version: int) -> Verdict | None:
@@ -56,34 +62,34 @@ class Rounds:
 
         None while the last round is closed and not yet applied everywhere: ask again afterwards.
         """
-        with self._door.gate():
+        with self._admission.locked():
             if self._close():  # a round never gets more gradients than it needs
                 return None
-            now = self._door.round()
-            verdict = self._door.takes(worker, base_version)
+            now = self._admission.round()
+            verdict = self._admission.takes(worker, base_version)
             if verdict is Verdict.ADMIT:
-                self._words.order[now.gathered] = slot
-                self._door.set_round(now.version, False, now.gathered + 1)
-            self._words.writing[worker] = -1
+                self._counters.order[now.gathered] = slot
+                self._admission.set_round(now.version, False, now.gathered + 1)
+            self._counters.writing[worker] = -1
         return verdict
 
     def close(self) -> bool:
         """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
-        with self._door.gate():
+        with self._admission.locked():
             return self._close()
 
     def _close(self) -> bool:
-        """Under the gate."""
-        now = self._door.round()
+        """Under the admission lock."""
+        now = self._admission.round()
         if now.closed or not now.gathered or now.gathered < min(self._most, self._needed()):
             return now.closed
-        self._door.set_round(now.version, True, now.gathered)
-        self._door.control.event.wake()
+        self._admission.set_round(now.version, True, now.gathered)
+        self._admission.control.event.wake()
         return True
 
     def _needed(self) -> int:
-        """Asked of the rule at this moment; under the gate."""
-        return self._door.rule.needed(self._door.view())
+        """Asked of the rule at this moment; under the admission lock."""
+        return self._admission.rule.needed(self._admission.view())
 
     # --- applying ------------------------------------------------------------------------------------------------
 
@@ -92,10 +98,10 @@ class Rounds:
 
         When the last shard has it the next round begins.
         """
-        now = self._door.round()
+        now = self._admission.round()
         if not now.closed:
             return
-        slots = [self._words.order[i] for i in range(now.gathered)]
+        slots = [self._counters.order[i] for i in range(now.gathered)]
         whole = cache(partial(self.average, slots, range(len(self._shards)))) if self._clip is not None else None
         for number in self.order if mine is None else mine:
             self._apply(number, now.version, slots, whole)
@@ -107,10 +113,10 @@ class Rounds:
         shard = self._shards[number]
         if shard.version > version:
             return
-        lock = shard.words.lock
+        lock = shard.counters.lock
         lock.acquire(self._deadline_s)
         try:
-            if shard.version == version and self._door.round().version == version:
+            if shard.version == version and self._admission.round().version == version:
                 average = whole() if whole is not None else self.average(slots, [number])
                 origins = [self._slots.origin(slot, number) for slot in slots]
                 shard.apply(origins, [average.gradients[i] for i in shard.plan.parameters], average.groups)
@@ -120,10 +126,10 @@ class Rounds:
     def _advance(self, version: int) -> None:
         if any(shard.version <= version for shard in self._shards):
             return
-        with self._door.gate():
-            if self._door.round().version == version:
-                self._door.set_round(version + 1, False, 0)
-        self._door.control.event.wake()
+        with self._admission.locked():
+            if self._admission.round().version == version:
+                self._admission.set_round(version + 1, False, 0)
+        self._admission.control.event.wake()
 
     @torch.no_grad()
     def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:

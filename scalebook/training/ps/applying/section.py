@@ -1,4 +1,4 @@
-"""One optimizer in one process: its door, its shards, its slots."""
+"""One optimizer in one process: its admission, its shards, its slots."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from scalebook.training.ps.applying.plan import SectionPlan, plan_section
 from scalebook.training.ps.applying.rounds import Rounds
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.applying.slots import Slots
-from scalebook.training.ps.coordination.admission import Door
+from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import SECTIONS, Control, pin
 from scalebook.training.ps.trace import ShardTrace
@@ -22,19 +22,21 @@ class Section:
         self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first: int,
         deadline_s: float,
     ) -> None:  # fmt: skip
-        settings, words = control.settings, control.sections[number]
-        self.number, self.plan, self.words, self.optimizer = number, plan, words, optimizer
+        settings, counters = control.settings, control.sections[number]
+        self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
         self.control, self.deadline_s = control, deadline_s
         traces: list[ShardTrace | None] = [None] * len(plan.shards)
         if settings.trace is not None:
             most = settings.most(control.workers)
             traces = [ShardTrace(settings.trace, number, shard, most) for shard in range(len(plan.shards))]
         self.shards = [
-            Shard(one, memory, words.shards[i], optimizer, settings, traces[i]) for i, one in enumerate(plan.shards)
+            Shard(one, memory, counters.shards[i], optimizer, settings, traces[i]) for i, one in enumerate(plan.shards)
         ]
-        self.door = Door(control, number, deadline_s)
+        self.admission = Admission(control, number, deadline_s)
         self.slots = Slots(plan, memory, control, number)
-        self.rounds = Rounds(self.door, self.slots, self.shards, settings.clip, first % len(plan.shards), deadline_s)
+        self.rounds = Rounds(
+            self.admission, self.slots, self.shards, settings.clip, first % len(plan.shards), deadline_s
+        )
 
     @property
     def order(self) -> Sequence[int]:
@@ -61,7 +63,7 @@ def make_sections(
     memory = run.memory.map()
     if any(p.is_cuda for one in optimizers for group in one.param_groups for p in group["params"]):
         pin(memory)
-    for words in run.control.sections[: len(plans)]:
-        words.used[0] = 1
+    for counters in run.control.sections[: len(plans)]:
+        counters.used[0] = 1
     pairs = zip(plans, optimizers, strict=True)
     return [Section(i, plan, memory, run.control, one, first, deadline_s) for i, (plan, one) in enumerate(pairs)]

@@ -38,8 +38,8 @@ class Server:
 
     def _has_work(self) -> bool:
         for section in self._sections:
-            if section.door.rule.gathers:
-                if section.rounds.close() and section.shards[self.number].version <= section.door.round().version:
+            if section.admission.rule.gathers:
+                if section.rounds.close() and section.shards[self.number].version <= section.admission.round().version:
                     return True
             elif self._pending(section) is not None:
                 return True
@@ -47,7 +47,7 @@ class Server:
 
     def _serve(self, section: Section) -> bool:
         """Apply one push, or this shard's part of a round; False when there is none."""
-        if section.door.rule.gathers:
+        if section.admission.rule.gathers:
             before = section.shards[self.number].version
             if section.rounds.close():
                 section.rounds.commit([self.number])
@@ -58,11 +58,11 @@ class Server:
         shard, slot = section.shards[self.number], worker
         filled = section.slots.read(slot)
         gradients = [filled.gradients[place] for place in shard.plan.parameters]
-        shard.words.lock.acquire(self._deadline_s)
+        shard.counters.lock.acquire(self._deadline_s)
         try:
             shard.apply([section.slots.origin(slot, self.number)], gradients, filled.groups)
         finally:
-            shard.words.lock.release()
+            shard.counters.lock.release()
         self._next = worker + 1
         self._control.event.wake()
         return True
@@ -72,7 +72,7 @@ class Server:
         shard, workers = section.shards[self.number], self._control.workers
         for offset in range(workers):
             worker = (self._next + offset) % workers
-            if section.words.pushed[worker] > shard.applied(worker):
+            if section.counters.pushed[worker] > shard.applied(worker):
                 return worker
         return None
 

@@ -27,7 +27,7 @@ from scalebook.training.ps.memory.region import (
     FIRST_BIN,
     GAUGE,
     METER,
-    ShardWords,
+    ShardCounters,
 )
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import rebuild, step
@@ -38,10 +38,10 @@ _STATE_BIT = 1 << 16
 
 
 class Newest(NamedTuple):
-    """The newest version: its number, the slab of its parameters, which of the two states is its own."""
+    """The newest version: its number, the buffer of its parameters, which of the two states is its own."""
 
     version: int
-    slab: int
+    buffer: int
     state: int
 
 
@@ -52,15 +52,15 @@ class Shard:
         self,
         plan: ShardPlan,
         memory: Tensor,
-        words: ShardWords,
+        counters: ShardCounters,
         optimizer: Optimizer,
         settings: Settings,
         trace: ShardTrace | None = None,
     ) -> None:
-        self.plan, self.words = plan, words
-        self.flats = [plan.version_memory(memory, slab) for slab in range(plan.slabs)]
+        self.plan, self.counters = plan, counters
+        self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
         self.views = [plan.version.views(flat) for flat in self.flats]
-        self._workers = len(words.held)
+        self._workers = len(counters.held)
         self._damping, self._norms, self._trace = settings.damping, settings.norms, trace
         self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -70,39 +70,39 @@ class Shard:
 
     def newest(self) -> Newest:
         """What is published now."""
-        word = self.words.newest[0]
-        return Newest(word >> 17, word & (_STATE_BIT - 1), 1 if word & _STATE_BIT else 0)
+        packed = self.counters.newest[0]
+        return Newest(packed >> 17, packed & (_STATE_BIT - 1), 1 if packed & _STATE_BIT else 0)
 
     @property
     def version(self) -> int:
         """Updates applied so far; needs no lock."""
-        return int(self.words.newest[0] >> 17)
+        return int(self.counters.newest[0] >> 17)
 
     def hold(self, worker: int) -> Newest:
         """Make the newest version the one that `worker` uses."""
         newest = self.newest()
-        self.words.held[worker] = newest.slab
+        self.counters.held[worker] = newest.buffer
         return newest
 
     def applied(self, worker: int) -> int:
         """The last push of `worker` that is part of the newest version; needs no lock."""
-        slab = self.words.newest[0] & (_STATE_BIT - 1)
-        return int(self.words.applied[slab * self._workers + worker])
+        buffer = self.counters.newest[0] & (_STATE_BIT - 1)
+        return int(self.counters.applied[buffer * self._workers + worker])
 
     def _free(self, newest: int, giver: int | None) -> int:
-        """A slab to write to: what nobody holds, else the one that `giver` alone holds."""
-        held = self.words.held.tolist()
+        """A buffer to write to: what nobody holds, else the one that `giver` alone holds."""
+        held = self.counters.held.tolist()
         used = {newest, *held}
-        for slab in range(len(self.flats)):
-            if slab not in used:
-                return slab
-        assert giver is not None, "every slab is held"
+        for buffer in range(len(self.flats)):
+            if buffer not in used:
+                return buffer
+        assert giver is not None, "every buffer is held"
         assert held[giver] != newest
         assert held.count(held[giver]) == 1
         return int(held[giver])
 
-    def _publish(self, version: int, slab: int, state: int) -> None:
-        self.words.newest[0] = version << 17 | state << 16 | slab
+    def _publish(self, version: int, buffer: int, state: int) -> None:
+        self.counters.newest[0] = version << 17 | state << 16 | buffer
 
     # --- updates -------------------------------------------------------------------------------------------------
 
@@ -121,18 +121,18 @@ class Shard:
         that was applied before.
         """
         now = self.newest()
-        row = now.slab * self._workers
-        applied = self.words.applied
+        row = now.buffer * self._workers
+        applied = self.counters.applied
         if len(origins) == 1 and origins[0].seq <= applied[row + origins[0].worker]:
-            self.words.meters[origins[0].worker * METER + DUPLICATES] += 1
+            self.counters.meters[origins[0].worker * METER + DUPLICATES] += 1
             return False
         rate = self._damping.rate([now.version - origin.base_version for origin in origins])
-        drifts = [self._drift(now.slab, origin.base_slab) for origin in origins] if self._norms else []
-        target = self._free(now.slab, giver)
+        drifts = [self._drift(now.buffer, origin.base_buffer) for origin in origins] if self._norms else []
+        target = self._free(now.buffer, giver)
         state = self._state.begin(now.state)
         if self._damping.compensates:
-            gradients = self._compensated(gradients, now.slab, origins[0].base_slab, state)
-        self._step(now.slab, target, state, gradients, groups, rate)
+            gradients = self._compensated(gradients, now.buffer, origins[0].base_buffer, state)
+        self._step(now.buffer, target, state, gradients, groups, rate)
         after = target * self._workers
         applied[after : after + self._workers] = applied[row : row + self._workers]
         for origin in origins:
@@ -203,7 +203,7 @@ class Shard:
         return float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
 
     def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
-        meters, gauges, time_s = self.words.meters, self.words.gauges, monotonic()
+        meters, gauges, time_s = self.counters.meters, self.counters.gauges, monotonic()
         for origin in origins:
             row = origin.worker * METER
             meters[row + APPLIED] += 1
@@ -234,7 +234,7 @@ class Shard:
         places = {whole: place for place, whole in enumerate(self.plan.parameters)}
         now = self.newest()
         self._state.replace({places[whole]: value for whole, value in state.items() if whole in places})
-        self._publish(version, now.slab, 0)
+        self._publish(version, now.buffer, 0)
 
 
 def _is_plain(group: Mapping[str, Any]) -> bool:

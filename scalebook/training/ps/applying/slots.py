@@ -23,7 +23,7 @@ class Slots:
     """The slots of one optimizer. A slot is written by one worker and read when it is registered or pushed."""
 
     def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int) -> None:
-        self._words, self._shards = control.sections[section], len(plan.shards)
+        self._counters, self._shards = control.sections[section], len(plan.shards)
         parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
         self._gradients = [plan.gradients.views(part) for part in parts]
         self._flags = [plan.flags.views(part)[0] for part in parts]
@@ -36,12 +36,12 @@ class Slots:
         self, slot: int, origins: list[Origin], gradients: list[Tensor | None], groups: Groups, valid: bool
     ) -> None:
         """Fill a slot; `origins`: one for each shard, of the same push."""
-        words, lead = self._words, origins[0]
-        words.owner[slot], words.seq[slot], words.valid[slot] = lead.worker, lead.seq, int(valid)
+        counters, lead = self._counters, origins[0]
+        counters.owner[slot], counters.seq[slot], counters.valid[slot] = lead.worker, lead.seq, int(valid)
         for shard, origin in enumerate(origins):
-            words.base[slot * self._shards + shard] = origin.base_version
-            words.slab[slot * self._shards + shard] = origin.base_slab
-        words.pulled[slot] = lead.pulled
+            counters.base[slot * self._shards + shard] = origin.base_version
+            counters.buffer[slot * self._shards + shard] = origin.base_buffer
+        counters.pulled[slot] = lead.pulled
         for view, gradient in zip(self._gradients[slot], gradients, strict=True):
             if gradient is not None:
                 view.copy_(gradient)
@@ -59,12 +59,14 @@ class Slots:
         """What lies in a slot: views, not copies."""
         present = self._flags[slot].tolist()
         gradients = [g if here else None for g, here in zip(self._gradients[slot], present, strict=True)]
-        return Filled(gradients, self._groups(slot), bool(self._words.valid[slot]))
+        return Filled(gradients, self._groups(slot), bool(self._counters.valid[slot]))
 
     def origin(self, slot: int, shard: int) -> Origin:
         """Where a slot's gradient comes from, as one shard sees it."""
-        words, at = self._words, slot * self._shards + shard
-        return Origin(words.owner[slot], words.seq[slot], words.base[at], words.slab[at], words.pulled[slot])
+        counters, at = self._counters, slot * self._shards + shard
+        return Origin(
+            counters.owner[slot], counters.seq[slot], counters.base[at], counters.buffer[at], counters.pulled[slot]
+        )
 
     def _groups(self, slot: int) -> Groups:
         room = self._settings[slot]

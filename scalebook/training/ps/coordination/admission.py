@@ -1,7 +1,7 @@
-"""The door of one optimizer's shards: who may begin its next gradient, and whose gradient is let in.
+"""Admission to one optimizer's shards: who may begin its next gradient, and whose gradient is admitted.
 
-Applies the pure rules (`policy/rules.py`) to the words that all processes share. Whatever is asked is answered under
-the gate; whoever must wait sleeps on the run's event and asks again when something has happened.
+Applies the pure rules (`policy/rules.py`) to the counters that all processes share. Whatever is asked is answered under
+the admission lock; whoever must wait sleeps on the run's event and asks again when something has happened.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _CLOSED: Final = 1 << 31
 
 
 class Round(NamedTuple):
-    """The state of a door: updates made, whether a round is complete and being applied, gradients that it has."""
+    """Updates made, whether the round after them is complete and being applied, and how many gradients it has."""
 
     version: int
     closed: bool
@@ -25,22 +25,22 @@ class Round(NamedTuple):
 
 
 class Verdict(Enum):
-    """What happens with a gradient at the door: let in, dropped by rule or damping, or the budget is used up."""
+    """What happens with a gradient: admitted, dropped by rule or damping, or the budget is used up."""
 
     ADMIT = "admit"
     DROP = "drop"
     END = "end"
 
 
-class Door:
+class Admission:
     """`section` is the number of the optimizer."""
 
     def __init__(self, control: Control, section: int, deadline_s: float) -> None:
-        self.control, self.words = control, control.sections[section]
+        self.control, self.counters = control, control.sections[section]
         settings = control.settings
         self.rule, self._damping = settings.rule, settings.damping
         self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
-        self._sections = [words for words in control.sections if words.used[0]]
+        self._sections = [counters for counters in control.sections if counters.used[0]]
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
         """Whether a rule that applies on arrival has anything to decide."""
@@ -48,34 +48,34 @@ class Door:
     # --- state ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def gate(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Nobody else decides meanwhile. A decision that a killed process left half made is not yet made."""
-        self.control.gate.acquire(self._deadline_s)
+        self.control.admission_lock.acquire(self._deadline_s)
         try:
             yield
         finally:
-            self.control.gate.release()
+            self.control.admission_lock.release()
 
     def round(self) -> Round:
         """The round being gathered; only for rules that gather."""
-        word = self.words.door[0]
-        return Round(word >> 32, bool(word & _CLOSED), word & _GATHERED)
+        packed = self.counters.admission[0]
+        return Round(packed >> 32, bool(packed & _CLOSED), packed & _GATHERED)
 
     def set_round(self, version: int, closed: bool, gathered: int) -> None:
-        """Under the gate."""
-        self.words.door[0] = version << 32 | (_CLOSED if closed else 0) | gathered
+        """Under the admission lock."""
+        self.counters.admission[0] = version << 32 | (_CLOSED if closed else 0) | gathered
 
     def version(self) -> int:
         """Updates made."""
-        return self.round().version if self.rule.gathers else self.words.shards[0].newest[0] >> 17
+        return self.round().version if self.rule.gathers else self.counters.shards[0].newest[0] >> 17
 
     def view(self) -> View:
-        """What a rule sees; under the gate."""
-        clocks = {w: self.words.clocks[w] for w in self.control.active() if self.words.clocks[w] >= 0}
+        """What a rule sees; under the admission lock."""
+        clocks = {w: self.counters.clocks[w] for w in self.control.active() if self.counters.clocks[w] >= 0}
         if not self.rule.gathers:
             return View(self.version(), 0, frozenset(), clocks)
         now = self.round()
-        contributed = frozenset(self.words.owner[self.words.order[i]] for i in range(now.gathered))
+        contributed = frozenset(self.counters.owner[self.counters.order[i]] for i in range(now.gathered))
         return View(now.version, now.gathered, contributed, clocks)
 
     # --- beginning -----------------------------------------------------------------------------------------------
@@ -85,16 +85,16 @@ class Door:
 
         TimeoutError when nothing happens for the deadline.
         """
-        if self.may_wait or self.words.clocks[worker] < 0:
+        if self.may_wait or self.counters.clocks[worker] < 0:
             what = f"worker {worker} waits until rule {self.rule.name} lets it begin"
             self.control.event.wait(lambda: self.has_turn(worker), self._deadline_s, lambda: what)
 
     def has_turn(self, worker: int) -> bool:
         """Whether `worker` may begin now; lets it in when the warm-up is over."""
-        with self.gate():
+        with self.locked():
             if self.is_over():
                 return True
-            if self.words.clocks[worker] < 0 and not self._let_in(worker):
+            if self.counters.clocks[worker] < 0 and not self._let_in(worker):
                 return False
             if not self.rule.waits:
                 return True
@@ -113,31 +113,34 @@ class Door:
             if clocks or worker != min(active, default=worker):
                 return False
         else:
-            come = [w for w in active if self.control.word(w, ARRIVALS) and self.words.clocks[w] < 0]
+            come = [w for w in active if self.control.counter(w, ARRIVALS) and self.counters.clocks[w] < 0]
         for other in come:
-            self.words.clocks[other] = min(clocks.values(), default=0)
+            self.counters.clocks[other] = min(clocks.values(), default=0)
         return True
 
     def tick(self, worker: int) -> None:
         """A push of `worker` is complete, be it applied or dropped."""
-        self.words.clocks[worker] += 1
+        self.counters.clocks[worker] += 1
         if self.may_wait:
             self.control.event.wake()
 
-    # --- letting in ----------------------------------------------------------------------------------------------
+    # --- admitting -----------------------------------------------------------------------------------------------
 
     def judge(self, worker: int, seq: int, staleness: int) -> Verdict:
-        """Under the gate, for a rule that applies on arrival; `staleness` over the shards at most. Counts drops."""
+        """Under the admission lock, for a rule that applies on arrival. Counts what is dropped.
+
+        `staleness`: of the stalest shard, in versions.
+        """
         if self.is_over():
             return Verdict.END
         if not self._counts(worker, staleness):
             return Verdict.DROP
-        self.words.last_admitted[worker] = seq
-        self.words.admitted[worker] += 1
+        self.counters.last_admitted[worker] = seq
+        self.counters.admitted[worker] += 1
         return Verdict.ADMIT
 
     def takes(self, worker: int, base_version: int) -> Verdict:
-        """Under the gate, for a rule that gathers, while no round is closed. Counts what is dropped."""
+        """Under the admission lock, for a rule that gathers, while no round is closed. Counts what is dropped."""
         if self.is_over():
             return Verdict.END
         return Verdict.ADMIT if self._counts(worker, self.version() - base_version) else Verdict.DROP
@@ -149,7 +152,7 @@ class Door:
             view = self.view()
             accepted = self.rule.accepts(Arrival(worker, view.version - staleness, view.version), view)
         if not accepted:
-            self.words.shards[0].meters[worker * METER + DROPPED] += 1
+            self.counters.shards[0].meters[worker * METER + DROPPED] += 1
         return accepted
 
     def is_over(self) -> bool:
@@ -157,20 +160,20 @@ class Door:
         if self._budget is None:
             return False
         if self.rule.gathers:
-            return sum(words.door[0] >> 32 for words in self._sections) >= self._budget
-        return sum(words.door[1] + sum(words.admitted) for words in self._sections) >= self._budget
+            return sum(counters.admission[0] >> 32 for counters in self._sections) >= self._budget
+        return sum(counters.admission[1] + sum(counters.admitted) for counters in self._sections) >= self._budget
 
 
-def bury(control: Control, worker: int) -> None:
+def mark_dead(control: Control, worker: int) -> None:
     """Undo what a dead worker has begun and not finished: what it holds, writes, was let in with. By the monitor."""
-    for words in control.sections:
-        words.writing[worker] = -1
-        applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in words.shards]
-        if words.last_admitted[worker] > max(*applied, words.pushed[worker]):
-            words.admitted[worker] -= 1
-            words.last_admitted[worker] = max(applied)
-        words.clocks[worker] = -1
-        for shard, done in zip(words.shards, applied, strict=True):
-            if words.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
+    for counters in control.sections:
+        counters.writing[worker] = -1
+        applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in counters.shards]
+        if counters.last_admitted[worker] > max(*applied, counters.pushed[worker]):
+            counters.admitted[worker] -= 1
+            counters.last_admitted[worker] = max(applied)
+        counters.clocks[worker] = -1
+        for shard, done in zip(counters.shards, applied, strict=True):
+            if counters.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
                 shard.held[worker] = -1
     control.event.wake()

@@ -6,7 +6,7 @@ from scalebook.training.ps.memory.region import ARRIVALS, STARTED, Control
 
 
 class Membership:
-    """One worker's part in the group. Each word it writes is its own, so nothing here needs a lock."""
+    """One worker's part in the group. Each counter it writes is its own, so nothing here needs a lock."""
 
     def __init__(self, control: Control, worker: int, deadline_s: float) -> None:
         self._control, self.worker, self.deadline_s = control, worker, deadline_s
@@ -21,8 +21,8 @@ class Membership:
 
         For the time before training only: a worker that computes waits for nobody.
         """
-        mine = self._control.word(self.worker, ARRIVALS) + 1
-        self._control.set_word(self.worker, ARRIVALS, mine)
+        mine = self._control.counter(self.worker, ARRIVALS) + 1
+        self._control.set_counter(self.worker, ARRIVALS, mine)
         self._control.event.wake()
         self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
 
@@ -34,13 +34,13 @@ class Membership:
         self._wait(self._running, "workers {} neither pushed nor finished")
 
     def _late(self, mine: int) -> list[int]:
-        return [w for w in self._control.living() if self._control.word(w, ARRIVALS) < mine]
+        return [w for w in self._control.living() if self._control.counter(w, ARRIVALS) < mine]
 
     def _running(self) -> list[int]:
         return [w for w in self._control.training() if w != self.worker]
 
-    def _wait(self, missing: Callable[[], list[int]], words: str) -> None:
+    def _wait(self, missing: Callable[[], list[int]], message: str) -> None:
         def what() -> str:
-            return f"worker {self.worker} waited in vain, {words.format(missing())}"
+            return f"worker {self.worker} waited in vain, {message.format(missing())}"
 
         self._control.event.wait(lambda: not missing(), self.deadline_s, what)

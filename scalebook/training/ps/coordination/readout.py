@@ -1,4 +1,4 @@
-"""What the words of a run say, as plain values; readable by any of its processes at any time."""
+"""What the counters of a run say, as plain values; readable by any of its processes at any time."""
 
 import math
 
@@ -25,13 +25,13 @@ from scalebook.training.ps.memory.region import (
     SAMPLES,
     WAIT,
     Control,
-    SectionWords,
+    SectionCounters,
 )
 
 
 def counts(control: Control) -> Counts:
     """Updates that every shard has, over all optimizers; samples of all workers."""
-    updates = sum(min(shard.newest[0] >> 17 for shard in words.shards) for words in _used(control))
+    updates = sum(min(shard.newest[0] >> 17 for shard in counters.shards) for counters in _used(control))
     return Counts(updates, sum(control.column(SAMPLES)))
 
 
@@ -40,7 +40,7 @@ def worker_times(control: Control) -> list[WorkerTimes]:
     found = []
     for worker in range(control.workers):
         seconds = control.seconds[worker * ROW : worker * ROW + ROW]
-        applied = sum(words.shards[0].meters[worker * METER + APPLIED] for words in _used(control))
+        applied = sum(counters.shards[0].meters[worker * METER + APPLIED] for counters in _used(control))
         found.append(
             WorkerTimes(
                 compute=seconds[COMPUTE],
@@ -48,9 +48,9 @@ def worker_times(control: Control) -> list[WorkerTimes]:
                 communicate=seconds[COMMUNICATE],
                 data=seconds[DATA],
                 updates=applied,
-                samples=control.word(worker, SAMPLES),
-                pushed_bytes=control.word(worker, PUSHED),
-                pulled_bytes=control.word(worker, PULLED),
+                samples=control.counter(worker, SAMPLES),
+                pushed_bytes=control.counter(worker, PUSHED),
+                pulled_bytes=control.counter(worker, PULLED),
             )
         )
     return found
@@ -59,8 +59,8 @@ def worker_times(control: Control) -> list[WorkerTimes]:
 def staleness(control: Control) -> StalenessHistogram:
     """Staleness by worker as it is now, as the first shard of each optimizer has met it."""
     total = torch.zeros(control.workers, BINS, dtype=torch.int64)
-    for words in _used(control):
-        flat = torch.tensor(words.shards[0].meters.tolist(), dtype=torch.int64)
+    for counters in _used(control):
+        flat = torch.tensor(counters.shards[0].meters.tolist(), dtype=torch.int64)
         total += flat.view(control.workers, METER)[:, FIRST_BIN:]
     return StalenessHistogram(total)
 
@@ -68,15 +68,15 @@ def staleness(control: Control) -> StalenessHistogram:
 def pushes(control: Control) -> list[PushMeasures]:
     """A row for each worker at each shard, by worker, section, shard."""
     return [
-        _row(words, worker, section, shard)
+        _row(counters, worker, section, shard)
         for worker in range(control.workers)
-        for section, words in enumerate(_used(control))
-        for shard in range(len(words.shards))
+        for section, counters in enumerate(_used(control))
+        for shard in range(len(counters.shards))
     ]
 
 
-def _row(words: SectionWords, worker: int, section: int, shard: int) -> PushMeasures:
-    meters, gauges = words.shards[shard].meters, words.shards[shard].gauges
+def _row(counters: SectionCounters, worker: int, section: int, shard: int) -> PushMeasures:
+    meters, gauges = counters.shards[shard].meters, counters.shards[shard].gauges
     count, at = meters[worker * METER + APPLIED], worker * GAUGE
     norms = gauges[at + DRIFTS]
     return PushMeasures(
@@ -91,5 +91,5 @@ def _row(words: SectionWords, worker: int, section: int, shard: int) -> PushMeas
     )
 
 
-def _used(control: Control) -> list[SectionWords]:
-    return [words for words in control.sections if words.used[0]]
+def _used(control: Control) -> list[SectionCounters]:
+    return [counters for counters in control.sections if counters.used[0]]

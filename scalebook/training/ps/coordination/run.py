@@ -1,6 +1,6 @@
 """What the processes of one run have in common."""
 
-from scalebook.training.ps.coordination.admission import bury
+from scalebook.training.ps.coordination.admission import mark_dead
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.ps.coordination.membership import Membership
 from scalebook.training.ps.coordination.readout import counts, pushes, staleness, worker_times
@@ -29,19 +29,19 @@ class SharedRun:
         """The membership of one worker; `deadline_s` (seconds) bounds each of its waits, those for locks too."""
         return Membership(self.control, worker, deadline_s)
 
-    def bury(self, worker: int) -> None:
+    def mark_dead(self, worker: int) -> None:
         """A worker has died: nobody waits for it any more. By the monitor, once it is dead."""
-        self.control.set_word(worker, LOST, 1)
-        bury(self.control, worker)
+        self.control.set_counter(worker, LOST, 1)
+        mark_dead(self.control, worker)
 
-    def revive(self, worker: int) -> None:
-        """A worker has died and will be started again: the others wait for it. By the monitor, instead of `bury`.
+    def rejoin(self, worker: int) -> None:
+        """A worker has died and will be started again: the others wait for it. By the monitor, instead of `mark_dead`.
 
-        Not after `bury`: who waits for the end of all workers would see it gone in between.
+        Not after `mark_dead`: who waits for the end of all workers would see it gone in between.
         """
-        bury(self.control, worker)
-        for word in (FINISHED, RESTING, ARRIVALS, LOST):
-            self.control.set_word(worker, word, 0)
+        mark_dead(self.control, worker)
+        for counter in (FINISHED, RESTING, ARRIVALS, LOST):
+            self.control.set_counter(worker, counter, 0)
 
     def close(self) -> None:
         """Give up the memory's handle; in the process that made it, when the run has ended. Completes the trace."""
@@ -52,15 +52,15 @@ class SharedRun:
     def write_trace_head(self) -> None:
         """Say in the trace what it is a trace of, and the versions that are in it."""
         assert self.settings.trace is not None
-        used = [words for words in self.control.sections if words.used[0]]
+        used = [counters for counters in self.control.sections if counters.used[0]]
         head = Head(
             workers=self.control.workers,
             shards=self.settings.shards,
             most=self.settings.most(self.control.workers),
             rule=repr(self.settings.rule),
             damping=repr(self.settings.damping),
-            first=[words.door[1] for words in used],
-            last=[[shard.newest[0] >> 17 for shard in words.shards] for words in used],
+            first=[counters.admission[1] for counters in used],
+            last=[[shard.newest[0] >> 17 for shard in counters.shards] for counters in used],
         )
         write_head(self.settings.trace, head)
 

@@ -8,7 +8,7 @@ from typing import Final
 from scalebook.training.ps.memory.lock import LOCK_BYTES, make_lock
 
 Write = tuple[int, int]
-"""A word's index and its new value."""
+"""A counter's index and its new value."""
 MOST_WRITES: Final = 8
 _COUNT: Final = 0  # writes listed; 0: none, or all carried out
 _LIST: Final = 1
@@ -16,10 +16,10 @@ _HEADER: Final = _LIST + 2 * MOST_WRITES
 
 
 class Journal:
-    """`size` int64 words, zero at first, changed by groups of writes of which all happen or none.
+    """`size` int64 counters, zero at first, changed by groups of writes of which all happen or none.
 
-    The writes are listed, a last word says that the list is complete, then they are carried out. A process killed
-    before that word has changed nothing; after it, the next one to take the lock carries the list out again, which does
+    The writes are listed, a last value says that the list is complete, then they are carried out. A process killed
+    before that has changed nothing; after it, the next one to take the lock carries the list out again, which does
     no harm. Made before the fork, in anonymous memory; waiting for the lock ends in `LockTimeout` after `deadline_s`.
     """
 
@@ -29,7 +29,7 @@ class Journal:
         memory = memoryview(self._map)
         self._lock = make_lock(memory[:LOCK_BYTES])
         self._listed = memory[LOCK_BYTES : LOCK_BYTES + 8 * _HEADER].cast("q")
-        self.words = memory[LOCK_BYTES + 8 * _HEADER :].cast("q")
+        self.counters = memory[LOCK_BYTES + 8 * _HEADER :].cast("q")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -43,7 +43,7 @@ class Journal:
             self._lock.release()
 
     def commit(self, writes: list[Write]) -> None:
-        """Change words, all of them or none; under the lock."""
+        """Change counters, all of them or none; under the lock."""
         assert len(writes) <= MOST_WRITES
         for number, (index, value) in enumerate(writes):
             self._listed[_LIST + 2 * number] = index
@@ -53,5 +53,5 @@ class Journal:
 
     def _carry_out(self) -> None:
         for number in range(self._listed[_COUNT]):
-            self.words[self._listed[_LIST + 2 * number]] = self._listed[_LIST + 2 * number + 1]
+            self.counters[self._listed[_LIST + 2 * number]] = self._listed[_LIST + 2 * number + 1]
         self._listed[_COUNT] = 0

@@ -22,11 +22,11 @@ LINE: Final = 64  # bytes; what different processes write lies on different cach
 SECTIONS: Final = 8  # optimizers at most
 BINS: Final = 128  # staleness 0..126, and more
 
-# int64 words of the run's head
+# int64 counters of the run's head
 STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
 ALLOCATED: Final = 1  # 1: memory has its size
 
-# int64 words of one worker's row, written by that worker, by the monitor when it is dead
+# int64 counters of one worker's row, written by that worker, by the monitor when it is dead
 SAMPLES: Final = 0
 ARRIVALS: Final = 1  # rendezvous reached
 FINISHED: Final = 2  # 1: will not push any more
@@ -37,19 +37,19 @@ PUSHED: Final = 6  # bytes of gradients handed in
 PULLED: Final = 7  # bytes of parameters taken
 ROW: Final = 8
 
-# float64 words of one worker's row, seconds
+# float64 counters of one worker's row, seconds
 COMPUTE: Final = 0
 WAIT: Final = 1
 COMMUNICATE: Final = 2
 DATA: Final = 3
 
-# int64 words of one worker at one shard
+# int64 counters of one worker at one shard
 APPLIED: Final = 0
 DROPPED: Final = 1
 DUPLICATES: Final = 2
 FIRST_BIN: Final = 8
 METER: Final = FIRST_BIN + BINS
-# float64 words of one worker at one shard
+# float64 counters of one worker at one shard
 AGE: Final = 0  # seconds between pull and application, summed
 DRIFT: Final = 1  # ||w - w_base||, summed
 DRIFTS: Final = 2  # how many norms are in the sum
@@ -76,40 +76,42 @@ class _Carver:
         return self.bytes(8 * count).cast("d")
 
 
-class ShardWords:
-    """The numbers of one shard. `newest` is one word, so that an update is published by one store.
+class ShardCounters:
+    """The numbers of one shard. `newest` is one int64, so that an update is published by one store.
 
-    `held[w]`: the slab that worker w's replica is or was copied from, -1 for none. `applied[slab * workers + w]`: the
-    last push of worker w that is part of the version in `slab`.
+    A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
+    replica is or was copied from, -1 for none. `applied[buffer * workers + w]`: the last push of worker w that is part
+    of the version in that buffer.
     """
 
-    def __init__(self, carve: _Carver, workers: int, slabs: int) -> None:
+    def __init__(self, carve: _Carver, workers: int, buffers: int) -> None:
         self.lock = make_lock(carve.bytes(LOCK_BYTES))
         self.newest = carve.ints(1)
         self.held = carve.ints(workers)
-        self.applied = carve.ints(workers * slabs)
+        self.applied = carve.ints(workers * buffers)
         self.meters = carve.ints(workers * METER)
         self.gauges = carve.floats(workers * GAUGE)
         for worker in range(workers):
             self.held[worker] = -1
 
     @staticmethod
-    def size(workers: int, slabs: int) -> int:
-        words = [1, workers, workers * slabs, workers * METER, workers * GAUGE]
-        return LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in words)
+    def size(workers: int, buffers: int) -> int:
+        counters = [1, workers, workers * buffers, workers * METER, workers * GAUGE]
+        return LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
-class SectionWords:
-    """The numbers of one optimizer: its door, its workers' clocks, the slots of gathered gradients, its shards.
+class SectionCounters:
+    """The numbers of one optimizer: its admission, its workers' clocks, the slots of gathered gradients, its shards.
 
-    `door[0]` packs version, whether the round is being applied, and how many gradients it has: one store changes all.
-    `door[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th gradient. Of a slot: who
-    filled it with which push, whether it counts (`valid`), from which versions and slabs (by shard), pulled when (s).
+    `admission[0]` packs version, whether the round is being applied, and how many gradients it has: one store changes
+    all. `admission[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th gradient. Of
+    a slot: who filled it with which push, whether it counts (`valid`), from which versions and buffers (by shard),
+    pulled when (s).
     """
 
-    def __init__(self, carve: _Carver, workers: int, shards: int, slots: int, slabs: int) -> None:
+    def __init__(self, carve: _Carver, workers: int, shards: int, slots: int, buffers: int) -> None:
         self.used = carve.ints(1)  # 1: there is such an optimizer
-        self.door = carve.ints(2)
+        self.admission = carve.ints(2)
         self.clocks = carve.ints(workers)  # pushes completed; -1: not let in yet
         self.begun = carve.ints(workers)  # the last push that the worker has begun
         self.admitted = carve.ints(workers)  # its gradients let through towards `max_updates`
@@ -121,63 +123,64 @@ class SectionWords:
         self.seq = carve.ints(max(slots, 1))
         self.valid = carve.ints(max(slots, 1))
         self.base = carve.ints(max(slots, 1) * shards)
-        self.slab = carve.ints(max(slots, 1) * shards)
+        self.buffer = carve.ints(max(slots, 1) * shards)
         self.pulled = carve.floats(max(slots, 1))
-        self.shards = [ShardWords(carve, workers, slabs) for _ in range(shards)]
+        self.shards = [ShardCounters(carve, workers, buffers) for _ in range(shards)]
         for worker in range(workers):
             self.clocks[worker] = self.writing[worker] = -1
 
     @staticmethod
-    def size(workers: int, shards: int, slots: int, slabs: int) -> int:
+    def size(workers: int, shards: int, slots: int, buffers: int) -> int:
         slots = max(slots, 1)
-        words = [1, 2, *[workers] * 6, *[slots] * 4, slots * shards, slots * shards, slots]
-        own = sum(-(-8 * count // LINE) * LINE for count in words)
-        return own + shards * ShardWords.size(workers, slabs)
+        counters = [1, 2, *[workers] * 6, *[slots] * 4, slots * shards, slots * shards, slots]
+        own = sum(-(-8 * count // LINE) * LINE for count in counters)
+        return own + shards * ShardCounters.size(workers, buffers)
 
 
 class Control:
-    """Counters, flags, times, locks. Made before the fork; each word has one writer or is written under a lock.
+    """Counters, flags, times, locks. Made before the fork; each counter has one writer or is written under a lock.
 
-    `gate` guards doors, clocks and slots. Lock order: gate before shard; no process holds two shards.
+    `admission_lock` guards admission, clocks and slots. Lock order: admission before shard; no process
+    holds two shards.
     """
 
     def __init__(self, workers: int, settings: Settings | None = None) -> None:
         settings = settings or Settings()
         self.workers, self.settings = workers, settings
         self.slots = settings.slots(workers)
-        section = (workers, settings.shards, self.slots, settings.slabs(workers))
-        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionWords.size(*section)
+        section = (workers, settings.shards, self.slots, settings.buffers(workers))
+        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionCounters.size(*section)
         carve = _Carver(size)
-        self.gate = make_lock(carve.bytes(LOCK_BYTES))
+        self.admission_lock = make_lock(carve.bytes(LOCK_BYTES))
         self.event = Event(carve.bytes(8))
         self.head = carve.ints(8)
-        self.words = carve.ints(ROW * workers)
+        self.counters = carve.ints(ROW * workers)
         self.seconds = carve.floats(ROW * workers)
-        self.sections = [SectionWords(carve, *section) for _ in range(SECTIONS)]
+        self.sections = [SectionCounters(carve, *section) for _ in range(SECTIONS)]
 
-    def word(self, worker: int, word: int) -> int:
+    def counter(self, worker: int, counter: int) -> int:
         """One int64 of a worker's row."""
-        return self.words[worker * ROW + word]
+        return self.counters[worker * ROW + counter]
 
-    def set_word(self, worker: int, word: int, value: int) -> None:
+    def set_counter(self, worker: int, counter: int, value: int) -> None:
         """Set one int64 of a worker's row."""
-        self.words[worker * ROW + word] = value
+        self.counters[worker * ROW + counter] = value
 
-    def column(self, word: int) -> list[int]:
+    def column(self, counter: int) -> list[int]:
         """One int64 of every worker."""
-        return [self.words[worker * ROW + word] for worker in range(self.workers)]
+        return [self.counters[worker * ROW + counter] for worker in range(self.workers)]
 
     def living(self) -> list[int]:
         """The workers whose process has not died, finished ones included."""
-        return [worker for worker in range(self.workers) if not self.words[worker * ROW + LOST]]
+        return [worker for worker in range(self.workers) if not self.counters[worker * ROW + LOST]]
 
     def training(self) -> list[int]:
         """The workers that may still push."""
-        return [worker for worker in self.living() if not self.words[worker * ROW + FINISHED]]
+        return [worker for worker in self.living() if not self.counters[worker * ROW + FINISHED]]
 
     def active(self) -> list[int]:
         """Those of them that do not rest."""
-        return [worker for worker in self.training() if not self.words[worker * ROW + RESTING]]
+        return [worker for worker in self.training() if not self.counters[worker * ROW + RESTING]]
 
 
 class Memory:

@@ -18,7 +18,7 @@ KEY: Final = f"{ARGUMENTS}.rule"
 
 
 class Arrival(NamedTuple):
-    """A gradient at the door: who computed it, from which version, and the version it meets."""
+    """A gradient that asks to be admitted: who computed it, from which version, and the version it meets."""
 
     worker: int
     base_version: int

@@ -76,7 +76,7 @@ class Settings:
         """Whether a mean of squared gradients is kept beside the optimizer's state."""
         return self.damping.compensates and self.damping.keeps_squares
 
-    def slabs(self, workers: int) -> int:
+    def buffers(self, workers: int) -> int:
         """Versions of a shard in memory: one held by each worker, the newest, and the one being written.
 
         One less where a worker gives its base, and under a synchronous rule: who gave a gradient holds the newest.

@@ -51,14 +51,14 @@ class Client:
 
     def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
         self.host, self.replica, self.optimizer = host, replica, optimizer
-        self._control, self._worker, self._words = control, worker, host.section.words
+        self._control, self._worker, self._counters = control, worker, host.section.counters
         settings, rule = control.settings, control.settings.rule
         self._clip = None if rule.gathers else settings.clip
         self._push_every, self._pull_every = rule.push_every, rule.pull_every
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._sum: list[Tensor | None] = []
         self._sum_valid = False
-        self._seq = max(self._words.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._may_write = settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
@@ -103,7 +103,7 @@ class Client:
             self._pull()
         elif usable:
             self._own_step(groups)
-        is_last = verdict is Verdict.END or self.host.section.door.is_over()
+        is_last = verdict is Verdict.END or self.host.section.admission.is_over()
         self._communicated(started, waited)
         return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
 
@@ -185,7 +185,7 @@ class Client:
         return self.version
 
     def _take(self) -> None:
-        self._control.words[self._worker * ROW + PULLED] += self.replica.take(self._bases)
+        self._control.counters[self._worker * ROW + PULLED] += self.replica.take(self._bases)
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
@@ -223,11 +223,11 @@ class Client:
 
     @contextmanager
     def _locked(self, shard: Shard) -> Iterator[None]:
-        shard.words.lock.acquire(self.host.section.deadline_s)
+        shard.counters.lock.acquire(self.host.section.deadline_s)
         try:
             yield
         finally:
-            shard.words.lock.release()
+            shard.counters.lock.release()
 
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
         """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own.
@@ -250,12 +250,12 @@ class Client:
 
     def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> tuple[Verdict, int]:
         self._seq += 1
-        self._words.begun[self._worker] = self._seq
+        self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
             self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
         push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid)
         outcome = self.host.push(push)
-        self.host.section.door.tick(self._worker)
+        self.host.section.admission.tick(self._worker)
         return outcome
 
     @torch.no_grad()

@@ -15,18 +15,18 @@ CLAIMS: Final = 4096
 EPOCHS: Final = 1024
 """How many epochs the fastest worker may be ahead before what is left of the oldest one is forgotten."""
 
-# int64 words of the header
+# int64 counters of the header
 _NEWEST: Final = 0  # 1 + the newest epoch that a worker has begun
 _HEADER: Final = 8
 
-# int64 words of one epoch in the ring, under the lock
+# int64 counters of one epoch in the ring, under the lock
 _TAG: Final = 0  # 1 + epoch
 _BATCHES: Final = 1
 _NEXT: Final = 2  # of the pool: batches that belong to nobody in particular
 _TURNS: Final = 3
-_EPOCH_WORDS: Final = 4
+_EPOCH_COUNTERS: Final = 4
 
-# int64 words of one worker's row, under the lock but for _DONE, which the worker alone writes
+# int64 counters of one worker's row, under the lock but for _DONE, which the worker alone writes
 _EPOCH: Final = 0  # 1 + the epoch it is in; 0 before the first
 _SHARE_EPOCH: Final = 1  # its own share: the next batch is number _SHARE_STEP of its share of this epoch
 _SHARE_STEP: Final = 2
@@ -58,9 +58,9 @@ class Cursor(Uncopied):
     def __init__(self, workers: int, deadline_s: float = 60.0) -> None:
         self.workers = workers
         self._ring = _HEADER
-        self._rows = _HEADER + EPOCHS * _EPOCH_WORDS
+        self._rows = _HEADER + EPOCHS * _EPOCH_COUNTERS
         self._journal = Journal(self._rows + workers * (_SLOTS + CLAIMS), deadline_s)
-        self._locked, self._commit, self._words = self._journal.locked, self._journal.commit, self._journal.words
+        self._locked, self._commit, self._counters = self._journal.locked, self._journal.commit, self._journal.counters
 
     # --- what a worker does ----------------------------------------------------------------------------------------
 
@@ -71,18 +71,18 @@ class Cursor(Uncopied):
         """
         at, row = self._epoch_at(epoch), self._row(worker)
         with self._locked():
-            tag, writes = self._words[at + _TAG], [(row + _EPOCH, epoch + 1)]
-            if tag == epoch + 1 and self._words[at + _BATCHES] != batches:
+            tag, writes = self._counters[at + _TAG], [(row + _EPOCH, epoch + 1)]
+            if tag == epoch + 1 and self._counters[at + _BATCHES] != batches:
                 raise ValueError(
                     f"data: epoch {epoch} has {batches} batches in worker {worker} but "
-                    f"{self._words[at + _BATCHES]} in another. Let its length depend on the epoch alone."
+                    f"{self._counters[at + _BATCHES]} in another. Let its length depend on the epoch alone."
                 )
             if tag < epoch + 1:
                 pool = batches if turns else min(self.workers, batches)
                 writes += [(at + _TAG, epoch + 1), (at + _BATCHES, batches), (at + _NEXT, pool), (at + _TURNS, turns)]
-            if self._words[row + _SHARE_EPOCH] < epoch:
+            if self._counters[row + _SHARE_EPOCH] < epoch:
                 writes += [(row + _SHARE_EPOCH, epoch), (row + _SHARE_STEP, 0)]
-            writes.append((_NEWEST, max(self._words[_NEWEST], epoch + 1)))
+            writes.append((_NEWEST, max(self._counters[_NEWEST], epoch + 1)))
             self._commit(writes)
 
     def claim(self, worker: int) -> Claim | None:
@@ -93,7 +93,7 @@ class Cursor(Uncopied):
         """
         row = self._row(worker)
         with self._locked():
-            epoch = self._words[row + _EPOCH] - 1
+            epoch = self._counters[row + _EPOCH] - 1
             assert epoch >= 0, "claim before begin"
             found = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
             if found is None:
@@ -105,43 +105,45 @@ class Cursor(Uncopied):
     def done(self, worker: int, count: int = 1) -> None:
         """The gradients of the worker's oldest `count` claims have been pushed. Only by the worker itself."""
         row = self._row(worker)
-        done = self._words[row + _DONE] + count
-        assert done <= self._words[row + _HANDED], "more done than claimed"
-        self._words[row + _DONE] = done
+        done = self._counters[row + _DONE] + count
+        assert done <= self._counters[row + _HANDED], "more done than claimed"
+        self._counters[row + _DONE] = done
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
         """Batches that living workers other than `besides` have claimed and not done, plus 1 for each of these workers
         that has not come to the end of its own share: while this is not 0, a death can bring batches back.
         """
         with self._locked():
-            newest, total = self._words[_NEWEST] - 1, 0
+            newest, total = self._counters[_NEWEST] - 1, 0
             for other in range(self.workers):
                 row = self._row(other)
-                if other in besides or self._words[row + _GONE]:
+                if other in besides or self._counters[row + _GONE]:
                     continue
-                total += self._words[row + _HANDED] - self._words[row + _DONE]
+                total += self._counters[row + _HANDED] - self._counters[row + _DONE]
                 total += self._share(other, newest) is not None
             return total
 
     def progress(self) -> int:
         """A number that grows whenever a worker claims or pushes: what a deadline on waiting for others looks at."""
         return sum(
-            self._words[self._row(worker) + word] for worker in range(self.workers) for word in (_DONE, _TAKEN, _EPOCH)
+            self._counters[self._row(worker) + counter]
+            for worker in range(self.workers)
+            for counter in (_DONE, _TAKEN, _EPOCH)
         )
 
     # --- what the monitor does -------------------------------------------------------------------------------------
 
-    def bury(self, worker: int) -> None:
+    def mark_dead(self, worker: int) -> None:
         """The worker has died, or claims no more: what it has claimed and not done, and its share, is open to all."""
         row = self._row(worker)
         with self._locked():
-            self._commit([(row + _GONE, 1), (row + _HANDED, self._words[row + _DONE])])
+            self._commit([(row + _GONE, 1), (row + _HANDED, self._counters[row + _DONE])])
 
-    def revive(self, worker: int) -> None:
+    def rejoin(self, worker: int) -> None:
         """A new process takes a dead worker's place: what nobody has taken of its share meanwhile is its own again."""
         row = self._row(worker)
         with self._locked():
-            self._commit([(row + _GONE, 0), (row + _EPOCH, 0), (row + _HANDED, self._words[row + _DONE])])
+            self._commit([(row + _GONE, 0), (row + _EPOCH, 0), (row + _HANDED, self._counters[row + _DONE])])
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
@@ -152,15 +154,15 @@ class Cursor(Uncopied):
         """
         with self._locked():
             rows = [self._row(worker) for worker in range(self.workers)]
-            present = [self._words[row + _EPOCH] - 1 for row in rows if not self._words[row + _GONE]]
+            present = [self._counters[row + _EPOCH] - 1 for row in rows if not self._counters[row + _GONE]]
             slowest = max(0, min(present, default=0))  # one that has not begun yet goes through all epochs
             left: dict[int, set[int]] = {}
             for slot in range(EPOCHS):
-                epoch = self._words[self._ring + slot * _EPOCH_WORDS + _TAG] - 1
+                epoch = self._counters[self._ring + slot * _EPOCH_COUNTERS + _TAG] - 1
                 if epoch >= 0:
                     left[epoch] = self._not_claimed(epoch, pool=epoch >= slowest)
             for row in rows:
-                for number in range(self._words[row + _DONE], self._words[row + _TAKEN]):
+                for number in range(self._counters[row + _DONE], self._counters[row + _TAKEN]):
                     claim = self._slot(row, number)
                     left.setdefault(claim.epoch, set()).add(claim.batch)
             return {epoch: _ranges(left[epoch]) for epoch in sorted(left) if left[epoch] or epoch >= slowest}
@@ -169,14 +171,14 @@ class Cursor(Uncopied):
 
     def _promise(self, row: int, claim: Claim) -> list[Write]:
         """Append to the worker's claims; the first of those that an earlier process left there makes room."""
-        done, handed, taken = (self._words[row + word] for word in (_DONE, _HANDED, _TAKEN))
+        done, handed, taken = (self._counters[row + counter] for counter in (_DONE, _HANDED, _TAKEN))
         if taken - done >= CLAIMS:
             raise ValueError(
                 f"trainer.accumulate_grad_batches: {CLAIMS} batches wait for their update, and there is no room for "
                 "more. Accumulate fewer, or let the loader prefetch fewer."
             )
         return [
-            (self._slot_at(row, taken), self._words[self._slot_at(row, handed)]),
+            (self._slot_at(row, taken), self._counters[self._slot_at(row, handed)]),
             (self._slot_at(row, handed), claim.epoch << _SHIFT | claim.batch),
             (row + _HANDED, handed + 1),
             (row + _TAKEN, taken + 1),
@@ -187,22 +189,22 @@ class Cursor(Uncopied):
         mine = self._row(worker)
         for other in (worker, *range(self.workers)):
             row = self._row(other)
-            first, end = self._words[row + _HANDED], self._words[row + _TAKEN]
+            first, end = self._counters[row + _HANDED], self._counters[row + _TAKEN]
             for number in range(first, end):
                 claim = self._slot(row, number)
                 if claim.epoch > epoch:
                     continue
-                hole, at = self._slot_at(row, number), self._words[self._slot_at(row, number)]
+                hole, at = self._slot_at(row, number), self._counters[self._slot_at(row, number)]
                 if row == mine:  # it is in the right row already; let it change places with the first
                     first_at = self._slot_at(row, first)
-                    return claim, [(hole, self._words[first_at]), (first_at, at), (row + _HANDED, first + 1)]
-                return claim, [(hole, self._words[self._slot_at(row, end - 1)]), (row + _TAKEN, end - 1)]
+                    return claim, [(hole, self._counters[first_at]), (first_at, at), (row + _HANDED, first + 1)]
+                return claim, [(hole, self._counters[self._slot_at(row, end - 1)]), (row + _TAKEN, end - 1)]
         return None
 
     def _owned(self, worker: int, epoch: int) -> tuple[Claim, list[Write]] | None:
         """The next batch of the worker's own share, else of a dead one's, up to this epoch."""
-        others = [other for other in range(self.workers) if self._words[self._row(other) + _GONE] and other != worker]
-        for owner in (worker, *others):
+        dead = [other for other in range(self.workers) if self._counters[self._row(other) + _GONE] and other != worker]
+        for owner in (worker, *dead):
             found = self._share(owner, epoch)
             if found is not None:
                 claim, step = found
@@ -212,15 +214,15 @@ class Cursor(Uncopied):
 
     def _pooled(self, epoch: int) -> tuple[Claim, list[Write]] | None:
         at = self._epoch_at(epoch)
-        batch = self._words[at + _NEXT]
-        if self._words[at + _TAG] != epoch + 1 or batch >= self._words[at + _BATCHES]:
+        batch = self._counters[at + _NEXT]
+        if self._counters[at + _TAG] != epoch + 1 or batch >= self._counters[at + _BATCHES]:
             return None
         return Claim(epoch, batch), [(at + _NEXT, batch + 1)]
 
     def _share(self, owner: int, epoch: int) -> tuple[Claim, int] | None:
         """The next batch of the owner's share, up to this epoch, and its number in the share of its epoch."""
         row = self._row(owner)
-        at, step = self._words[row + _SHARE_EPOCH], self._words[row + _SHARE_STEP]
+        at, step = self._counters[row + _SHARE_EPOCH], self._counters[row + _SHARE_STEP]
         if at <= epoch - EPOCHS:
             at, step = epoch - EPOCHS + 1, 0
         while at <= epoch:
@@ -231,16 +233,16 @@ class Cursor(Uncopied):
 
     def _share_size(self, owner: int, epoch: int) -> int:
         at = self._epoch_at(epoch)
-        if self._words[at + _TAG] != epoch + 1:
+        if self._counters[at + _TAG] != epoch + 1:
             return 0
-        mine = -(-(self._words[at + _BATCHES] - owner) // self.workers)
-        return max(0, mine if self._words[at + _TURNS] else min(1, mine))
+        mine = -(-(self._counters[at + _BATCHES] - owner) // self.workers)
+        return max(0, mine if self._counters[at + _TURNS] else min(1, mine))
 
     def _not_claimed(self, epoch: int, pool: bool) -> set[int]:
         at = self._epoch_at(epoch)
-        left = set(range(self._words[at + _NEXT], self._words[at + _BATCHES])) if pool else set()
+        left = set(range(self._counters[at + _NEXT], self._counters[at + _BATCHES])) if pool else set()
         for owner in range(self.workers):
-            share_epoch, step = (self._words[self._row(owner) + word] for word in (_SHARE_EPOCH, _SHARE_STEP))
+            share_epoch, step = (self._counters[self._row(owner) + counter] for counter in (_SHARE_EPOCH, _SHARE_STEP))
             if share_epoch <= epoch:
                 first = step if share_epoch == epoch else 0
                 left |= {owner + n * self.workers for n in range(first, self._share_size(owner, epoch))}
@@ -252,14 +254,14 @@ class Cursor(Uncopied):
         return self._rows + worker * (_SLOTS + CLAIMS)
 
     def _epoch_at(self, epoch: int) -> int:
-        return self._ring + epoch % EPOCHS * _EPOCH_WORDS
+        return self._ring + epoch % EPOCHS * _EPOCH_COUNTERS
 
     def _slot_at(self, row: int, number: int) -> int:
         return row + _SLOTS + number % CLAIMS
 
     def _slot(self, row: int, number: int) -> Claim:
-        word = self._words[self._slot_at(row, number)]
-        return Claim(word >> _SHIFT, word & (1 << _SHIFT) - 1)
+        packed = self._counters[self._slot_at(row, number)]
+        return Claim(packed >> _SHIFT, packed & (1 << _SHIFT) - 1)
 
 
 def _ranges(batches: set[int]) -> list[tuple[int, int]]:

@@ -91,10 +91,10 @@ class Joined:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
         control, worker = self.run.control, self.membership.worker
         self.settle("before its first step, or while it waited for data")
-        if control.word(worker, RESTING):
+        if control.counter(worker, RESTING):
             for client in self.clients:
-                client.host.section.words.clocks[worker] = -1
-            control.set_word(worker, RESTING, 0)
+                client.host.section.counters.clocks[worker] = -1
+            control.set_counter(worker, RESTING, 0)
         for client in self.clients:
             client.begin()
 
@@ -118,10 +118,10 @@ class Joined:
         for client in self.clients:
             client.host.complete()
 
-    def _leave(self, word: int) -> None:
+    def _leave(self, counter: int) -> None:
         for client in self.clients:
             client.host.settle(self.membership.worker)
-        self.run.control.set_word(self.membership.worker, word, 1)
+        self.run.control.set_counter(self.membership.worker, counter, 1)
         self.run.control.event.wake()
         for client in self.clients:
             client.host.help()
@@ -139,7 +139,7 @@ class Joined:
         for client, version, state in zip(self.clients, versions, states, strict=True):
             client.grow()  # a callback may have added the groups that the checkpoint has
             section = client.host.section
-            section.words.door[0], section.words.door[1] = version << 32, version
+            section.counters.admission[0], section.counters.admission[1] = version << 32, version
             for shard in section.shards:
                 shard.restore(version, state["state"])
 
@@ -164,7 +164,7 @@ def join(
     """
     control, worker, late = run.control, membership.worker, membership.joins_late
     plans = plan_sections(run, optimizers)
-    control.set_word(worker, DIGEST, digest(plans, run.settings))
+    control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
         announce(_need(plans, control.workers))
         run.memory.allocate(plans[-1].end)
@@ -216,8 +216,8 @@ def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:
 
 
 def _compare(control: Control, worker: int) -> None:
-    mine = control.word(worker, DIGEST)
-    different = [other for other in control.living() if control.word(other, DIGEST) != mine]
+    mine = control.counter(worker, DIGEST)
+    different = [other for other in control.living() if control.counter(other, DIGEST) != mine]
     if different:
         raise ValueError(
             f"model: workers {[worker, *different]} have made different parameters or optimizers. "

@@ -54,8 +54,8 @@ class Replica:
             self._drop()
         first, self._held, self._stepped = not self._held, list(versions), False
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
-            source = shard.views[newest.slab]
-            lent = self._views[number][newest.slab] if self.lent else source
+            source = shard.views[newest.buffer]
+            lent = self._views[number][newest.buffer] if self.lent else source
             for place, view, shared in zip(shard.plan.parameters, lent, source, strict=True):
                 if place in self.frozen:
                     if first:
@@ -84,7 +84,7 @@ class Replica:
             found += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
         if self._lending is not None:
             for number, shard in enumerate(self._shards):
-                at = shard.plan.version_at(self._held[number].slab)
+                at = shard.plan.version_at(self._held[number].buffer)
                 fields = self._lending.written(shard.plan.version, at)
                 self._touched |= bool(fields)
                 found += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
@@ -139,7 +139,7 @@ class Replica:
 
     def _published(self, place: int) -> Tensor:
         shard, index = self._place[place]
-        return self._shards[shard].views[self._held[shard].slab][index]
+        return self._shards[shard].views[self._held[shard].buffer][index]
 
     def _differs(self, place: int) -> bool:
         mine, other = self.parameters[place].detach(), self._published(place)
@@ -152,7 +152,7 @@ class Replica:
     def _drop(self) -> None:
         if self._lending is not None:
             for shard, held in zip(self._shards, self._held, strict=True):
-                self._lending.drop(shard.plan.version, shard.plan.version_at(held.slab))
+                self._lending.drop(shard.plan.version, shard.plan.version_at(held.buffer))
         self._touched = False
 
     def privatise(self) -> None:
@@ -184,12 +184,12 @@ class Replica:
         return [None if p.grad is None else landing for p, landing in pairs]
 
     def _lent_views(self, number: int) -> list[list[Tensor]]:
-        """The views that are lent, of each slab of one shard."""
+        """The views that are lent, of each buffer of one shard."""
         shard = self._shards[number]
         if self._lending is None:
             return shard.views
         plan = shard.plan
-        return [self._lending.views(plan.version, plan.version_at(slab)) for slab in range(plan.slabs)]
+        return [self._lending.views(plan.version, plan.version_at(buffer)) for buffer in range(plan.buffers)]
 
     def _stage(self) -> list[Tensor]:
         """Page-locked memory where gradients of a GPU land."""

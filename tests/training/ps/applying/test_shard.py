@@ -78,9 +78,10 @@ class Pair:
         self.given, settings = given, Settings(shards=count)
         self.plan = plan_section(given, settings, workers)
         memory, self.control = torch.zeros(self.plan.end, dtype=torch.uint8), Control(workers, settings)
-        words = self.control.sections[0].shards
+        counters = self.control.sections[0].shards
         self.sides = [
-            [Shard(one, memory, words[i], given, settings) for i, one in enumerate(self.plan.shards)] for _ in range(2)
+            [Shard(plan, memory, counters[i], given, settings) for i, plan in enumerate(self.plan.shards)]
+            for _ in range(2)
         ]
         self.seq = 0
         for shard in self.sides[0]:
@@ -92,11 +93,11 @@ class Pair:
     def apply(self, side: int, step: Sequence[Tensor | None], groups: Sequence[dict[str, Any]] | None = None) -> None:
         self.seq += 1
         for shard in self.sides[side]:
-            origin = Origin(0, self.seq, shard.version, shard.newest().slab, 0.0)
+            origin = Origin(0, self.seq, shard.version, shard.newest().buffer, 0.0)
             assert shard.apply([origin], self.chosen(shard, step), groups or self.given.param_groups)
 
     def weights(self, side: int) -> list[Tensor]:
-        return [view for shard in self.sides[side] for view in shard.views[shard.newest().slab]]
+        return [view for shard in self.sides[side] for view in shard.views[shard.newest().buffer]]
 
     def state(self, side: int) -> dict[int, Any]:
         return {k: v for shard in self.sides[side] for k, v in shard.optimizer_state().items()}
@@ -157,10 +158,10 @@ def test_a_version_that_somebody_holds_is_never_changed() -> None:
     (shard,) = pair.sides[0]
     pair.apply(0, gradients(5))
     held = shard.hold(1)
-    before = [view.clone() for view in shard.views[held.slab]]
+    before = [view.clone() for view in shard.views[held.buffer]]
     for step in range(6, 20):
         pair.apply(step % 2, gradients(step))
-    assert all(torch.equal(a, b) for a, b in zip(shard.views[held.slab], before, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(shard.views[held.buffer], before, strict=True))
     assert held.version == 1
 
 
@@ -210,25 +211,25 @@ def test_a_push_is_applied_once() -> None:
 
 def test_a_push_is_written_over_its_own_base_only_if_nobody_else_has_that() -> None:
     pair = Pair(OPTIMIZERS["Adam"](parameters()), workers=2)
-    shard, held = pair.sides[0][0], pair.sides[0][0].words.held
+    shard, held = pair.sides[0][0], pair.sides[0][0].counters.held
     assert len(shard.views) == 3  # workers + 1
 
     def push(worker: int, giver: int | None) -> int:
-        """Returns the slab of the new version."""
+        """Returns the buffer of the new version."""
         origin = Origin(worker, pair.seq + 1, shard.version, held[worker], 0.0)
         assert shard.apply([origin], gradients(pair.seq), pair.given.param_groups, giver)
         pair.seq += 1
-        return shard.newest().slab
+        return shard.newest().buffer
 
-    first = shard.hold(0).slab
-    assert shard.hold(1).slab == first  # both have version 0
+    first = shard.hold(0).buffer
+    assert shard.hold(1).buffer == first  # both have version 0
     second = push(0, giver=0)
     assert second != first
-    assert shard.hold(0).slab == second
+    assert shard.hold(0).buffer == second
     kept = [view.clone() for view in shard.views[second]]
     third = push(0, giver=0)  # not over its base, which is the newest, nor over what worker 1 holds
     assert third not in (first, second)
-    with pytest.raises(AssertionError, match="every slab is held"):
+    with pytest.raises(AssertionError, match="every buffer is held"):
         push(1, giver=None)
     assert push(1, giver=1) == first
     assert held.tolist() == [second, first]  # worker 1 holds what it has made

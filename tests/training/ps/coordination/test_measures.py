@@ -24,16 +24,16 @@ def test_statistics_before_the_first_update() -> None:
 
 def test_workers_and_shards_are_kept_apart() -> None:
     run = SharedRun(3, Settings(shards=2))
-    words = run.control.sections[0]
-    words.used[0] = 1
-    first, second = words.shards
+    counters = run.control.sections[0]
+    counters.used[0] = 1
+    first, second = counters.shards
     first.newest[0], second.newest[0] = 8 << 17, 7 << 17
     first.meters[1 * METER + APPLIED] = 4
     first.meters[1 * METER + FIRST_BIN + 2] = 4
     second.meters[2 * METER + APPLIED] = 5
     second.gauges[2 * GAUGE + AGE] = 0.5
     second.gauges[2 * GAUGE + DRIFT], second.gauges[2 * GAUGE + DRIFTS] = 6.0, 2.0
-    run.control.set_word(1, SAMPLES, 70)
+    run.control.set_counter(1, SAMPLES, 70)
     run.control.seconds[1 * ROW + WAIT] = 0.25
     assert run.counts() == Counts(7, 70)
     assert [(t.updates, t.samples, t.wait) for t in run.worker_times()] == [(0, 0, 0.0), (4, 70, 0.25), (0, 0, 0.0)]

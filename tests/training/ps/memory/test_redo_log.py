@@ -16,17 +16,17 @@ class Mortal:
 
     left = 10**9
 
-    def __init__(self, words: Any) -> None:
-        self.words = words
+    def __init__(self, counters: Any) -> None:
+        self.counters = counters
 
     def __getitem__(self, index: int) -> int:
-        return int(self.words[index])
+        return int(self.counters[index])
 
     def __setitem__(self, index: int, value: int) -> None:
         if Mortal.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         Mortal.left -= 1
-        self.words[index] = value
+        self.counters[index] = value
 
 
 def test_writes_are_seen_by_other_processes_and_only_whole() -> None:
@@ -35,10 +35,10 @@ def test_writes_are_seen_by_other_processes_and_only_whole() -> None:
         journal.commit([(0, 7), (3, -1)])
     if (pid := os.fork()) == 0:
         with journal.locked():
-            journal.commit([(1, journal.words[0])])
+            journal.commit([(1, journal.counters[0])])
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    assert journal.words.tolist() == [7, 7, 0, -1]
+    assert journal.counters.tolist() == [7, 7, 0, -1]
 
 
 def two_workers(turns: bool) -> Cursor:
@@ -47,7 +47,7 @@ def two_workers(turns: bool) -> Cursor:
         cursor.begin(worker, 0, 9, turns)
         cursor.claim(worker)
         cursor.claim(worker)
-    cursor.bury(2)
+    cursor.mark_dead(2)
     return cursor
 
 
@@ -55,8 +55,8 @@ def killed_at(write: int, cursor: Cursor, operation: Operation) -> bool:
     """Do it in a process that is killed before its `write`-th write; False when it has fewer."""
     if (pid := os.fork()) == 0:
         Mortal.left = write
-        cursor._words = Mortal(cursor._words)  # type: ignore[assignment]  # reads and writes like a memoryview
-        cursor._journal.words = cursor._words
+        cursor._counters = Mortal(cursor._counters)  # type: ignore[assignment]  # reads and writes like a memoryview
+        cursor._journal.counters = cursor._counters
         cursor._journal._listed = Mortal(cursor._journal._listed)  # type: ignore[assignment]
         operation(cursor)
         os._exit(0)
@@ -64,17 +64,17 @@ def killed_at(write: int, cursor: Cursor, operation: Operation) -> bool:
 
 
 def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]], tuple[int, ...]]:
-    """All words before the operation and after each change in it; and after it."""
+    """All counters before the operation and after each change in it; and after it."""
     cursor = two_workers(turns)
-    states, commit = {tuple(cursor._words)}, cursor._commit
+    states, commit = {tuple(cursor._counters)}, cursor._commit
 
     def remember(writes: list[Write]) -> None:
         commit(writes)
-        states.add(tuple(cursor._words))
+        states.add(tuple(cursor._counters))
 
     cursor._commit = remember
     operation(cursor)
-    after = tuple(cursor._words)
+    after = tuple(cursor._counters)
     return states | {after}, after
 
 
@@ -86,21 +86,21 @@ def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]
         lambda cursor: [cursor.claim(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
         lambda cursor: cursor.done(0, 2),
         lambda cursor: cursor.begin(1, 1, 5, False),
-        lambda cursor: cursor.bury(1),
-        lambda cursor: cursor.revive(2),
+        lambda cursor: cursor.mark_dead(1),
+        lambda cursor: cursor.rejoin(2),
     ],
-    ids=["claim", "claims", "done", "begin", "bury", "revive"],
+    ids=["claim", "claims", "done", "begin", "mark_dead", "rejoin"],
 )
 def test_a_kill_at_any_write_leaves_the_state_before_or_after(
     turns: bool, operation: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scalebook.training.ps.worker.cursor.CLAIMS", 8)  # fewer words to compare
+    monkeypatch.setattr("scalebook.training.ps.worker.cursor.CLAIMS", 8)  # fewer counters to compare
     monkeypatch.setattr("scalebook.training.ps.worker.cursor.EPOCHS", 4)
     states, after = whole_states(turns, operation)
     kills = 0
     while killed_at(kills, cursor := two_workers(turns), operation):
         with cursor._locked():
-            assert tuple(cursor._words) in states
+            assert tuple(cursor._counters) in states
         kills += 1
     assert kills >= 1
-    assert tuple(cursor._words) == after
+    assert tuple(cursor._counters) == after

@@ -54,7 +54,7 @@ def test_what_the_dead_had_claimed_comes_first_then_its_share(turns: bool) -> No
     cursor.begin(1, 0, 6, turns)
     dead = [claim for _ in range(2) if (claim := cursor.claim(1)) is not None]
     cursor.done(1)
-    cursor.bury(1)
+    cursor.mark_dead(1)
     assert cursor.claim(0) == dead[1]
     rest = take_all(cursor, 0)
     assert sorted([dead[0], dead[1], *rest]) == [Claim(0, batch) for batch in range(6)]
@@ -73,8 +73,8 @@ def test_a_revived_worker_finds_past_epochs_empty_and_its_own_claims_first() -> 
     for worker in (0, 1):
         cursor.begin(worker, 0, 4, turns=False)
     assert cursor.claim(1) == Claim(0, 1)
-    cursor.bury(1)
-    cursor.revive(1)
+    cursor.mark_dead(1)
+    cursor.rejoin(1)
     cursor.begin(1, 0, 4, turns=False)
     assert cursor.claim(1) == Claim(0, 1)
     assert len(take_all(cursor, 0)) == 3
@@ -94,7 +94,7 @@ def test_outstanding_counts_what_a_death_could_bring_back() -> None:
     assert cursor.outstanding({0}) == 2
     cursor.done(1)
     assert cursor.outstanding({0}) == 1
-    cursor.bury(2)
+    cursor.mark_dead(2)
     assert cursor.outstanding({0}) == 0
     assert cursor.claim(0) == Claim(0, 2)
 
@@ -178,11 +178,11 @@ class Simulation:
     def kill(self, worker: int) -> None:
         self.alive[worker], self.epoch[worker] = False, -1
         self.claims[worker].clear()
-        self.cursor.bury(worker)
+        self.cursor.mark_dead(worker)
 
-    def revive(self, worker: int) -> None:
+    def rejoin(self, worker: int) -> None:
         self.alive[worker] = True
-        self.cursor.revive(worker)
+        self.cursor.rejoin(worker)
 
     def run(self, deaths: float, revivals: float) -> None:
         speed = [self.random.choice((1, 1, 5, 20)) for _ in range(self.workers)]
@@ -197,7 +197,7 @@ class Simulation:
                 self.step(worker)
             dead = [w for w in range(self.workers) if not self.alive[w]]
             if dead and self.random.random() < revivals:
-                self.revive(self.random.choice(dead))
+                self.rejoin(self.random.choice(dead))
             self.check_state()
 
     def check_state(self) -> None:
@@ -268,10 +268,10 @@ def test_processes_killed_at_random_moments_lose_nothing(turns: bool) -> None:
             if ended and status != 0:
                 assert status == signal.SIGKILL
                 worker, kills = running[pid], kills + 1
-                cursor.bury(worker)
+                cursor.mark_dead(worker)
                 del running[pid]
                 if draw.random() < 0.8 or not running:
-                    cursor.revive(worker)
+                    cursor.rejoin(worker)
                     running[start(worker)] = worker
             elif ended:
                 del running[pid]
@@ -286,5 +286,5 @@ def test_state_knows_the_pool_that_the_dead_left_to_a_worker_that_comes_late() -
     cursor.begin(0, 0, 6, turns=False)
     assert cursor.claim(0) == Claim(0, 0)
     cursor.done(0)
-    cursor.bury(0)
+    cursor.mark_dead(0)
     assert cursor.state() == {0: [(1, 6)]}

@@ -178,7 +178,7 @@ def test_a_worker_that_joins_late_begins_with_the_newest_version() -> None:
         one.begin()
         steps(one, weight, 5)
         if worker == 1:
-            run.revive(1)
+            run.rejoin(1)
             weight = Parameter(torch.zeros(3))
             one = joined(run, worker, SGD([weight], lr=1.0))
             one.begin()

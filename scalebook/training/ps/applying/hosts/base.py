@@ -1,4 +1,4 @@
-"""The contract of a host: a worker's door to the shards of one optimizer."""
+"""The contract of a host: a worker's way to the shards of one optimizer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Push(NamedTuple):
     def origin(self, shard: int) -> Origin:
         """Where the gradient comes from, as one shard sees it."""
         base = self.bases[shard]
-        return Origin(self.worker, self.seq, base.version, base.slab, self.pulled)
+        return Origin(self.worker, self.seq, base.version, base.buffer, self.pulled)
 
 
 class Outcome(NamedTuple):
@@ -43,15 +43,15 @@ class Outcome(NamedTuple):
 
 
 class Host(ABC):
-    """One worker's door to the shards of one optimizer. Every wait ends at the deadline with a TimeoutError.
+    """One worker's way to the shards of one optimizer. Every wait ends at the deadline with a TimeoutError.
 
     A push is applied at most once, whoever dies. It returns when the gradient's memory may be used again.
     """
 
     def __init__(self, section: Section) -> None:
         self.section = section
-        self._control, self._door, self._shards = section.control, section.door, section.shards
-        self._rule, self._deadline_s = section.door.rule, section.deadline_s
+        self._control, self._admission, self._shards = section.control, section.admission, section.shards
+        self._rule, self._deadline_s = section.admission.rule, section.deadline_s
         self._sizes = [field.nbytes for field in section.plan.gradients.fields]
         self._size = sum(self._sizes)
 
@@ -86,12 +86,12 @@ class Host(ABC):
     def _hold(self, number: int, worker: int) -> Newest:
         shard = self._shards[number]
         asked = perf_counter()
-        shard.words.lock.acquire(self._deadline_s)
+        shard.counters.lock.acquire(self._deadline_s)
         self._waited(worker, asked)
         try:
             return shard.hold(worker)
         finally:
-            shard.words.lock.release()
+            shard.counters.lock.release()
 
     def _contribute(self, push: Push) -> Outcome:
         """For a rule that gathers: lay the gradient into a slot and make it part of the round."""
@@ -100,7 +100,7 @@ class Host(ABC):
         self._fill(slot, push)
         while (verdict := rounds.register(push.worker, slot, base)) is None:
             self._await_round(push.worker)
-        outcome = Outcome(verdict, self._door.version() - base)
+        outcome = Outcome(verdict, self._admission.version() - base)
         self.help()
         return outcome
 
@@ -112,7 +112,7 @@ class Host(ABC):
     def _handed_in(self, push: Push) -> None:
         """Count the bytes of its gradients: once, wherever they were handed over."""
         absent = sum([size for size, one in zip(self._sizes, push.gradients, strict=True) if one is None])
-        self._control.words[push.worker * ROW + PUSHED] += self._size - absent
+        self._control.counters[push.worker * ROW + PUSHED] += self._size - absent
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += perf_counter() - since

@@ -21,12 +21,12 @@ class InlineHost(Host):
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
-        if not self._door.must_ask:
+        if not self._admission.must_ask:
             self._apply(push)
             return Outcome(Verdict.ADMIT, staleness)
-        with self._door.gate():
+        with self._admission.locked():
             staleness = self._staleness(push)
-            verdict = self._door.judge(push.worker, push.seq, staleness)
+            verdict = self._admission.judge(push.worker, push.seq, staleness)
             if verdict is Verdict.ADMIT and self._control.settings.serial:
                 self._apply(push)
                 return Outcome(verdict, staleness)
@@ -43,7 +43,7 @@ class InlineHost(Host):
             what = f"worker {worker} waits in rule {self._rule.name}"
             self._control.event.wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
         else:
-            self._door.await_turn(worker)
+            self._admission.await_turn(worker)
         self._waited(worker, asked)
 
     def help(self) -> None:
@@ -58,13 +58,13 @@ class InlineHost(Host):
         for number in self.section.order:
             shard = self._shards[number]
             asked = perf_counter()
-            shard.words.lock.acquire(self._deadline_s)
+            shard.counters.lock.acquire(self._deadline_s)
             self._waited(push.worker, asked)
             try:
                 gradients = [push.gradients[place] for place in self._places[number]]
                 shard.apply([push.origin(number)], gradients, push.groups, giver)
             finally:
-                shard.words.lock.release()
+                shard.counters.lock.release()
         self._handed_in(push)
 
     def _await_round(self, worker: int) -> None:
@@ -73,4 +73,4 @@ class InlineHost(Host):
     def _helped(self, worker: int) -> bool:
         """Whether the worker's turn has come; applies a round that is complete first."""
         self.help()
-        return self._door.has_turn(worker)
+        return self._admission.has_turn(worker)

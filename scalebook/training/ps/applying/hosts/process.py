@@ -24,12 +24,12 @@ class ProcessHost(Host):
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
-        if not self._door.must_ask:
+        if not self._admission.must_ask:
             self._hand_in(push)
         else:
-            with self._door.gate():
+            with self._admission.locked():
                 staleness = self._staleness(push)
-                verdict = self._door.judge(push.worker, push.seq, staleness)
+                verdict = self._admission.judge(push.worker, push.seq, staleness)
                 if verdict is Verdict.ADMIT and self._serial:
                     self._hand_in(push)
                     self.settle(push.worker)
@@ -51,7 +51,7 @@ class ProcessHost(Host):
 
     def await_turn(self, worker: int) -> None:
         asked = perf_counter()
-        self._door.await_turn(worker)
+        self._admission.await_turn(worker)
         self._waited(worker, asked)
 
     def help(self) -> None:
@@ -62,19 +62,19 @@ class ProcessHost(Host):
 
     def _is_complete(self) -> bool:
         if self._rule.gathers:
-            return self._door.round().gathered == 0
+            return self._admission.round().gathered == 0
         return all(self._settled(worker) for worker in range(self._control.workers))
 
     def _settled(self, worker: int) -> bool:
-        pushed = self.section.words.pushed[worker]
+        pushed = self.section.counters.pushed[worker]
         return all(shard.applied(worker) >= pushed for shard in self._shards)
 
     def _hand_in(self, push: Push) -> None:
         self._fill(push.worker, push)
-        self.section.words.pushed[push.worker] = push.seq
+        self.section.counters.pushed[push.worker] = push.seq
         self._control.event.wake()
 
     def _await_round(self, worker: int) -> None:
         asked, what = perf_counter(), f"worker {worker} waits for the servers to apply a round"
-        self._control.event.wait(lambda: not self._door.round().closed, self._deadline_s, lambda: what)
+        self._control.event.wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
         self._waited(worker, asked)
