@@ -22,7 +22,6 @@ from scalebook.training.config.description import GROUPS, ClassInfo, Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
 from scalebook.training.modules import import_modules
-from scalebook.training.ps.policy.settings import LEAST as SERVER_LEAST
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.tracking.names import VAL_LOSS
 from scalebook.training.trust import HELP, OPTION, settle
@@ -52,17 +51,8 @@ LEAST: Final[dict[str, float]] = {
     "accumulate_grad_batches": 1, "gradient_clip_val": 0, "max_epochs": -1, "max_steps": -1, "log_every_n_steps": 1,
     "limit_train_batches": 0, "limit_val_batches": 0, "num_nodes": 1, "check_val_every_n_epoch": 1, "devices": 1,
     "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
-    "deadline_s": 0, "push_every": 1, "pull_every": 1,
-    "bound": 1, "backup_workers": 0, "average": 1, "limit": 0, "strength": 0, "decay": 0, "epsilon": 0,
-    "trust_coefficient": 0, **SERVER_LEAST,
 }  # fmt: skip
-"""Smallest value of arguments whose types say less."""
-
-BELOW: Final[dict[str, float]] = {"decay": 1}
-"""Values that an argument must stay below."""
-
-ABOVE: Final = frozenset({"epsilon", "deadline_s", "trust_coefficient"})
-"""Arguments that must be above their smallest value."""
+"""Smallest value of arguments of Lightning's and torch's whose types say less. Classes of ours declare it."""
 
 FRACTION_OR_COUNT: Final = frozenset(
     {"limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
@@ -153,7 +143,7 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
     ours = describe_class(
         AsyncPS, "scalebook.training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
     )
-    return [single, ddp, replace(ours, fields=[with_bounds(field) for field in ours.fields])]
+    return [single, ddp, ours]
 
 
 def _optimizers() -> list[ClassInfo]:
@@ -169,7 +159,7 @@ def _optimizers() -> list[ClassInfo]:
         )
         for name in scalebook.training.optimizers.__all__
     ]  # fmt: skip
-    return library + [replace(one, fields=[with_bounds(field) for field in one.fields]) for one in ours]
+    return library + ours
 
 
 def _schedulers() -> list[ClassInfo]:
@@ -204,28 +194,6 @@ def _trainer() -> list[Field]:
         )
     ]
     return [accelerator, *(_bounded(one) for one in simple), *objects]
-
-
-def with_bounds(field: Field) -> Field:
-    """With bounds that our own classes check only when they are made, and those of the classes it may name."""
-    if field.type == "class":
-        return replace(field, options=[_with_their_bounds(one) for one in field.options])
-    if field.type not in ("int", "float") or (field.minimum is not None and field.maximum is not None):
-        return field
-    return replace(
-        field,
-        minimum=LEAST.get(field.name) if field.minimum is None else field.minimum,
-        exclusive_minimum=field.exclusive_minimum or field.name in ABOVE,
-        maximum=BELOW.get(field.name) if field.maximum is None else field.maximum,
-        exclusive_maximum=field.exclusive_maximum or field.name in BELOW,
-    )
-
-
-def _with_their_bounds(option: ClassInfo) -> ClassInfo:
-    """Of a class of ours; what the arguments of a user's mean is not known here."""
-    if option.source == "user":
-        return option
-    return replace(option, fields=[with_bounds(field) for field in option.fields])
 
 
 def _bounded(field: Field) -> Field:

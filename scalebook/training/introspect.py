@@ -5,12 +5,13 @@ import inspect
 import json
 import re
 from abc import ABC
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from jsonargparse import ArgumentParser
 
 from scalebook.training.config.description import ClassInfo, Field, FieldType
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, Bound, bounds
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.rules import Rule
 
@@ -22,6 +23,7 @@ JSON_TYPES: dict[str, FieldType] = {
     "string": "str",
     "array": "list",
 }
+NUMBERS: Final[frozenset[FieldType]] = frozenset({"int", "float"})
 
 ARGS = re.compile(r"^(Args|Arguments|Attributes|Example):", re.MULTILINE)
 
@@ -66,7 +68,8 @@ def fields_of(
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, skip=set(skip))
     schema = json.loads(parser.get_completion_script("jsonschema"))
-    told = Told(set(schema.get("required", [])), basic, schema.get("$defs", {}), tuple(packages), inside)
+    required = set(schema.get("required", []))
+    told = Told(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind))
     properties = {name: one for name, one in schema["properties"].items() if name != "$schema"}
     return [_field(name, one, told) for name, one in properties.items()]
 
@@ -80,6 +83,17 @@ class Told(NamedTuple):
     """Schemas that properties refer to."""
     packages: tuple[str, ...]
     inside: frozenset[type]
+    bounds: Mapping[str, Sequence[Bound]]
+    """Those of ours, which no schema has."""
+
+
+class Limits(NamedTuple):
+    """A field's bounds, by the names it has for them."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: bool = False
+    exclusive_maximum: bool = False
 
 
 def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
@@ -94,8 +108,7 @@ def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
     kind: FieldType = "float" if kinds == {"int", "float"} else kinds.pop() if len(kinds) == 1 else "json"
     kind = "class" if classes else kind
     default = schema.get("default")
-    bounded = options[0] if len(options) == 1 else {}
-    low, high = bounded.get("exclusiveMinimum"), bounded.get("exclusiveMaximum")
+    limits = _limits(options[0] if len(options) == 1 else {}, told.bounds.get(name, ()) if kind in NUMBERS else ())
     simple = kind not in ("json", "list") or default is not None
     return Field(
         name=name,
@@ -105,13 +118,23 @@ def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
         nullable=nullable or (not required and default is None and "default" in schema),
         default=default,
         choices=list(dict.fromkeys(choices)) if kind in ("enum", "class") else [],
-        minimum=low if low is not None else bounded.get("minimum"),
-        maximum=high if high is not None else bounded.get("maximum"),
-        exclusive_minimum=low is not None,
-        exclusive_maximum=high is not None,
+        **limits._asdict(),
         advanced=not required and (name not in told.basic if told.basic is not None else not simple),
         options=classes,
     )
+
+
+def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> Limits:
+    """Of a number: those that its annotation declares, else its schema's."""
+    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    limits = Limits(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
+    for one in declared:
+        match one:
+            case AtLeast() | Above():
+                limits = limits._replace(minimum=one.limit, exclusive_minimum=isinstance(one, Above))
+            case Below():
+                limits = limits._replace(maximum=one.limit, exclusive_maximum=True)
+    return limits
 
 
 def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:

@@ -27,6 +27,9 @@ from scalebook.training.workspace import Workspace
 from tests.training.runs import config, reader
 
 MODULE = '''
+from typing import Annotated
+
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.rules import Rule
 
@@ -40,7 +43,7 @@ class Picky(Rule):
 
     words = "picky up to {tolerance}"
 
-    def __init__(self, tolerance: int = 1) -> None:
+    def __init__(self, tolerance: Annotated[int, AtLeast(0)] = 1) -> None:
         self.tolerance = tolerance
 
     def accepts(self, arrival, view):
@@ -59,7 +62,7 @@ class Quorum(Rule):
 class Root(Damping):
     """The learning rate divided by a root of the staleness."""
 
-    def __init__(self, power: float = 0.5) -> None:
+    def __init__(self, power: Annotated[float, Above(0), Below(2)] = 0.5) -> None:
         self.power = power
 
     def rate(self, stalenesses):
@@ -106,6 +109,14 @@ def test_the_form_offers_them_with_what_they_declare(told: tuple[Workspace, Desc
     assert field(picky, "tolerance").help == "Largest staleness that is applied."
     assert picky.rule == RuleFacts("Picky", "picky up to {tolerance}", refuses=True)
     assert root.damping == DampingFacts("Root", scales=True)
+    tolerance, power = field(picky, "tolerance"), field(root, "power")
+    assert (tolerance.type, tolerance.minimum, tolerance.exclusive_minimum, tolerance.maximum) == (
+        "int",
+        0,
+        False,
+        None,
+    )
+    assert (power.minimum, power.exclusive_minimum, power.maximum, power.exclusive_maximum) == (0, True, 2, True)
     assert Description.from_json(description.to_json()) == description
 
 
@@ -129,6 +140,16 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
     ("args", "key", "message"),
     [
         ({"rule": {"class_path": "Picky", "init_args": {"tolerance": "x"}}}, "rule.init_args.tolerance", "is 'x'"),
+        (
+            {"rule": {"class_path": "Picky", "init_args": {"tolerance": -1}}},
+            "rule.init_args.tolerance",
+            "is -1, which is out of bounds",
+        ),
+        (
+            {"damping": {"class_path": "Root", "init_args": {"power": 2.0}}},
+            "damping.init_args.power",
+            "is 2.0, which is out of bounds",
+        ),
         ({"rule": "Pickey"}, "rule", "names 'Pickey', which it does not know"),
         ({"rule": "Picky", "overlap": True, "host": "process"}, "overlap", "does not go with Picky, which may refuse"),
         ({"rule": "Quorum", "damping": "delay_compensation"}, "damping", "corrects single gradients, which Quorum"),

@@ -8,7 +8,7 @@ from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 from typing_extensions import override
 
-from scalebook.training.optimizers.layerwise import LayerWise, at_least, fraction, is_vector, ratio
+from scalebook.training.optimizers.layerwise import Fraction, LayerWise, NonNegativeFloat, is_vector, ratio
 
 
 class LAMB(LayerWise):
@@ -36,17 +36,17 @@ class LAMB(LayerWise):
     def __init__(
         self,
         params: ParamsT,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
+        lr: NonNegativeFloat = 0.001,
+        betas: tuple[Fraction, Fraction] = (0.9, 0.999),
+        eps: NonNegativeFloat = 1e-6,
+        weight_decay: NonNegativeFloat = 0.0,
         adapt_vectors: bool = False,
     ) -> None:
         defaults = {
-            "lr": at_least(0, lr, "lr"),
-            "betas": (fraction(betas[0], "betas"), fraction(betas[1], "betas")),
-            "eps": at_least(0, eps, "eps"),
-            "weight_decay": at_least(0, weight_decay, "weight_decay"),
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
             "adapt_vectors": adapt_vectors,
         }
         super().__init__(params, defaults)

@@ -8,7 +8,8 @@ from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 from typing_extensions import override
 
-from scalebook.training.optimizers.layerwise import LayerWise, above, at_least, fraction, is_vector, ratio
+from scalebook.training.optimizers.layerwise import Fraction, LayerWise, NonNegativeFloat, is_vector, ratio
+from scalebook.training.ps.policy.bounds import PositiveFloat
 
 
 class LARS(LayerWise):
@@ -41,18 +42,18 @@ class LARS(LayerWise):
     def __init__(
         self,
         params: ParamsT,
-        lr: float = 1.0,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-        trust_coefficient: float = 0.001,
+        lr: NonNegativeFloat = 1.0,
+        momentum: Fraction = 0.9,
+        weight_decay: NonNegativeFloat = 0.0,
+        trust_coefficient: PositiveFloat = 0.001,
         rate_in_momentum: bool = False,
         adapt_vectors: bool = False,
     ) -> None:
         defaults = {
-            "lr": at_least(0, lr, "lr"),
-            "momentum": fraction(momentum, "momentum"),
-            "weight_decay": at_least(0, weight_decay, "weight_decay"),
-            "trust_coefficient": above(0, trust_coefficient, "trust_coefficient"),
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "trust_coefficient": trust_coefficient,
             "rate_in_momentum": rate_in_momentum,
             "adapt_vectors": adapt_vectors,
         }

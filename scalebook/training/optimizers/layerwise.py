@@ -2,12 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from scalebook.training.ps.policy.bounds import AtLeast, Below, check
+
+KEY: Final = "optimizer.init_args"
+NonNegativeFloat = Annotated[float, AtLeast(0)]
+Fraction = Annotated[float, AtLeast(0, "0.9, for example"), Below(1, "0.9, for example")]
 
 
 class LayerWise(Optimizer):
@@ -16,6 +23,11 @@ class LayerWise(Optimizer):
     So parameters may be shared out to several optimizers of the kind (the shards of a parameter server) and the numbers
     stay the same to the last bit. A parameter without a gradient stays as it is. Nothing waits for a GPU.
     """
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        """ValueError for defaults outside of the bounds that the class's own constructor declares."""
+        check(type(self), defaults, KEY)
+        super().__init__(params, defaults)
 
     @abstractmethod
     def update(self, parameter: Parameter, gradient: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
@@ -48,24 +60,3 @@ def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     finite (the papers leave that open; this is what their authors' code does)."""
     usable = (numerator > 0) & (denominator > 0)
     return torch.where(usable, numerator / denominator, torch.ones_like(numerator))
-
-
-def at_least(least: float, value: float, argument: str) -> float:
-    """`value`; ValueError where it is less."""
-    if not value >= least:
-        raise ValueError(f"optimizer.init_args.{argument}: {value} is less than {least:g}. Give {least:g} or more.")
-    return value
-
-
-def above(least: float, value: float, argument: str) -> float:
-    """`value`; ValueError where it is not more."""
-    if not value > least:
-        raise ValueError(f"optimizer.init_args.{argument}: {value} is not above {least:g}. Give more.")
-    return value
-
-
-def fraction(value: float, argument: str) -> float:
-    """`value`; ValueError where it is not in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"optimizer.init_args.{argument}: {value} is not in [0, 1). Use 0.9, for example.")
-    return value

@@ -8,9 +8,9 @@ from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from scalebook.training.ps import Clip, Settings
+from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.rules import Rule
-from scalebook.training.ps.policy.settings import LEAST
 from scalebook.training.strategies.batch_norm import BatchNormPolicy
 
 
@@ -20,22 +20,16 @@ class Arguments:
 
     server: Settings
     """Those that are the engine's, without what it is told of the Trainer's."""
-    workers: int | None
+    workers: CountOrNone
     batch_norm: BatchNormPolicy
-    restarts: int
+    restarts: NonNegativeInt
     trace: bool
-    deadline_s: float
-    threads: int | None
+    deadline_s: PositiveFloat
+    threads: CountOrNone
 
     def __post_init__(self) -> None:
-        told = {**vars(self.server), **vars(self)}
-        for name, least in LEAST.items():
-            value = told[name]
-            if value is not None and value < least:
-                more = ", or null" if name in ("workers", "threads") else ""
-                raise ValueError(f"{ARGUMENTS}.{name}: {value} is less than {least}. Use {least} or more{more}.")
-        if self.deadline_s <= 0:
-            raise ValueError(f"{ARGUMENTS}.deadline_s: {self.deadline_s:g} is not positive. Use 600.")
+        for told in (self, self.server):
+            check(type(told), vars(told), ARGUMENTS)
 
     def settings(self, trainer: Trainer) -> Settings:
         """What the engine is told, of the Trainer's `max_steps` and, for gathering rules, of its clipping too."""

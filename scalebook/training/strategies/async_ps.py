@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.ps import HostName, Joined, Pushed, Settings, join
+from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.strategies.arguments import Arguments
@@ -69,17 +70,17 @@ class AsyncPS(SharedMeasures, Forking):
         self,
         rule: RuleName | Rule = "async",
         damping: DampingName | Damping = "none",
-        workers: int | None = None,
-        warmup_updates: int = 0,
-        shards: int = 1,
+        workers: CountOrNone = None,
+        warmup_updates: NonNegativeInt = 0,
+        shards: PositiveInt = 1,
         host: HostName = "inline",
         overlap: bool = False,
         batch_norm: BatchNormPolicy = "averaged",
-        restarts: int = 0,
+        restarts: NonNegativeInt = 0,
         trace: bool = False,
         norms: bool = False,
-        deadline_s: float = 600.0,
-        threads: int | None = None,
+        deadline_s: PositiveFloat = 600.0,
+        threads: CountOrNone = None,
     ) -> None:
         super().__init__(
             Arguments(

@@ -116,7 +116,7 @@ def test_a_closure_is_evaluated_and_what_has_no_gradient_stays() -> None:
     [
         ("lr", -1.0, "optimizer.init_args.lr: -1.0 is less than 0"),
         ("lr", float("nan"), "optimizer.init_args.lr: nan is less than 0"),
-        ("momentum", 1.0, "optimizer.init_args.momentum: 1.0 is not in"),
+        ("momentum", 1.0, "optimizer.init_args.momentum: 1.0 is not below 1"),
         ("weight_decay", -0.1, "optimizer.init_args.weight_decay: -0.1 is less than 0"),
         ("trust_coefficient", 0.0, "optimizer.init_args.trust_coefficient: 0.0 is not above 0"),
     ],

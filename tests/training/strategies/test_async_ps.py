@@ -224,7 +224,7 @@ def test_optimizers_that_cannot_be_shared_are_refused_by_name(
     [
         ({"workers": 0}, "workers: 0 is less than 1"),
         ({"threads": 0}, r"threads: 0 is less than 1. Use 1 or more, or null"),
-        ({"deadline_s": -1.0}, "deadline_s: -1 is not positive"),
+        ({"deadline_s": -1.0}, "deadline_s: -1.0 is not above 0. Use more than 0"),
     ],
 )
 def test_wrong_arguments_name_key_and_remedy(arguments: dict[str, Any], reason: str) -> None:

@@ -11,9 +11,12 @@ from lightning.pytorch import Callback, Trainer
 from torch.optim.lr_scheduler import LambdaLR
 
 from scalebook.training.callbacks.heartbeat import fraction
+from scalebook.training.ps.policy.bounds import bounds
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Sync
+from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.arguments import Arguments
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import SAMPLES, Diary, diaries, fit, make_sgd, trainer, weights
 
@@ -24,6 +27,13 @@ def run(folder: Path, strategy: AsyncPS, *callbacks: Callback, **settings: Any) 
     """The strategy, whose measures are readable after the fit, and worker 0's diary; one epoch."""
     fit(trainer(folder, strategy, callbacks=[*callbacks, Diary(folder)], **{"max_epochs": 1, **settings}), Plain())
     return strategy, diaries(folder)[0]
+
+
+def test_its_signature_tells_the_bounds_that_are_checked() -> None:
+    checked = bounds(Settings) | bounds(Arguments)
+    told = {name: limits for name, limits in bounds(AsyncPS).items() if limits}
+    assert set(told) == {"workers", "warmup_updates", "shards", "restarts", "deadline_s", "threads"}
+    assert {name: checked[name] for name in told} == told
 
 
 @pytest.mark.parametrize("rule", [Async(push_every=3), Async(push_every=3, pull_every=3)], ids=repr)

@@ -1,10 +1,26 @@
 """Objects that are what they were set to: equal, hashed and shown by their public attributes."""
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from scalebook.training.ps.policy.bounds import check
 
 
 class BySettings:
-    """Attributes with a leading underscore are told later and belong to no setting."""
+    """Attributes with a leading underscore are told later and belong to no setting.
+
+    A constructor is called with arguments within the bounds that its annotations declare; ValueError for others.
+    """
+
+    KEY: ClassVar[str]
+    """Where a config names one of them."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = _within_bounds(cls, cls.__init__)  # type: ignore[method-assign]  # the same, behind a check
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, by name."""
@@ -19,3 +35,13 @@ class BySettings:
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
         return f"{type(self).__name__}({told})"
+
+
+def _within_bounds(kind: type[BySettings], init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def checked(self: BySettings, *args: Any, **kwargs: Any) -> None:
+        given = inspect.signature(init).bind(self, *args, **kwargs)
+        check(kind, given.arguments, f"{kind.KEY}.init_args")
+        init(self, *args, **kwargs)
+
+    return checked

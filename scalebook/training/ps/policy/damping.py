@@ -2,8 +2,9 @@
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below
 from scalebook.training.ps.policy.by_settings import BySettings
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.facts import DampingFacts, settle
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
-KEY: Final = f"{ARGUMENTS}.damping"
 
 
 class Damping(BySettings, ABC):
@@ -22,6 +22,7 @@ class Damping(BySettings, ABC):
     says what forms, validation and the engine must know of it beforehand (`DampingFacts`).
     """
 
+    KEY = f"{ARGUMENTS}.damping"
     name: ClassVar[str]
     """How messages call it; the class's own name where its body says none."""
     words: ClassVar[str | None] = None
@@ -102,9 +103,7 @@ class DropAbove(Damping):
     name = "drop_above"
     words = "drop above {limit}"
 
-    def __init__(self, limit: int = 8) -> None:
-        if limit < 0:
-            raise ValueError(f"{KEY}.init_args.limit: {limit} is negative. Use 0 for fresh gradients only, or more.")
+    def __init__(self, limit: Annotated[int, AtLeast(0, "0 for fresh gradients only, or more")] = 8) -> None:
         self.limit = limit
 
     def accepts(self, staleness: int) -> bool:
@@ -130,14 +129,12 @@ class DelayCompensation(Damping):
     words = "delay compensation"
 
     def __init__(
-        self, strength: float = 0.04, adaptive: bool = False, decay: float = 0.95, epsilon: float = 1e-7
+        self,
+        strength: Annotated[float, AtLeast(0, "0.04, or 1 with adaptive")] = 0.04,
+        adaptive: bool = False,
+        decay: Annotated[float, AtLeast(0, "0.95"), Below(1, "0.95")] = 0.95,
+        epsilon: Annotated[float, Above(0, "1e-7")] = 1e-7,
     ) -> None:
-        if not strength >= 0:
-            raise ValueError(f"{KEY}.init_args.strength: {strength:g} is negative. Use 0.04, or 1 with adaptive.")
-        if not 0 <= decay < 1:
-            raise ValueError(f"{KEY}.init_args.decay: {decay:g} is not in [0, 1). Use 0.95.")
-        if not epsilon > 0:
-            raise ValueError(f"{KEY}.init_args.epsilon: {epsilon:g} is not positive. Use 1e-7.")
         self.strength = strength
         self.adaptive = adaptive
         self.decay = decay
@@ -173,5 +170,5 @@ def make_damping(damping: DampingName | Damping) -> Damping:
     if isinstance(damping, Damping):
         return damping
     if damping not in DAMPINGS:
-        raise ValueError(f"{KEY}: there is no damping {damping!r}. Use one of {', '.join(DAMPINGS)}.")
+        raise ValueError(f"{Damping.KEY}: there is no damping {damping!r}. Use one of {', '.join(DAMPINGS)}.")
     return DAMPINGS[damping]()

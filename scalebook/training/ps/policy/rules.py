@@ -7,14 +7,14 @@ same objects, always under a lock that makes a `View` one moment.
 
 from abc import ABC
 from collections.abc import Mapping
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
+from scalebook.training.ps.policy.bounds import AtLeast
 from scalebook.training.ps.policy.by_settings import BySettings
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, nobody_left
 from scalebook.training.ps.policy.facts import RuleFacts, refuse_unknown, settle
 
 RuleName = Literal["async", "bounded", "sync", "softsync"]
-KEY: Final = f"{ARGUMENTS}.rule"
 
 
 class Arrival(NamedTuple):
@@ -53,6 +53,7 @@ class Rule(BySettings, ABC):
     methods it has of its own, says all that forms, validation and the engine must know of it beforehand (`RuleFacts`).
     """
 
+    KEY = f"{ARGUMENTS}.rule"
     name: ClassVar[str]
     """How messages call it; the class's own name where its body says none. In a config it stands for one in `RULES`."""
     words: ClassVar[str | None] = None
@@ -142,9 +143,13 @@ class Async(Rule):
 
     name = "async"
 
-    def __init__(self, push_every: int = 1, pull_every: int = 1) -> None:
-        self.push_every = _at_least(1, push_every, "push_every", "1 to push every gradient")
-        self.pull_every = _at_least(1, pull_every, "pull_every", "1 to pull after every gradient")
+    def __init__(
+        self,
+        push_every: Annotated[int, AtLeast(1, "1 to push every gradient")] = 1,
+        pull_every: Annotated[int, AtLeast(1, "1 to pull after every gradient")] = 1,
+    ) -> None:
+        self.push_every = push_every
+        self.pull_every = pull_every
 
 
 class Bounded(Rule):
@@ -160,8 +165,8 @@ class Bounded(Rule):
     name = "bounded"
     words = "bounded, bound {bound}"
 
-    def __init__(self, bound: int = 4) -> None:
-        self.bound = _at_least(1, bound, "bound", "1 for lock-step, more to wait less")
+    def __init__(self, bound: Annotated[int, AtLeast(1, "1 for lock-step, more to wait less")] = 4) -> None:
+        self.bound = bound
 
     def may_begin(self, worker: int, view: View) -> bool:
         """Whether the push that this gradient becomes stays within the bound. The slowest never waits."""
@@ -184,8 +189,8 @@ class Sync(Rule):
     computed_per_update = "workers"
     synchronous = True
 
-    def __init__(self, backup_workers: int = 0) -> None:
-        self.backup_workers = _at_least(0, backup_workers, "backup_workers", "0 to use every gradient")
+    def __init__(self, backup_workers: Annotated[int, AtLeast(0, "0 to use every gradient")] = 0) -> None:
+        self.backup_workers = backup_workers
 
     def needed(self, view: View) -> int:
         """N; fewer when fewer are left, counting those who gave their gradient before they left."""
@@ -206,8 +211,10 @@ class Softsync(Rule):
     words = "softsync, average {average}"
     gradients_per_update = "average"
 
-    def __init__(self, average: int = 2) -> None:
-        self.average = _at_least(1, average, "average", "the number of workers for a mean staleness of about 1")
+    def __init__(
+        self, average: Annotated[int, AtLeast(1, "the number of workers for a mean staleness of about 1")] = 2
+    ) -> None:
+        self.average = average
 
 
 RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Async, Bounded, Sync, Softsync)}
@@ -218,11 +225,5 @@ def make_rule(rule: RuleName | Rule) -> Rule:
     if isinstance(rule, Rule):
         return rule
     if rule not in RULES:
-        raise ValueError(f"{KEY}: there is no rule {rule!r}. Use one of {', '.join(RULES)}.")
+        raise ValueError(f"{Rule.KEY}: there is no rule {rule!r}. Use one of {', '.join(RULES)}.")
     return RULES[rule]()
-
-
-def _at_least(least: int, value: int, argument: str, remedy: str) -> int:
-    if value < least:
-        raise ValueError(f"{KEY}.init_args.{argument}: {value} is less than {least}. Use {remedy}.")
-    return value

@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
+from scalebook.training.ps.policy.bounds import NonNegativeInt, PositiveInt, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, Asked, contradictions
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process"]
 ClipKind = Literal["norm", "value"]
-LEAST: Final = {"workers": 1, "warmup_updates": 0, "shards": 1, "restarts": 0, "threads": 1}
-"""Smallest value of AsyncPS's arguments whose types say less, those of its processes included."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class Settings:
 
     rule: Rule = field(default_factory=Async)
     damping: Damping = field(default_factory=NoDamping)
-    warmup_updates: int = 0
+    warmup_updates: NonNegativeInt = 0
     max_updates: int | None = None
     clip: Clip | None = None
-    shards: int = 1
+    shards: PositiveInt = 1
     host: HostName = "inline"
     overlap: bool = False
     trace: Path | None = None
@@ -48,10 +47,7 @@ class Settings:
         self.rule.check(workers)
         if self.host not in get_args(HostName):
             raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is neither inline nor process. Write inline.")
-        for name in ("shards", "warmup_updates"):
-            if getattr(self, name) < LEAST[name]:
-                value = getattr(self, name)
-                raise ValueError(f"{ARGUMENTS}.{name}: {value} is less than {LEAST[name]}. Write {LEAST[name]}.")
+        check(type(self), vars(self), ARGUMENTS)
         for found in contradictions(
             Asked(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
         ):

@@ -94,11 +94,11 @@ def test_without_staleness_or_strength_the_gradient_stays() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DropAbove(-1), r"trainer\.strategy\.init_args\.damping\.init_args\.limit: -1 is negative\. Use 0"),
-        (lambda: DelayCompensation(strength=-0.1), r"init_args\.strength: -0.1 is negative\. Use 0.04"),
+        (lambda: DropAbove(-1), r"trainer\.strategy\.init_args\.damping\.init_args\.limit: -1 is less than 0\. Use 0"),
+        (lambda: DelayCompensation(strength=-0.1), r"init_args\.strength: -0.1 is less than 0\. Use 0.04"),
         (lambda: DelayCompensation(strength=float("nan")), r"init_args\.strength: nan"),
-        (lambda: DelayCompensation(decay=1.0), r"init_args\.decay: 1 is not in \[0, 1\)\. Use 0.95"),
-        (lambda: DelayCompensation(epsilon=0.0), r"init_args\.epsilon: 0 is not positive\. Use 1e-7"),
+        (lambda: DelayCompensation(decay=1.0), r"init_args\.decay: 1.0 is not below 1\. Use 0.95"),
+        (lambda: DelayCompensation(epsilon=0.0), r"init_args\.epsilon: 0.0 is not above 0\. Use 1e-7"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_key_and_remedy(make: object, message: str) -> None:

@@ -1,0 +1,103 @@
+"""Bounds of a constructor's arguments, declared once, in its annotations: `bound: Annotated[int, AtLeast(1)]`.
+
+The class refuses what is outside of them, forms do not offer it, validation names it, `scalebook describe` tells of it.
+"""
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`use`: what to write instead, where a message can say it better than by the limit."""
+
+    limit: float
+    use: str = ""
+
+    holds: ClassVar[Callable[[float, float], bool]]
+    broken: ClassVar[str]
+
+    def refuse(self, key: str, value: float) -> None:
+        """ValueError where `value`, which stands at `key`, is outside; NaN always is."""
+        if not type(self).holds(value, self.limit):
+            raise ValueError(f"{key}: {value} is {self.broken} {self.limit:g}. Use {self.use or self._remedy()}.")
+
+    def _remedy(self) -> str:
+        return f"a value {self.limit:g}"
+
+
+class AtLeast(Bound):
+    """The limit or more."""
+
+    holds, broken = operator.ge, "less than"
+
+    def _remedy(self) -> str:
+        return f"{self.limit:g} or more"
+
+
+class Above(Bound):
+    """More than the limit."""
+
+    holds, broken = operator.gt, "not above"
+
+    def _remedy(self) -> str:
+        return f"more than {self.limit:g}"
+
+
+class Below(Bound):
+    """Less than the limit."""
+
+    holds, broken = operator.lt, "not below"
+
+    def _remedy(self) -> str:
+        return f"less than {self.limit:g}"
+
+
+NonNegativeInt = Annotated[int, AtLeast(0)]
+PositiveInt = Annotated[int, AtLeast(1)]
+PositiveFloat = Annotated[float, Above(0)]
+CountOrNone = Annotated[int, AtLeast(1, "1 or more, or null")] | None
+
+
+def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
+    """Of each argument that the class's constructor, or that of one of its bases, annotates; () for most."""
+    found: dict[str, tuple[Bound, ...]] = {}
+    for one in reversed(kind.__mro__):
+        init = inspect.unwrap(vars(one).get("__init__", object.__init__))
+        told = {name: one for name, one in getattr(init, "__annotations__", {}).items() if name != "return"}
+        for name, annotation in told.items():
+            found[name] = tuple(_within(_resolved(annotation, init.__globals__)))
+    return found
+
+
+def check(kind: type, given: Mapping[str, Any], key: str) -> None:
+    """ValueError, naming key and remedy, for a number, or one in a tuple, that is outside of its argument's bounds."""
+    for name, limits in bounds(kind).items():
+        told = given.get(name)
+        values = [one for one in (told if isinstance(told, tuple) else (told,)) if isinstance(one, int | float)]
+        for limit, value in product(limits, values):
+            limit.refuse(f"{key}.{name}", value)
+
+
+def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    told = SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return get_type_hints(told, globalns=names, include_extras=True)["it"]
+    except NameError:  # a name that is imported for type checkers alone is no number's
+        return None
+
+
+def _within(annotation: Any) -> Iterator[Bound]:
+    """The bounds in `Annotated[int, ...]`, and in a union or a tuple of that."""
+    if get_origin(annotation) is Annotated:
+        yield from (one for one in annotation.__metadata__ if isinstance(one, Bound))
+    else:
+        for one in get_args(annotation):
+            yield from _within(one)
