@@ -6,7 +6,9 @@ NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
 WORKERS ?= 3
-PYTEST := $(BIN)/pytest -q --ignore tests/test_architecture.py
+PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
+# How each part of the tests ended, for what is run once more by itself (tests/again.py).
+OUTCOMES := .pytest_cache/outcomes
 
 .PHONY: run demo test check unit shared alone e2e programs fuzz mutants gpu wheel-test bench clean
 
@@ -17,8 +19,10 @@ demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
 test: check programs ## everything; what CI runs. The journeys go beside the unit tests
-	$(MAKE) --jobs=2 --output-sync=target shared e2e
+	rm -rf $(OUTCOMES)
+	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared e2e
 	$(MAKE) alone
+	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2
 
 check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 	$(BIN)/ruff format --check .
@@ -27,17 +31,19 @@ check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 	$(BIN)/pytest -q tests/test_architecture.py
 
 unit: programs ## the tests without a browser
-	$(MAKE) shared
+	rm -rf $(OUTCOMES)
+	-$(MAKE) shared
 	$(MAKE) alone
+	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m alone $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
 e2e: programs ## the journeys in a real browser
-	$(PYTEST) -m e2e tests/e2e
+	$(PYTEST) -m e2e tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
 programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium

@@ -124,8 +124,8 @@ def test_two_that_are_started_at_the_same_moment_serve_a_folder_each(tmp_path: P
     try:
         with ThreadPoolExecutor(2) as both:
             options = ("--port", str(port), "--mlflow-port", str(mlflow_port))
-            for found in [both.submit(serve, workspace, *options) for workspace in workspaces]:
-                served.append(found.result())
+            started = [both.submit(serve, workspace, *options) for workspace in workspaces]
+            served.extend(found.result() for found in started)
         addresses = [one.addresses for one in served]
         assert len({address for one in addresses for address in (one.app, one.mlflow)}) == 4
         for one in served:

@@ -17,7 +17,7 @@ from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.config.rate_scaling import RateScaling
 from scalebook.training.errors import ConfigError
-from scalebook.training.ps.policy.rules import Bounded, make_rule
+from scalebook.training.ps.policy.rules import Async, Bounded, Sync
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.ddp import DDP
 from scalebook.training.tracking import names
@@ -25,6 +25,7 @@ from scalebook.training.tuning.rate_range import RateRange
 from tests.training.strategies.small import trainer
 
 CURVATURE = 4.0
+RULES = {"sync": Sync(), "async": Async(), "bounded": Bounded(1)}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -56,7 +57,7 @@ def data() -> "DataLoader[Any]":
 def strategy(name: str) -> tuple[Any, int]:
     if name == "single":
         return "auto", 1
-    return (DDP() if name == "ddp" else AsyncPS(Bounded(1) if name == "bounded" else make_rule(name))), 2
+    return (DDP() if name == "ddp" else AsyncPS(RULES[name])), 2
 
 
 def run(folder: Path, name: str, test: RateRange, model: LightningModule | None = None, **told: Any) -> dict[str, Any]:
