@@ -1,6 +1,7 @@
 """The only module that touches `st.session_state`: drafts, ids and what is open, never results."""
 
 import copy
+import time
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -22,6 +23,12 @@ class ComposeDraft:
     name: str = ""
     repeats: int = 1
     version: int = 0
+    text: str = ""
+    """The config as it was typed, where that is no config; "" where `config` says all."""
+    begun: str = ""
+    """The `text` that the widgets start from."""
+    left_at: float | None = None
+    """When it was left, in seconds since the epoch, where it comes from an earlier session or another tab."""
 
 
 @dataclass
@@ -37,12 +44,63 @@ class SearchDraft:
     name: str = ""
     step: int = 1
     version: int = 0
+    left_at: float | None = None
+    """As in ComposeDraft."""
+
+
+CLICK_LASTS_S = 60.0
+
+
+class Clicks:
+    """Clicks that were noted and not yet acted on, so that none is lost and none counts twice.
+
+    Streamlit drops a click where another rerun comes before the script has passed the button. It calls the button's
+    callback all the same: that notes the click here, and the page acts on it when it comes by, then calls `settle`.
+    `shown` says what stood on the page under the button: a click on what is no longer there does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[str, tuple[str, float]] = {}
+        self._settled: dict[str, str] = {}
+
+    def note(self, key: str, shown: str) -> None:
+        """A button's callback. It touches no session state, where Streamlit might interrupt it."""
+        self._noted[key] = shown, time.monotonic()
+
+    def waits(self, key: str, shown: str) -> bool:
+        """Whether a click on `shown` waits to be acted on; one that has been settled does not."""
+        if key not in self._noted:
+            return False
+        noted, at = self._noted[key]
+        if noted != shown or time.monotonic() - at > CLICK_LASTS_S or (shown and self._settled.get(key) == shown):
+            del self._noted[key]
+            return False
+        return True
+
+    def settle(self, key: str, *, done: bool = True) -> None:
+        """It was acted on; where something was done, a second click on the same is one too many."""
+        shown, _ = self._noted.pop(key, ("", 0.0))
+        if done:
+            self._settled[key] = shown
+
+    def forget(self) -> None:
+        """Another page is shown."""
+        self._noted.clear()
 
 
 def visit(page: str) -> None:
     """Note which page is shown. Widgets' values do not outlive their page; a draft is rebuilt when one comes back."""
-    st.session_state["entered"] = st.session_state.get("page") != page
+    entered = st.session_state.get("page") != page
+    st.session_state["entered"] = entered
     st.session_state["page"] = page
+    if entered:
+        clicks().forget()
+
+
+def clicks() -> Clicks:
+    """This session's."""
+    found: Clicks = st.session_state.setdefault("clicks", Clicks())
+    return found
 
 
 def just_entered() -> bool:
@@ -56,10 +114,17 @@ def draft() -> ComposeDraft:
     return found
 
 
-def reset_draft(source: tuple[str, str], config: dict[str, Any], name: str, repeats: int) -> ComposeDraft:
+def reset_draft(
+    source: tuple[str, str],
+    config: dict[str, Any],
+    name: str,
+    repeats: int,
+    text: str = "",
+    left_at: float | None = None,
+) -> ComposeDraft:
     """Begin a draft from `config`, with new widgets."""
     version = draft().version + 1
-    st.session_state["draft"] = ComposeDraft(source, config, config, name, repeats, version)
+    st.session_state["draft"] = ComposeDraft(source, config, config, name, repeats, version, text, text, left_at)
     return draft()
 
 
@@ -69,10 +134,12 @@ def search_draft() -> SearchDraft:
     return found
 
 
-def reset_search_draft(source: tuple[str, str, str], body: dict[str, Any], name: str, step: int = 1) -> SearchDraft:
+def reset_search_draft(
+    source: tuple[str, str, str], body: dict[str, Any], name: str, step: int = 1, left_at: float | None = None
+) -> SearchDraft:
     """Begin a draft from `body`, with new widgets."""
     version = search_draft().version + 1
-    st.session_state["search-draft"] = SearchDraft(source, body, copy.deepcopy(body), name, step, version)
+    st.session_state["search-draft"] = SearchDraft(source, body, copy.deepcopy(body), name, step, version, left_at)
     return search_draft()
 
 

@@ -2,38 +2,40 @@
 
 import streamlit as st
 
-from scalebook.app import resources, state
+from scalebook.app import resources
 from scalebook.app.compose.views import compose, preload
 from scalebook.app.navigation import NOTEBOOK
-from scalebook.app.shared.components import html, page_head
+from scalebook.app.shared.components import draft_label, html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.views import writing
 
-choice = notebooks.pick(resources.workspace(), st.query_params.get("notebook"))
+wanted = st.query_params.get("notebook")
+choice = notebooks.pick(resources.workspace(), wanted)
 if choice is None:
-    html.empty("No notebook to write into", "Make one on the first page, then press New experiment there.")
+    missing = f"There is no notebook called {wanted}" if wanted else "No notebook to write into"
+    html.empty(missing, "Open or make one on the first page, then press New experiment there.")
     st.stop()
 
 description = resources.description()
 cell = st.query_params.get("cell", "")
 draft = compose.load(choice, cell, description)
+if draft is None:
+    compose.show_missing(choice, cell)
+    st.stop()
 
 back, mode_column = st.columns([3, 1], vertical_alignment="bottom")
 with back:
     st.page_link(
-        NOTEBOOK.script, label=choice.title, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
     )
     page_head.title(f"Edit {cell}" if cell else "New experiment")
 with mode_column, st.container(horizontal=True, horizontal_alignment="right"):
-    mode = st.segmented_control("Edit as", ["Form", "YAML"], default="Form", required=True, key="compose-mode",
-                                label_visibility="collapsed")  # fmt: skip
+    mode, mode_wanted = compose.mode()
     if st.button("Start over", type="tertiary", help="Forget what was changed here."):
         compose.start_over(draft)
         st.rerun()
-
-if mode != state.recall("compose-mode", "Form"):
-    state.remember("compose-mode", mode)
-    compose.rebase(draft)
+if draft.left_at is not None and draft_label.draw(draft.left_at, "this experiment"):
+    compose.start_over(draft)
     st.rerun()
 
 for problem in description.problems:
@@ -41,12 +43,13 @@ for problem in description.problems:
 
 left, right = st.columns([11, 8], gap="large")
 with left:
-    edit = compose.edit_as_yaml if mode == "YAML" else compose.edit_as_form
-    config, name, repeats, homeless = edit(draft, description)
-compose.keep(draft, config, name, repeats, description)
+    edited = (compose.edit_as_yaml if mode == "YAML" else compose.edit_as_form)(draft, description)
+compose.keep(draft, edited, description)
+if mode != mode_wanted:
+    compose.turn(draft, mode_wanted)
 with right, st.container(key="beside"):
-    intent = compose.result(choice, config, name, repeats, homeless, description)
+    intent = compose.result(choice, edited, description)
 preload.charts()
 if intent:
-    compose.finish(intent, choice, draft, config, name, repeats, description)
+    compose.finish(intent, choice, draft, edited, description)
 writing.show_conflict()

@@ -31,7 +31,7 @@ def choose(page: Page, label: str, option: str) -> None:
 
 
 def fill(page: Page, label: str, value: str) -> None:
-    box = page.get_by_role("spinbutton", name=label, exact=True)
+    box = page.get_by_role("textbox", name=label, exact=True)
     box.fill(value)
     box.press("Enter")
 

@@ -34,7 +34,7 @@ What is found is written here.
 
 
 def fill(page: Page, label: str, value: str) -> None:
-    box = page.get_by_role("spinbutton", name=label, exact=True)
+    box = page.get_by_role("textbox", name=label, exact=True)
     box.fill(value)
     box.press("Enter")
 
@@ -81,7 +81,7 @@ def _set_up(page: Page) -> None:
     page.reload()
     expect(plan(page)).to_contain_text(f"This starts {TRIALS} runs", timeout=20_000)
     expect(plan(page).locator("[data-testid=stCode]").first).to_contain_text("preset: batch-size")
-    expect(page.get_by_role("spinbutton", name="Trials", exact=True)).to_have_value(str(TRIALS))
+    expect(page.get_by_role("textbox", name="Trials", exact=True)).to_have_value(str(TRIALS))
 
 
 def _watch(page: Page, address: str) -> None:

@@ -61,6 +61,12 @@ def understood() -> Iterator[None]:
         raise ConfigError("YAML", f"holds a value that cannot be read ({what})", "Put it into quotes.") from error
 
 
+def place_of(error: ConfigError) -> str:
+    """Where in a text that `load` refused the mistake is, as far as that is known: `line 3, column 7`, from 1."""
+    mark = error.__cause__.problem_mark if isinstance(error.__cause__, MarkedYAMLError) else None
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else error.problem.key
+
+
 def dump(config: Mapping[str, Any]) -> str:
     """`config` as block YAML, top keys in the order of `TOP_KEYS`; "{}" and a line end where it is empty."""
     return block(_ordered(config, TOP_KEYS), 0) or "{}\n"

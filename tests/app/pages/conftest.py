@@ -1,12 +1,15 @@
 """The app without a browser: `open_page` runs a page in Streamlit's own test harness on a workspace on disk."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.navigation import NOTEBOOK, PLACES
+from scalebook.app.shared.services import numbers
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 
@@ -60,6 +63,32 @@ def open_page(workspace: Workspace) -> Open:
         return app
 
     return open_it
+
+
+@dataclass(frozen=True)
+class NumberBox:
+    """A box for a number: one of text, since it keeps what is typed."""
+
+    box: Any
+
+    @property
+    def value(self) -> int | float | str | None:
+        return numbers.read(self.box.value, whole="." not in self.box.value)
+
+    @property
+    def key(self) -> str:
+        return str(self.box.key)
+
+    def set_value(self, value: float | str) -> Any:
+        return self.box.set_value(value if isinstance(value, str) else numbers.shown(value))
+
+
+def has_number(app: AppTest, label: str) -> bool:
+    return any(one.label == label for one in app.text_input)
+
+
+def number(app: AppTest, label: str) -> NumberBox:
+    return NumberBox(next(one for one in app.text_input if one.label == label))
 
 
 def html(app: AppTest) -> str:

@@ -1,5 +1,5 @@
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import Open, html, words
+from tests.app.pages.conftest import Open, html, number, words
 from tests.app.recorded import config, record
 
 
@@ -15,7 +15,9 @@ def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
     assert len(app.get("plotly_chart")) == 1
     assert "a seed 1" in shown
     assert '<td class="num best">1.547</td>' in shown
-    next(one for one in app.number_input if one.label == "Target").set_value(2.5).run()
+    number(app, "Target").set_value("2,5").run()
+    assert any("'2,5' is not a number" in one.value for one in app.error)
+    number(app, "Target").set_value(2.5).run()
     assert "updates to 2.5" in html(app)
     assert "Single seeds have no interval" in words(app)
 

@@ -6,7 +6,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
-from tests.app.pages.conftest import Open, html, words
+from tests.app.pages.conftest import Open, html, number, words
 from tests.app.recorded import record, write_pushes
 
 pytestmark = pytest.mark.long
@@ -95,7 +95,7 @@ def test_a_run_is_duplicated_into_the_form(open_page: Open, workspace: Workspace
     app = open_page("runs", run=job.id)
     next(one for one in app.button if one.label == "Duplicate").click().run()
     assert any("AsyncPS" in one.value for one in app.code)
-    assert next(one for one in app.number_input if one.label == "Workers").value == 2
+    assert number(app, "Workers").value == 2
 
 
 def test_a_trial_leads_back_to_its_search_and_is_not_in_the_list(open_page: Open, workspace: Workspace) -> None:

@@ -13,7 +13,7 @@ from scalebook.training.notebook import store
 from scalebook.training.search import launch
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import TEXT, Open, html, words
+from tests.app.pages.conftest import TEXT, Open, has_number, html, number, words
 from tests.app.searches import BATCH, RATE, folder, records, spec
 
 CELL = "pixelcnn-async-2"
@@ -51,10 +51,6 @@ def preset(app: AppTest, name: str) -> AppTest:
 
 def box(app: AppTest, label: str) -> Any:
     return next(one for one in app.selectbox if one.label == label)
-
-
-def number(app: AppTest, label: str) -> Any:
-    return next(one for one in app.number_input if one.label == label)
 
 
 def cell_text(app: AppTest) -> str:
@@ -131,7 +127,7 @@ def test_a_mistake_is_named_with_its_remedy_and_nothing_typed_is_lost(open_page:
     again = setting_up(open_page, experiment=CELL)
     assert number(again, "From, learning_rate").value == 5.0
     press(again, "Start over")
-    assert not [one for one in again.number_input if one.label == "From, learning_rate"]
+    assert not has_number(again, "From, learning_rate")
 
 
 def test_weak_scaling_changes_the_examples(open_page: Open) -> None:
@@ -155,6 +151,39 @@ def test_the_second_step_says_how(open_page: Open) -> None:
     against = box(app, "Against")
     against.select_index(against.options.index("seconds")).run()
     assert "seconds]" in cell_text(app)
+
+
+def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) -> None:
+    app = preset(setting_up(open_page, experiment=CELL), "batch-size")
+    for label, typed in (("From, learning_rate", "1,5"), ("To, learning_rate", "much"), ("For a batch of", "0")):
+        refused(app, label, typed)
+    app = press(app, "Next: how")
+    for label, typed in (
+        ("Trials", "0"), ("Trials", "1,5"), ("Seeds of each", "two"), ("Minutes in all", "-1"), ("Target", "low"),
+        ("Failures that stop the search", "0"), ("Memory of each process, MB", "1.5"),
+    ):  # fmt: skip
+        refused(app, label, typed)
+    number(app, "Trials").set_value("0")
+    app.button(key="search-start").click().run()
+    assert not app.exception
+    assert any("Not started" in one.value for one in app.toast)
+
+
+def refused(app: AppTest, label: str, typed: str) -> None:
+    before = number(app, label).box.value
+    number(app, label).set_value(typed).run()
+    assert not app.exception, (label, typed)
+    assert app.button(key="search-start").disabled, (label, typed)
+    assert app.button(key="search-save").disabled, (label, typed)
+    assert app.error, (label, typed)
+    assert number(app, label).box.value == typed
+    number(app, label).set_value(before).run()
+    assert not app.button(key="search-start").disabled, (label, typed)
+
+
+def test_what_the_notebook_does_not_have_is_said(open_page: Open) -> None:
+    assert "First steps has no search called gone" in html(setting_up(open_page, cell="gone"))
+    assert "First steps has no experiment called gone" in html(setting_up(open_page, experiment="gone"))
 
 
 def test_save_writes_the_cell_below_its_experiment(open_page: Open, workspace: Workspace) -> None:
@@ -221,6 +250,8 @@ def test_one_search_has_its_head_and_buttons(open_page: Open, workspace: Workspa
 def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: Workspace) -> None:
     found = made(workspace, trials=20)
     app = open_page("search", search=found.id)
+    number(app, "How many more").set_value("1,5").run()
+    assert app.button(key="add-trials").disabled
     number(app, "How many more").set_value(5).run()
     press(app, "Add them")
     assert found.body()["trials"] == 25
@@ -228,6 +259,8 @@ def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: 
     app = open_page("search", search=found.id)
     size = box(app, "batch_size")
     size.select_index(size.options.index("32")).run()
+    number(app, "learning_rate").set_value(50).run()
+    assert app.button(key="add-point").disabled
     number(app, "learning_rate").set_value(0.5).run()
     press(app, "Try it next")
     assert [point for _, point in launch.taken(found)] == [{"batch_size": 32, "learning_rate": 0.5}]

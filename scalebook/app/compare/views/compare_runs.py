@@ -8,7 +8,7 @@ from scalebook.app import resources
 from scalebook.app.compare.components import comparison
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.components import axis_choice, html, page_head
+from scalebook.app.shared.components import axis_choice, html, number_box, page_head
 from scalebook.app.shared.services import links
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison, compare_runs
@@ -43,10 +43,11 @@ def show(run_ids: Sequence[str]) -> None:
     with metric_column:
         metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
     with target_column:
-        target = st.number_input(
-            "Target", value=None, format="%.6g", placeholder="none", key="target",
-            help="Adds what it took to get there first: updates, samples and seconds.",
-        )  # fmt: skip
+        hint = "Adds what it took to get there first: updates, samples and seconds."
+        target = number_box.draw("Target", None, "target", empty="none", hint=hint)
+    if isinstance(target, str):
+        st.error(f"Target: {target!r} is not a number. Give one, with a point where it has decimals.")
+        target = None
     with axis_column:
         axis, log_y = axis_choice.draw()
     live = any(one.ended is None for one in records)

@@ -13,12 +13,19 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.app.compose.components import class_field, fields, rate_fields
+from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
-from scalebook.training.config.description import ClassInfo, Description, Field, Group
+from scalebook.training.config.classes import named
+from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
+from scalebook.training.config.fields import check_value
 from scalebook.training.config.workload import STRATEGY_LABELS
-from scalebook.training.errors import Problem
+from scalebook.training.errors import Problem, one_line
+from scalebook.training.notebook.bodies import MOST_REPEATS
 
+MOST_WORKERS = 1024
+WORKERS = "Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own."
+SEEDS = "How often it is run, each time with the next seed. Three give an interval."
 NO_SCHEDULE = "constant"
 SOURCES = {"user": " (yours)", "library": "", "scalebook": ""}
 
@@ -33,6 +40,8 @@ class ConfigForm:
     """What the page said in its run before this one."""
     version: int
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
+    refused: list[Problem] = field(default_factory=list)
+    """What is wrong with fields that the description does not know: workers, budget, seeds."""
 
     def key(self, path: str) -> str:
         return f"compose.{self.version}.{path}"
@@ -99,7 +108,7 @@ class ConfigForm:
             format_func=lambda one: STRATEGY_LABELS.get(_strategy_key(one), one.name) + SOURCES[one.source],
             key=self.key(path),
             help="\n\n".join(f"**{one.name}**: {one.summary}" for one in entries if one.summary) or None,
-            placeholder=str(form.get(self.config, path) or "Choose one"),
+            placeholder=_written(form.get(self.config, path)),
         )
         self._slot(path)
         if info is None:
@@ -156,17 +165,9 @@ class ConfigForm:
             info = self._choice("trainer.strategy", "strategies", "Strategy", self.description.strategies)
         single = info is not None and info.config_value == "auto"
         with middle:
-            said = st.number_input(
-                "Workers",
-                min_value=1,
-                max_value=1024,
-                value=1 if single else max(1, workers),
-                key=self.key(f"workers.{'single' if single else 'several'}"),
-                disabled=single,
-                help="Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own.",
-            )
-            form.assign_workers(self.config, int(said))
-            self._slot("trainer.devices")
+            key = self.key(f"workers.{'single' if single else 'several'}")
+            said = number_box.draw("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
+            form.assign_workers(self.config, self._read("trainer.devices", said, MOST_WORKERS))
         with right:
             data = form.chosen(self.config, "data", "data", self.description)
             batch = next((one for one in data.fields if one.name == "batch_size"), None) if data else None
@@ -246,27 +247,32 @@ class ConfigForm:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
             usual: dict[form.BudgetKind, float] = {"epochs": 5, "updates": 1000, "time": 5}
             start = before.value if before.kind == kind else usual[kind]
-            amount = st.number_input(
-                labels[kind],
-                min_value=0.1 if kind == "time" else 1,
-                value=float(start) if kind == "time" else int(start),
-                step=1.0 if kind == "time" else 1,
-                format="%.6g" if kind == "time" else None,
-                key=self.key(f"budget.{kind}"),
-            )
-            form.assign_budget(self.config, form.Budget(kind, amount))
-            self._slot(f"trainer.{form.BUDGET_KEYS[kind]}")
+            said = number_box.draw(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
+            path = f"trainer.{form.BUDGET_KEYS[kind]}"
+            read = self._read(path, said, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, said)
+            form.assign_budget(self.config, form.Budget(kind, read))
         with seeds_column:
-            repeats = int(
-                st.number_input("Seeds", 1, 100, repeats, key=self.key("repeats"),
-                                help="How often it is run, each time with the next seed. Three give an interval.")
-            )  # fmt: skip
+            said = number_box.draw("Seeds", repeats, self.key("repeats"), whole=True, hint=SEEDS)
+            wanted = self._read("repeats", said, MOST_REPEATS)
+            repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
             seed = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
             value = fields.draw(seed, form.value_of(self.config, "seed_everything", seed), self.key("seed_everything"))
             form.put(self.config, "seed_everything", value)
             self._slot("seed_everything")
         return repeats
+
+    def _read(self, path: str, said: Any, most: int | None = None, *, kind: FieldType = "int",
+              minimum: float = 1) -> Any:  # fmt: skip
+        """What was typed into a box of a field that the description does not know, with what is wrong with it."""
+        problem = check_value(path, said, Field(path, kind, required=True, minimum=minimum, maximum=most))
+        if problem is not None:
+            self.refused.append(problem)
+        self._slot(path)
+        return said
+
+    def _is_refused(self, path: str) -> bool:
+        return any(one.key == path for one in self.refused)
 
     def _advanced(self) -> None:
         threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
@@ -295,3 +301,8 @@ class ConfigForm:
 
 def _strategy_key(info: ClassInfo) -> str:
     return {"auto": "single"}.get(info.config_value or "", info.config_value or info.name)
+
+
+def _written(value: Any) -> str:
+    """What stands in a choice while none of its options is chosen: the unknown class by its name."""
+    return one_line(named(value).name or "", 60) or "Choose one"

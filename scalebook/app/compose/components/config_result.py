@@ -1,11 +1,12 @@
 """What stands beside the form: batch sizes, the YAML, the command."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import streamlit as st
 
-from scalebook.app.shared.components import html
+from scalebook.app import state
+from scalebook.app.shared.components import html, press
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.workload import Workload
 from scalebook.training.errors import Problem
@@ -13,18 +14,35 @@ from scalebook.training.errors import Problem
 Intent = Literal["run", "save"]
 
 
-def buttons(blocked: bool, waiting: int) -> Intent | None:
-    """Run and Save; `waiting` is the number of runs that Run would submit."""
-    intent: Intent | None = None
+KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
+MOST_SAID: Final = 3
+
+
+def buttons(wrong: Sequence[Problem], waiting: int, shown: str) -> Intent | None:
+    """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
+
+    `shown`: see `state.Clicks`.
+    """
+    off = bool(wrong)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=blocked, key="compose-run",
-                     help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}."):  # fmt: skip
-            intent = "run"
-        if st.button(
-            "Save", icon=":material/save:", key="compose-save", help="Saves the experiment into the notebook."
-        ):
-            intent = "save"
-    return intent
+        run = press.button(
+            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off,
+            help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}.",
+        )  # fmt: skip
+        save = press.button(
+            "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
+            help="Saves the experiment into the notebook.",
+        )  # fmt: skip
+    intent: Intent | None = "run" if run else "save" if save else None
+    if not wrong:
+        return intent
+    why = [str(one) for one in wrong[:MOST_SAID]]
+    why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
+    st.caption(":red[**Run and Save wait until this is right.**] " + " ".join(why))
+    if intent:
+        state.clicks().settle(KEYS[intent], done=False)
+        state.say(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
+    return None
 
 
 def sizes(load: Workload) -> None:

@@ -4,14 +4,14 @@ from typing import Any
 
 import streamlit as st
 
-from scalebook.app.shared.services import form
+from scalebook.app.shared.components import number_box
+from scalebook.app.shared.services import numbers
 from scalebook.app.shared.services.words import plain
 from scalebook.training.config.description import Field
 from scalebook.training.config.fields import check_value
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 
-LARGEST = 2**53 - 1  # a browser's numbers are exact up to here
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
@@ -22,14 +22,14 @@ def draw(field: Field, value: Any, key: str, label: str | None = None) -> Any:
     """
     label = label or words(field.name)
     hint = help_of(field)
+    if field.type in ("int", "float") and not isinstance(value, list | dict):
+        return _number(field, value, label, key, hint)
     if value is not None and check_value(field.name, value, field) is not None:
         return free(label, value, key, hint)
     if field.type == "bool":
         return _bool(field, value, label, key, hint)
     if field.type == "enum":
         return _enum(field, value, label, key, hint)
-    if field.type in ("int", "float") and not isinstance(value, list | dict | str):
-        return _number(field, value, label, key, hint)
     if field.type == "str" and (value is None or isinstance(value, str)):
         said = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
         return said or (None if field.nullable or value is None else "")
@@ -71,26 +71,10 @@ def _enum(field: Field, value: Any, label: str, key: str, hint: str) -> Any:
     return st.selectbox(label, options, index, format_func=plain, key=key, help=hint)
 
 
-def _number(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | None:
-    """One step for the life of the widget: from what it starts with, never from what has been typed since."""
-    empty = "none" if field.nullable else None
-    if field.type == "int":
-        low = None if field.minimum is None else int(field.minimum) + field.exclusive_minimum
-        high = None if field.maximum is None else int(min(field.maximum, LARGEST)) - field.exclusive_maximum
-        return st.number_input(
-            label, low, high, None if value is None else int(value), 1, key=key, help=hint, placeholder=empty
-        )
-    return st.number_input(
-        label,
-        min_value=None if field.minimum is None else float(field.minimum),
-        max_value=None if field.maximum is None else float(field.maximum),
-        value=None if value is None else float(value),
-        step=form.step_of(value if value is not None else field.default),
-        format="%.6g",
-        key=key,
-        help=hint,
-        placeholder=empty,
-    )
+def _number(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | str | None:
+    """As typed: what is no number is the text itself, which the validation refuses."""
+    empty = "none" if field.nullable else ("" if field.default is None else f"{numbers.shown(field.default)} (default)")
+    return number_box.draw(label, value, key, whole=field.type == "int", hint=hint, empty=empty)
 
 
 def free(label: str, value: Any, key: str, hint: str) -> Any:

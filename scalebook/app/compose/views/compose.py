@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from scalebook.app.compose.components import config_result
 from scalebook.app.compose.components.config_form import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.runs.services import experiments
+from scalebook.app.shared.components import html
 from scalebook.app.shared.services import drafts, form, notebooks
 from scalebook.app.shared.services.notebooks import Choice
 from scalebook.app.shared.views.writing import write
@@ -27,12 +29,30 @@ from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY
 from scalebook.training.notebook.store import Stored
 
-Edited = tuple[dict[str, Any], str, int, list[Problem]]
-"""Config, name, seeds, and the problems that no field shows."""
+MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
+TURN_BACK = "compose-turn-back"
 
 
-def load(choice: Choice, cell_name: str, description: Description) -> ComposeDraft:
-    """The draft for this address: the one at work, or the one that was left, or the cell, or a new experiment."""
+@dataclass(frozen=True)
+class Edited:
+    """What the form, or the text, says now."""
+
+    config: dict[str, Any]
+    name: str
+    repeats: int
+    refused: list[Problem] = field(default_factory=list)
+    """What no validation of the config knows: fields that hold no number, a text that is no YAML."""
+    homeless: list[Problem] = field(default_factory=list)
+    """The problems that no field shows."""
+    text: str = ""
+    """What was typed, where that is no config."""
+
+
+def load(choice: Choice, cell_name: str, description: Description) -> ComposeDraft | None:
+    """The draft for this address: the one at work, or the one that was left, or the cell, or a new experiment.
+
+    None where the notebook has no such cell (any more) and nothing was left of it.
+    """
     draft = state.draft()
     source = (choice.name, cell_name)
     if draft.source == source and draft.base and not state.just_entered():
@@ -41,11 +61,22 @@ def load(choice: Choice, cell_name: str, description: Description) -> ComposeDra
     state.remember("composing", stored)
     left = drafts.load(resources.workspace(), *source)
     if left is not None:
-        return state.reset_draft(source, left.config, left.name, left.repeats)
+        at = drafts.left_at(resources.workspace(), *source)
+        if left.text:
+            state.remember(MODE, "YAML")
+        return state.reset_draft(source, left.config, left.name, left.repeats, left.text, at)
     cell = stored.notebook.experiment(cell_name) if cell_name else None
     if cell is not None:
         return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
-    return state.reset_draft(source, form.blank(description), "", 1)
+    return None if cell_name else state.reset_draft(source, form.blank(description), "", 1)
+
+
+def show_missing(choice: Choice, cell_name: str) -> None:
+    """Instead of the page."""
+    st.page_link(
+        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+    )
+    html.empty(f"{choice.title} has no experiment called {cell_name}", "It was renamed or deleted meanwhile.")
 
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
@@ -53,21 +84,25 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version)
     typed, repeats = drawn.draw(draft.name, draft.repeats, _suggested(draft.config, description))
     name = typed or _suggested(drawn.config, description)
-    homeless = drawn.show_problems([*name_problems(draft, name), *_problems(drawn.config, description)])
-    return drawn.config, name, repeats, homeless
+    own = {one.key for one in drawn.refused}
+    known = [one for one in _problems(drawn.config, description) if one.key not in own]
+    homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
+    return Edited(drawn.config, name, repeats, drawn.refused, homeless)
 
 
 def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
-    """The config as text. What is no YAML leaves the last good config in place and says where the mistake is."""
-    text = st.text_area("Config", yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
+    """The config as text. What is no config is kept as it was typed, and said where the mistake is."""
+    text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
     try:
         config = yaml.load(text)
     except ConfigError as error:
-        return draft.config, _name(draft, description), draft.repeats, [error.problem]
-    found = _problems(config, description)
-    if not isinstance(config, dict):
-        return draft.config, _name(draft, description), draft.repeats, found
-    return config, _name(draft, description), draft.repeats, found
+        wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
+    else:
+        found = _problems(config, description)
+        if isinstance(config, dict):
+            return Edited(config, _name(draft, description), draft.repeats, homeless=found)
+        wrong = found[0]
+    return Edited(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
 
 
 def _problems(config: Any, description: Description) -> list[Problem]:
@@ -99,18 +134,36 @@ def _name(draft: ComposeDraft, description: Description) -> str:
     return draft.name or _suggested(draft.config, description)
 
 
-def keep(draft: ComposeDraft, config: dict[str, Any], name: str, repeats: int, description: Description) -> None:
+def keep(draft: ComposeDraft, edited: Edited, description: Description) -> None:
     """Remember what the page says now, in the session and on disk. A suggested name goes on following the choices."""
-    typed_name = "" if not draft.source[1] and name == _suggested(config, description) else name
-    if (config, repeats, typed_name) == (draft.config, draft.repeats, draft.name):
+    suggested = not draft.source[1] and edited.name == _suggested(edited.config, description)
+    now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
+    if now == (draft.config, draft.repeats, draft.name, draft.text):
         return
-    draft.config, draft.repeats, draft.name = config, repeats, typed_name
-    drafts.save(resources.workspace(), drafts.SavedDraft(*draft.source, typed_name, repeats, config))
+    draft.config, draft.repeats, draft.name, draft.text = now
+    saved = drafts.SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text)
+    drafts.save(resources.workspace(), saved)
 
 
-def rebase(draft: ComposeDraft) -> None:
-    """Start all widgets anew from what they said last, for the other way of editing."""
-    state.reset_draft(draft.source, draft.config, draft.name, draft.repeats)
+def turn(draft: ComposeDraft, mode: str) -> None:
+    """To the other way of editing: all widgets start anew from what they said last. A text that is none stays."""
+    if draft.text:
+        state.say("The form cannot show this text: mend it first, or press Start over.", ":material/error:")
+        state.remember(TURN_BACK, "YAML")
+    else:
+        state.remember(MODE, mode)
+        state.reset_draft(draft.source, draft.config, draft.name, draft.repeats, left_at=draft.left_at)
+    st.rerun()
+
+
+def mode() -> tuple[str, str]:
+    """How it is edited, and how the person wants to edit it from now on."""
+    shown = state.recall(MODE, "Form")
+    if back := state.take(TURN_BACK, ""):
+        state.set_widget(MODE, back)
+    wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=shown, required=True, key=MODE,
+                                  label_visibility="collapsed")  # fmt: skip
+    return shown, wanted
 
 
 def start_over(draft: ComposeDraft) -> None:
@@ -127,35 +180,42 @@ def commands(choice: Choice, name: str) -> str:
     return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
 
 
-def result(choice: Choice, config: dict[str, Any], name: str, repeats: int, homeless: list[Problem],
-           description: Description) -> config_result.Intent | None:  # fmt: skip
+def result(choice: Choice, edited: Edited, description: Description) -> config_result.Intent | None:
     """The column beside the form; returns Run or Save."""
-    found = [*homeless, *validate(config, description), *name_problems(state.draft(), name)]
-    blocked = any(one.severity == "error" for one in found)
-    intent = config_result.buttons(blocked, repeats)
-    if blocked:
-        st.caption(":red[Run waits until the problems marked in red are solved.]")
+    config, name = edited.config, edited.name
+    known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
+    found = [*edited.refused, *known]
+    wrong = [one for one in {one.key: one for one in found[::-1]}.values() if one.severity == "error"][::-1]
+    intent = config_result.buttons(wrong, edited.repeats, str(state.draft().version))
     load = workload(config, description)
     config_result.sizes(load)
     st.caption(config_result.meaning(load))
-    config_result.problems(homeless)
-    config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
+    config_result.problems(edited.homeless)
+    if not edited.text:
+        config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
     return intent
 
 
-def finish(intent: config_result.Intent, choice: Choice, draft: ComposeDraft, config: dict[str, Any], name: str,
-           repeats: int, description: Description) -> None:  # fmt: skip
+def finish(
+    intent: config_result.Intent, choice: Choice, draft: ComposeDraft, edited: Edited, description: Description
+) -> None:
     """Save the cell; for Run, submit its runs too and go where they can be watched."""
+    config, name, repeats = edited.config, edited.name, edited.repeats
+    workspace, key = resources.workspace(), config_result.KEYS[intent]
 
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
 
     stored = write(_opened() or store.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
     if stored is None:
+        state.clicks().settle(key, done=False)
         return
-    drafts.discard(resources.workspace(), *draft.source)
+    jobs = []
+    if intent == "run":
+        jobs = experiments.run(workspace, description, choice.path.name, name, config, repeats)
+    state.clicks().settle(key)
+    drafts.discard(workspace, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)
-    if intent == "save":
-        st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})
-    jobs = experiments.run(resources.workspace(), description, choice.path.name, name, config, repeats)
-    st.switch_page(RUNS.script, query_params={"run": jobs[0].id})
+    if jobs:
+        st.switch_page(RUNS.script, query_params={"run": jobs[0].id})
+    st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})

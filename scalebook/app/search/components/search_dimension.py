@@ -7,8 +7,7 @@ from typing import Any, Final
 import streamlit as st
 
 from scalebook.app.search.services.search_fields import KINDS, Row, SearchField, first_row, kind_of
-from scalebook.app.shared.components import html
-from scalebook.app.shared.services import form
+from scalebook.app.shared.components import html, number_box
 from scalebook.app.shared.services.words import plain
 from scalebook.training.config.search.space import Kind
 from scalebook.training.errors import ConfigError
@@ -83,12 +82,8 @@ def _ends(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
             if kind == "powers_of_two" and value in POWERS:
                 found.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
                                           format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
-            elif whole:
-                found.append(int(st.number_input(label, value=int(value), step=1, key=f"{key}.{end}",
-                                                 label_visibility="collapsed")))  # fmt: skip
             else:
-                found.append(st.number_input(label, value=float(value), step=form.step_of(value), format="%.6g",
-                                             key=f"{key}.{end}", label_visibility="collapsed"))  # fmt: skip
+                found.append(number_box.draw(label, value, f"{key}.{end}", whole=whole, hidden=True))
     return found
 
 
@@ -129,11 +124,10 @@ def _rule(row: Row, key: str) -> None:
         return
     row["rule"] = rule
     with per_column:
-        row["per"] = int(st.number_input("For a batch of", 1, value=int(row.get("per", 256)), step=1, key=f"{key}.per",
-                                         help="Samples in the batch that the rate is given for."))  # fmt: skip
+        row["per"] = number_box.draw("For a batch of", row.get("per", 256), f"{key}.per", whole=True,
+                                     hint="Samples in the batch that the rate is given for.")  # fmt: skip
     with warmup_column:
-        told = float(row.get("warmup_epochs", 0))
-        epochs = st.number_input("Warm-up, epochs", 0.0, value=told, step=0.5, format="%.6g", key=f"{key}.warmup",
-                                 help="Epochs over which the rate rises to its scaled value.")  # fmt: skip
+        epochs = number_box.draw("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
+                                 hint="Epochs over which the rate rises to its scaled value.")  # fmt: skip
     if epochs or "warmup_epochs" in row:
         row["warmup_epochs"] = epochs

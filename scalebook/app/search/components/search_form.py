@@ -10,7 +10,7 @@ import streamlit as st
 from scalebook.app.search.components import search_dimension
 from scalebook.app.search.services.search_fields import SearchField, first_row
 from scalebook.app.search.services.search_setup import Body, objectives, with_objectives
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import html, number_box
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Field
 from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, Choice
@@ -33,6 +33,7 @@ EXCLUSIVE_TEXT: Final = (
     "be compared; it takes longer."
 )
 SECONDS: Final = "seconds"
+USUAL_S: Final = 20
 NOTHING: Final = ""  # None would make the list one that can be cleared
 AS_EXPERIMENT: Final = "as the experiment"
 
@@ -148,10 +149,10 @@ def second(body: Body, metrics: Sequence[str], key: str) -> Body:
     st.caption(EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
-        _number(body, "failures", "Failures that stop the search", key, 1, 10,
+        _number(body, "failures", "Failures that stop the search", key, 10,
                 "Runs that died without the point being to blame: not those out of memory or diverged.")  # fmt: skip
     with right:
-        _number(body, "memory_mb", "Memory of each process, MB", key, 1, None,
+        _number(body, "memory_mb", "Memory of each process, MB", key, None,
                 "Beyond what it starts with. A trial that wants more counts as out of memory.")  # fmt: skip
     return body
 
@@ -173,15 +174,8 @@ def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
     body["objective"] = with_objectives(body, [one] if other == NOTHING else [one, other])
     with right:
         target = body.get("target")
-        said = st.number_input(
-            "Target",
-            value=float(target) if isinstance(target, int | float) else None,
-            key=f"{key}.target",
-            format="%.6g",
-            placeholder="none",
-            help="A value of the metric. Seconds, samples and updates are then those it took to reach it.",
-        )
-        body["target"] = said
+        hint = "A value of the metric. Seconds, samples and updates are then those it took to reach it."
+        body["target"] = number_box.draw("Target", target, f"{key}.target", empty="none", hint=hint)
 
 
 def _objective(name: str) -> str:
@@ -208,15 +202,15 @@ def _choice(label: str, entries: Mapping[str, Choice], before: str, key: str, hi
 def _budget(body: Body, key: str) -> None:
     trials, seeds, minutes = st.columns(3)
     with trials:
-        _number(body, "trials", "Trials", key, 1, 30, "Points that are tried.")
+        _number(body, "trials", "Trials", key, 30, "Points that are tried.")
     with seeds:
-        _number(body, "seeds", "Seeds of each", key, 1, 1,
+        _number(body, "seeds", "Seeds of each", key, 1,
                 "Runs of each point, with one seed after the other. Three give an interval.")  # fmt: skip
     with minutes:
-        body["minutes"] = st.number_input(
-            "Minutes in all", min_value=0.1, value=_float(body.get("minutes")), step=1.0, format="%.6g",
-            key=f"{key}.minutes", placeholder="no limit", help="No new trial is begun after so long.",
-        )  # fmt: skip
+        hint = "No new trial is begun after so long."
+        body["minutes"] = number_box.draw(
+            "Minutes in all", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
+        )
     kind_column, amount_column = st.columns([2, 1], vertical_alignment="bottom")
     timed = body.get("seconds_per_trial") is not None
     with kind_column:
@@ -226,22 +220,18 @@ def _budget(body: Body, key: str) -> None:
                                          "every trial.")  # fmt: skip
     with amount_column:
         if kind == SECONDS:
-            before = _float(body.get("seconds_per_trial")) or 20
-            body["seconds_per_trial"] = st.number_input("Seconds", 1, value=int(before), step=1, key=f"{key}.seconds")
+            before = body.get("seconds_per_trial") or USUAL_S
+            said = number_box.draw("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
+            body["seconds_per_trial"] = USUAL_S if said is None else said
         else:
             body["seconds_per_trial"] = None
 
 
-def _number(body: Body, name: str, label: str, key: str, low: int, default: int | None, hint: str) -> None:
-    """A whole number at `name`; what a cell has there and is none, is replaced by the default."""
-    told = body.get(name, default)
-    value = told if isinstance(told, int) and not isinstance(told, bool) and told >= low else default
-    body[name] = st.number_input(label, low, value=value, step=1, key=f"{key}.{name}", help=hint,
-                                 placeholder="no limit")  # fmt: skip
-
-
-def _float(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+def _number(body: Body, name: str, label: str, key: str, default: int | None, hint: str) -> None:
+    """A whole number at `name`; the default where it is left empty."""
+    empty = "no limit" if default is None else f"{default} (default)"
+    said = number_box.draw(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
+    body[name] = default if said is None else said
 
 
 def steps(step: int, key: str) -> int:

@@ -1,6 +1,6 @@
 """The head of one search: name, state, what is searched; its buttons; a form for a point by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final, Literal
 
@@ -8,15 +8,27 @@ import streamlit as st
 
 from scalebook.app.search.components import search_cell
 from scalebook.app.search.services.searches import SearchView
-from scalebook.app.shared.components import html
-from scalebook.app.shared.services import form
+from scalebook.app.shared.components import html, number_box, press
 from scalebook.app.shared.services.words import ago
+from scalebook.training.config.description import Field
+from scalebook.training.config.fields import check_value, shown
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.errors import Problem
 
 Intent = Literal["stop", "resume", "add trials", "add point"]
 Given = int | dict[str, Any] | None
 """How many trials, or the point."""
+
+KEYS: Final[dict[Intent, str]] = {
+    "stop": "search-stop",
+    "resume": "search-resume",
+    "add trials": "add-trials",
+    "add point": "add-point",
+}
+ENDED_EARLY: Final = ("interrupted", "stopped", "failed")
+NUMBERS: Final = ("int", "uniform", "log_uniform")
+"""Kinds of a dimension that are two ends and all between."""
 
 MORE_TRIALS: Final = 20
 trouble = search_cell.trouble
@@ -43,49 +55,51 @@ def buttons(
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         intent: Intent | None = None
         given: Given = None
-        if found.live and st.button("Stop", icon=":material/stop:", disabled=found.state == "stopping"):
+        now = f"{found.id}.{version}.{found.state}"
+        if found.live and press.button(
+            "Stop", KEYS["stop"], now, icon=":material/stop:", disabled=found.state == "stopping"
+        ):
             intent = "stop"
-        if found.state in ("interrupted", "stopped", "failed") and st.button("Resume", icon=":material/resume:"):
+        if found.state in ENDED_EARLY and press.button("Resume", KEYS["resume"], now, icon=":material/resume:"):
             intent = "resume"
         if spec is not None:
             with st.popover("Add trials", icon=":material/add:", key=f"trials-{version}"):
-                more = st.number_input("How many more", 1, value=MORE_TRIALS, step=5, key=f"more-trials-{version}")
-                if st.button("Add them", type="primary", key="add-trials"):
-                    intent, given = "add trials", int(more)
+                more = number_box.draw("How many more", MORE_TRIALS, f"more-trials-{version}", whole=True)
+                wrong = check_value("trials", more, Field("trials", "int", required=True, minimum=1))
+                if _given("Add them", KEYS["add trials"], now, [wrong] if wrong else []) and isinstance(more, int):
+                    intent, given = "add trials", more
             with st.popover("Add a point", icon=":material/add_location:", key=f"point-{version}"):
-                point = _point(spec, start, f"point-{version}")
-                if st.button("Try it next", type="primary", key="add-point"):
+                point, refused = _point(spec, start, f"point-{version}")
+                if _given("Try it next", KEYS["add point"], now, refused):
                     intent, given = "add point", point
         if mlflow_url:
             st.link_button("Open in MLflow", mlflow_url, icon=":material/open_in_new:")
     return intent, given
 
 
-def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A value for each dimension, within its limits; begins near the best point so far."""
-    return {one.name: _value(one, start.get(one.name), f"{key}-{one.name}") for one in spec.space}
+def _given(label: str, key: str, now: str, wrong: Sequence[Problem]) -> bool:
+    """The button below a small form, off while anything in it is wrong, which is said."""
+    for one in wrong:
+        st.error(str(one))
+    return press.button(label, key, now, type="primary", disabled=bool(wrong)) and not wrong
+
+
+def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[str, Any], list[Problem]]:
+    """A value for each dimension, and those beyond its limits; begins near the best point so far."""
+    point = {one.name: _value(one, start.get(one.name), f"{key}-{one.name}") for one in spec.space}
+    wrong = [one for one in spec.space if not one.contains(point[one.name])]
+    return point, [Problem(one.name, f"is {shown(point[one.name])}", f"Give one of {one.words()}.") for one in wrong]
 
 
 def _value(one: Dimension, start: Any, key: str) -> Any:
     hint = f"Of {one.words()}."
-    if one.kind in ("grid", "values", "powers_of_two"):
+    if one.kind not in NUMBERS:
         values = one.grid()
         index = values.index(start) if start in values else 0
         return st.selectbox(one.name, values, index, format_func=one.label, key=key, help=hint)
     if one.kind == "int":
-        low, high = int(one.low), int(one.high)
-        return st.number_input(
-            one.name, low, high, int(start) if start is not None else low, one.step, key=key, help=hint
-        )
+        return number_box.draw(one.name, int(one.low if start is None else start), key, whole=True, hint=hint)
     middle = (one.low * one.high) ** 0.5 if one.kind == "log_uniform" else (one.low + one.high) / 2
     value = float(f"{middle if start is None else start:.3g}")
-    return st.number_input(
-        one.name,
-        float(one.low),
-        float(one.high),
-        min(max(value, float(one.low)), float(one.high)),
-        step=form.step_of(value),
-        format="%.6g",
-        key=key,
-        help=hint,
-    )
+    value = min(max(value, float(one.low)), float(one.high))
+    return number_box.draw(one.name, value, key, hint=hint)

@@ -1,27 +1,37 @@
 """What stands beside the set-up of a search: what it would do, its example points, the cell, the command."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import streamlit as st
 
+from scalebook.app import state
 from scalebook.app.search.services.search_setup import Example
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import html, press
 from scalebook.training.errors import Problem
 
 Intent = Literal["start", "save"]
 
 
-def buttons(blocked: bool) -> Intent | None:
-    """Start search and Save."""
-    intent: Intent | None = None
+KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"}
+
+
+def buttons(blocked: bool, shown: str) -> Intent | None:
+    """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Start search", type="primary", icon=":material/play_arrow:", disabled=blocked, key="search-start",
-                     help="Writes the search into the notebook, below its experiment, and starts it."):  # fmt: skip
-            intent = "start"
-        if st.button("Save", icon=":material/save:", key="search-save", disabled=blocked,
-                     help="Writes the search into the notebook; it can be run from there."):  # fmt: skip
-            intent = "save"
+        start = press.button(
+            "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
+            help="Writes the search into the notebook, below its experiment, and starts it.",
+        )  # fmt: skip
+        save = press.button(
+            "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
+            help="Writes the search into the notebook; it can be run from there.",
+        )  # fmt: skip
+    intent: Intent | None = "start" if start else "save" if save else None
+    if intent and blocked:
+        state.clicks().settle(KEYS[intent], done=False)
+        state.say(f"Not {'started' if start else 'saved'}: mend what is marked in red first.", ":material/error:")
+        return None
     return intent
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.services import form
+from scalebook.app.shared.services import drafts, form
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import Cost
@@ -203,6 +203,11 @@ def _path(workspace: Workspace, source: Sequence[str]) -> Path:
 def load(workspace: Workspace, source: Sequence[str]) -> SavedSetup | None:
     """The unfinished search of this notebook, cell and experiment, if one was left."""
     return records.peek(_path(workspace, source), SavedSetup)
+
+
+def left_at(workspace: Workspace, source: Sequence[str]) -> float | None:
+    """When it was written last, in seconds since the epoch; None where there is none."""
+    return drafts.written(_path(workspace, source))
 
 
 def save(workspace: Workspace, setup: SavedSetup) -> None:

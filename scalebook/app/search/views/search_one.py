@@ -86,10 +86,17 @@ def _buttons(found: SearchView) -> None:
         intent, given = search_head.buttons(found, url, spec, start.point if start else {}, version)
     except ConfigError:
         intent, given = search_head.buttons(found, url, None, {}, version)
+    if intent is None:
+        return
     try:
         _act(intent, given, found)
     except ConfigError as error:
+        state.clicks().settle(search_head.KEYS[intent], done=False)
         st.error(str(error), icon=":material/error:")
+    else:
+        state.clicks().settle(search_head.KEYS[intent])
+        state.remember(ACTED, version + 1)
+        st.rerun()
 
 
 def _experiment_id(found: SearchView) -> str:
@@ -99,9 +106,7 @@ def _experiment_id(found: SearchView) -> str:
         return "0"  # the store has been emptied; MLflow then says so itself
 
 
-def _act(intent: Intent | None, given: search_head.Given, found: SearchView) -> None:
-    if intent is None:
-        return
+def _act(intent: Intent, given: search_head.Given, found: SearchView) -> None:
     description = resources.description()
     if intent == "stop":
         launch.stop(found.folder)
@@ -114,8 +119,6 @@ def _act(intent: Intent | None, given: search_head.Given, found: SearchView) -> 
         state.say(f"{given} more trials.", ":material/add:")
     elif intent == "add point" and isinstance(given, dict):
         _give(found, given)
-    state.remember(ACTED, state.recall(ACTED, 0) + 1)
-    st.rerun()
 
 
 def _give(found: SearchView, point: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from scalebook.app.search.components import search_form, search_plan
 from scalebook.app.search.services import search_setup, searches
 from scalebook.app.search.services.search_fields import search_fields
 from scalebook.app.search.services.search_setup import Body, SavedSetup
-from scalebook.app.shared.components import html, page_head
+from scalebook.app.shared.components import draft_label, html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.notebooks import Choice
 from scalebook.app.shared.views.writing import write
@@ -42,13 +42,22 @@ def show(notebook: str, cell: str, experiment: str) -> None:
         return
     description = resources.description()
     draft = _load(choice, cell, experiment, description)
+    if draft is None:
+        missing = f"no search called {cell}" if cell else f"no experiment called {experiment}"
+        html.empty(f"{choice.title} has {missing}", "It was renamed or deleted meanwhile.")
+        st.page_link(
+            NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+        )
+        return
     if not _opened().notebook.experiments() and not draft.base.get("config"):
         html.empty("No experiment to search over", f"Open {choice.title} and press New experiment first.")
         return
-    _head(choice, draft)
+    step = _head(choice, draft)
     left, right = st.columns([LEFT, RIGHT], gap="large")
     with left:
         _form(choice, draft, description)
+    if step != draft.step:  # only now: what was typed last is in the draft
+        _go(draft, step)
     with right, st.container(key="beside"):
         intent = _plan(choice, draft, description)
     preload.charts()
@@ -62,8 +71,11 @@ def _opened() -> Stored:
     return found
 
 
-def _load(choice: Choice, cell: str, experiment: str, description: Description) -> SearchDraft:
-    """The draft for this address: the one at work, or the one that was left, or the cell, or a new search."""
+def _load(choice: Choice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
+    """The draft for this address: the one at work, or the one that was left, or the cell, or a new search.
+
+    None where the address names a cell that the notebook does not have (any more), and nothing was left of it.
+    """
     draft = state.search_draft()
     source = (choice.name, cell, experiment)
     if draft.source == source and draft.base and not state.just_entered():
@@ -72,10 +84,13 @@ def _load(choice: Choice, cell: str, experiment: str, description: Description) 
     state.remember(OPENED, stored)
     left = search_setup.load(resources.workspace(), source)
     if left is not None:
-        return state.reset_search_draft(source, left.body, left.name, left.step)
-    known = stored.notebook.search(cell) if cell else None
-    if known is not None:
-        return state.reset_search_draft(source, copy.deepcopy(known.body), known.name)
+        at = search_setup.left_at(resources.workspace(), source)
+        return state.reset_search_draft(source, left.body, left.name, left.step, at)
+    if cell:
+        known = stored.notebook.search(cell)
+        return state.reset_search_draft(source, copy.deepcopy(known.body), known.name) if known is not None else None
+    if experiment and stored.notebook.experiment(experiment) is None:
+        return None
     first = next((one.name for one in stored.notebook.experiments()), "")
     body = search_setup.begun(experiment or first, _base(stored.notebook, experiment or first), description)
     return state.reset_search_draft(source, body, "")
@@ -92,27 +107,33 @@ def _config(body: Body) -> dict[str, Any] | None:
     return told if isinstance(told, dict) else searches.base_of(_opened().notebook, body)
 
 
-def _head(choice: Choice, draft: SearchDraft) -> None:
+def _head(choice: Choice, draft: SearchDraft) -> int:
+    """Returns the step that is wanted."""
     back, right = st.columns([2, 3], vertical_alignment="bottom")
     cell = draft.source[1]
     with back:
         st.page_link(
-            NOTEBOOK.script, label=choice.title, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+            NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
         )
         page_head.title(f"Edit {cell}" if cell else "New search")
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = search_form.steps(draft.step, f"search.{draft.version}")
         if st.button("Start over", type="tertiary", help="Forget what was changed here."):
-            search_setup.discard(resources.workspace(), draft.source)
-            state.reset_search_draft(("", "", ""), {}, "")
-            st.rerun()
-    if step != draft.step:
-        _go(draft, step)
+            _start_over(draft)
+    if draft.left_at is not None and draft_label.draw(draft.left_at, "this search"):
+        _start_over(draft)
+    return step
+
+
+def _start_over(draft: SearchDraft) -> None:
+    search_setup.discard(resources.workspace(), draft.source)
+    state.reset_search_draft(("", "", ""), {}, "")
+    st.rerun()
 
 
 def _go(draft: SearchDraft, step: int) -> None:
     """To the other step; what its widgets said last is in the body."""
-    state.reset_search_draft(draft.source, draft.body, draft.name, step)
+    state.reset_search_draft(draft.source, draft.body, draft.name, step, draft.left_at)
     _save(state.search_draft())
     st.rerun()
 
@@ -147,7 +168,7 @@ def _name(draft: SearchDraft, key: str) -> str:
 
 def _experiment(choice: Choice, draft: SearchDraft, key: str) -> None:
     """Which experiment; another one is another address."""
-    titles = {one.name: one.title for one in notebooks.choices(resources.workspace())}
+    titles = {one.name: one.label for one in notebooks.choices(resources.workspace())}
     cells = [one.name for one in _opened().notebook.experiments()]
     before = str(draft.base.get("experiment", ""))
     notebook, cell = search_form.experiment(titles, choice.name, cells, before, key, fixed=bool(draft.source[1]))
@@ -199,13 +220,13 @@ def _plan(choice: Choice, draft: SearchDraft, description: Description) -> searc
     name = draft.name or search_setup.suggested_name(body, opened.notebook)
     config, cores = _config(body), len(inventory().cores)
     if not body.get("space"):
-        search_plan.buttons(blocked=True)
+        search_plan.buttons(blocked=True, shown=str(draft.version))
         st.caption("Choose one of the three, or a field: then this says what the search would do.")
         return None
     found = [*search_setup.name_problems(name, opened.notebook, draft.source[1]),
              *search_problems(body, config, description, cores)]  # fmt: skip
     blocked = any(one.severity == "error" for one in found)
-    intent = search_plan.buttons(blocked)
+    intent = search_plan.buttons(blocked, str(draft.version))
     spec = _spec(body, config, description)
     if spec is not None:
         _about(choice, body, spec, description, cores)
@@ -247,8 +268,10 @@ def _finish(intent: search_plan.Intent, choice: Choice, draft: SearchDraft, desc
     def put(notebook: Notebook) -> Notebook:
         return search_setup.put(notebook, name, body)
 
+    key = search_plan.KEYS[intent]
     stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
     if stored is None:
+        state.clicks().settle(key, done=False)
         return  # the page says why
     state.remember(OPENED, stored)
     folder = None
@@ -260,8 +283,10 @@ def _finish(intent: search_plan.Intent, choice: Choice, draft: SearchDraft, desc
                 description=description,
             )  # fmt: skip
         except ConfigError as error:
+            state.clicks().settle(key, done=False)
             st.error(str(error), icon=":material/error:")
             return
+    state.clicks().settle(key)
     search_setup.discard(resources.workspace(), draft.source)
     state.reset_search_draft(("", "", ""), {}, "")
     if folder is None:

@@ -18,6 +18,8 @@ class SavedDraft:
     name: str
     repeats: int
     config: dict[str, Any]
+    text: str = ""
+    """The config as it was typed as text, where that is no config; `config` is then the last one that was."""
 
 
 def _path(workspace: Workspace, notebook: str, cell: str) -> Path:
@@ -27,6 +29,18 @@ def _path(workspace: Workspace, notebook: str, cell: str) -> Path:
 
 def load(workspace: Workspace, notebook: str, cell: str) -> SavedDraft | None:
     return records.peek(_path(workspace, notebook, cell), SavedDraft)
+
+
+def left_at(workspace: Workspace, notebook: str, cell: str) -> float | None:
+    """When it was written last, in seconds since the epoch; None where there is none."""
+    return written(_path(workspace, notebook, cell))
+
+
+def written(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return None
 
 
 def save(workspace: Workspace, draft: SavedDraft) -> None:

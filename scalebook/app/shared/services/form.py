@@ -5,7 +5,6 @@ what a reader of the notebook wants to see: batch size, learning rate, strategy,
 """
 
 import copy
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +32,8 @@ class Budget:
     """How long a run may take: epochs, updates, or minutes."""
 
     kind: BudgetKind
-    value: float
+    value: Any
+    """A number; or what was typed or written instead of one."""
 
 
 def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
@@ -96,13 +96,16 @@ def assign(config: Config, path: str, field: Field, value: Any) -> None:
         put(config, path, value)
 
 
-def workers_of(config: Mapping[str, Any], description: Description) -> int:
-    return workload(config, description).workers
+def workers_of(config: Mapping[str, Any], description: Description) -> Any:
+    """How many there are; what is written instead of a number where that cannot be read."""
+    told = get(config, "trainer.strategy.init_args.workers", get(config, "trainer.devices"))
+    misread = (isinstance(told, str) and told != "auto") or (isinstance(told, int | float) and told < 1 and told != -1)
+    return told if misread else workload(config, description).workers
 
 
-def assign_workers(config: Config, workers: int) -> None:
+def assign_workers(config: Config, workers: Any) -> None:
     """Where the config gives the strategy its own `workers`, there; else as the trainer's devices."""
-    if isinstance(get(config, "trainer.strategy.init_args.workers"), int):
+    if get(config, "trainer.strategy.init_args.workers") is not None:
         put(config, "trainer.strategy.init_args.workers", workers)
     else:
         put(config, "trainer.devices", workers)
@@ -110,24 +113,21 @@ def assign_workers(config: Config, workers: int) -> None:
 
 def budget_of(config: Mapping[str, Any], default_epochs: int = 10) -> Budget:
     """The first budget that the config sets: time, updates, epochs; `default_epochs` where it sets none."""
-    minutes = _minutes(get(config, "trainer.max_time"))
-    if minutes is not None:
-        return Budget("time", minutes)
-    steps = get(config, "trainer.max_steps")
-    if isinstance(steps, int) and steps > 0:
+    if (time := get(config, "trainer.max_time")) is not None:
+        minutes = _minutes(time)
+        return Budget("time", time if minutes is None else minutes)
+    if (steps := get(config, "trainer.max_steps")) not in (None, -1):
         return Budget("updates", steps)
     epochs = get(config, "trainer.max_epochs")
-    return Budget("epochs", epochs if isinstance(epochs, int) and epochs > 0 else default_epochs)
+    return Budget("epochs", default_epochs if epochs is None else epochs)
 
 
 def assign_budget(config: Config, budget: Budget) -> None:
     """Exactly one budget: the others are removed, because the first one reached would end the run."""
     for key in BUDGET_KEYS.values():
         drop(config, f"trainer.{key}")
-    if budget.kind == "time":
-        put(config, "trainer.max_time", _clock(budget.value))
-    else:
-        put(config, f"trainer.{BUDGET_KEYS[budget.kind]}", int(budget.value))
+    timed = budget.kind == "time" and isinstance(budget.value, int | float) and budget.value > 0
+    put(config, f"trainer.{BUDGET_KEYS[budget.kind]}", _clock(budget.value) if timed else budget.value)
 
 
 def _minutes(value: Any) -> float | None:
@@ -173,13 +173,6 @@ def suggested_name(config: Mapping[str, Any], description: Description) -> str:
     if load.workers > 1:
         words.append(f"x{load.workers}")
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
-
-
-def step_of(value: Any) -> float:
-    """By how much an arrow changes a number: a tenth of its magnitude (0.001 -> 0.0001... shown as 1e-4)."""
-    if not isinstance(value, int | float) or not value or not math.isfinite(value):
-        return 0.1
-    return float(10.0 ** (math.floor(math.log10(abs(value))) - (0 if abs(value) >= 1 else 1)))
 
 
 def seeds_of(config: Mapping[str, Any], repeats: int) -> list[int]:

@@ -70,6 +70,8 @@ def _budget(config: Mapping[str, Any]) -> str:
     if not any(key in mapping(config.get("trainer")) for key in form.BUDGET_KEYS.values()):
         return ""
     budget = form.budget_of(config)
+    if not isinstance(budget.value, int | float):
+        return ""
     if budget.kind == "time":
         return duration(budget.value * 60)
     return plural(int(budget.value), {"epochs": "epoch", "updates": "update"}[budget.kind])

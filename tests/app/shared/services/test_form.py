@@ -110,8 +110,3 @@ def test_seeds_go_upwards_from_the_configs_own() -> None:
     assert form.seeds_of({"seed_everything": 7}, 3) == [7, 8, 9]
     assert form.seeds_of({}, 1) == [1]
     assert form.seeds_of({"seed_everything": True}, 2) == [1, 2]
-
-
-@pytest.mark.parametrize(("value", "step"), [(0.001, 0.0001), (0.5, 0.01), (64.0, 10.0), (0.0, 0.1), (None, 0.1)])
-def test_an_arrow_moves_a_number_by_a_tenth_of_its_magnitude(value: float | None, step: float) -> None:
-    assert form.step_of(value) == pytest.approx(step)
