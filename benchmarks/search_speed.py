@@ -22,7 +22,7 @@ from benchmarks.machine import Others
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.types import Objective, SearchSpec
 from scalebook.training.search.study import reading
-from scalebook.training.search.study.study import Asked, Study, read
+from scalebook.training.search.study.study import AskedTrial, Study, read
 from scalebook.training.search.study.trials import TrialRecord
 
 SIZES = (100, 300, 1000)
@@ -63,7 +63,7 @@ def _loss(point: dict[str, Any]) -> float:
     return 0.1 + math.log10(rate / 0.1) ** 2 + 0.05 * math.log2(batch / 128) ** 2
 
 
-def _train(study: Study, asked: Asked, clock: Clock, rng: random.Random) -> None:
+def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) -> None:
     """One trial's reports, and its end; one in twelve diverges, one in thirty is lost."""
     loss = _loss(asked.point)
     for place in range(1, POINTS + 1):
@@ -92,7 +92,7 @@ def _first_read(storage: str, spec: SearchSpec) -> float:
 def measure(storage: str, spec: SearchSpec) -> None:
     study = Study.open(storage, "study", spec, samples_total=1000 * POINTS)
     clock, rng = Clock(), random.Random(1)
-    going: list[Asked] = []
+    going: list[AskedTrial] = []
     print("| trials | ask | report | prune? | tell | records (driver) | read (page) |\n|---|---|---|---|---|---|---|")
     for number in range(1, max(SIZES) + 1):
         going.append(clock.time("ask", study.ask))

@@ -139,12 +139,12 @@ MUTANTS = (
         "small jobs overtake a big one for ever", (f"{JOBS}/test_schedule.py",),
     ),
     Mutant(
-        "jobs", "training/supervisor/watch.py",
+        "jobs", "training/supervisor/job_watch.py",
         "if now - self._moved < self.limits.stall_s:", "if now - self._checked < self.limits.stall_s:",
         "a job that shows no life is never ended", (f"{JOBS}/test_clock.py",),
     ),
     Mutant(
-        "jobs", "training/supervisor/watch.py",
+        "jobs", "training/supervisor/job_watch.py",
         "if now - since >= self.limits.grace_s:", "if now >= self.limits.grace_s:",
         "a job that is asked to stop gets no grace", (f"{JOBS}/test_clock.py",),
     ),

@@ -111,6 +111,17 @@ def test_ours_is_imported_by_its_full_name() -> None:
         assert [name for name in imports(path) if within(name, ("training", "app", "pages"))] == [], path
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    """Whoever reads or searches for a name finds one thing."""
+    places: dict[str, list[str]] = {}
+    for path in sources("scalebook"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert len(places) > 300
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 def test_a_page_is_layout_and_words() -> None:
     assert [path for path in sources("pages") if len(path.read_text(encoding="utf-8").splitlines()) > 80] == []
 

@@ -8,7 +8,7 @@ PAGES = Path(__file__).resolve().parents[1] / "pages"
 
 
 @dataclass(frozen=True)
-class Place:
+class PageEntry:
     """One page. `path` is "" for the first one; a hidden page is reached by a button and not from the menu."""
 
     file: str
@@ -26,9 +26,9 @@ class Place:
         return f"/{self.path}" + (f"?{urlencode(parameters, safe=',')}" if parameters else "")
 
 
-NOTEBOOK = Place("notebook.py", "", "Notebook", ":material/menu_book:")
-COMPOSE = Place("compose.py", "compose", "Compose", ":material/edit_note:", hidden=True)
-RUNS = Place("runs.py", "runs", "Runs", ":material/view_list:")
-SEARCH = Place("search.py", "search", "Search", ":material/travel_explore:")
-COMPARE = Place("compare.py", "compare", "Compare", ":material/stacked_line_chart:")
+NOTEBOOK = PageEntry("notebook.py", "", "Notebook", ":material/menu_book:")
+COMPOSE = PageEntry("compose.py", "compose", "Compose", ":material/edit_note:", hidden=True)
+RUNS = PageEntry("runs.py", "runs", "Runs", ":material/view_list:")
+SEARCH = PageEntry("search.py", "search", "Search", ":material/travel_explore:")
+COMPARE = PageEntry("compare.py", "compare", "Compare", ":material/stacked_line_chart:")
 PLACES = (NOTEBOOK, COMPOSE, RUNS, SEARCH, COMPARE)

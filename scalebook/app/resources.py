@@ -22,7 +22,7 @@ from scalebook.training.jobs.waiting import waiting_reasons as queue_reasons
 from scalebook.training.search.folder import ENDED, SearchFolder, broken_searches
 from scalebook.training.search.study import study
 from scalebook.training.search.study.trials import TrialRecord, at_rest
-from scalebook.training.tracking.reading import Curve, RunReader, RunRecord
+from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
@@ -89,7 +89,7 @@ def mlflow_address() -> str | None:
     return links.by_same_name(found.mlflow, st.context.url or "")
 
 
-def curves(record: RunRecord, metrics: Sequence[str]) -> list[Curve]:
+def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
     """Those of `metrics` that have a point, in this order."""
     return [one for one in reader().curves(record.id, metrics) if one.values] if metrics else []
 

@@ -40,7 +40,7 @@ open_store(Workspace(pathlib.Path(sys.argv[1])))
 STORE_DEADLINE_S = 120.0  # a fresh MLflow database takes 3-5 s of migrations
 
 
-class Ended(Exception):
+class Interrupted(Exception):
     """SIGTERM or Ctrl+C."""
 
 
@@ -80,7 +80,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
             _clear_up(workspace)
             with owners.hold(workspace):
                 return _serve(workspace, access, options.port, options.mlflow_port)
-        except Ended:
+        except Interrupted:
             return 0
 
 
@@ -106,7 +106,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:
-    raise Ended
+    raise Interrupted
 
 
 def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:

@@ -23,7 +23,7 @@ def state_home() -> Path:
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkspaceSettings:
     """What `scalebook.toml` may say."""
 
     modules: tuple[str, ...] = ()
@@ -119,11 +119,11 @@ class Workspace:
         return sorted(path for path in self.root.glob("*.md") if not path.name.startswith("."))
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> WorkspaceSettings:
         """What `scalebook.toml` says, or the defaults where there is none."""
         path = self.root / SETTINGS
         if not path.is_file():
-            return Settings()
+            return WorkspaceSettings()
         text = read_text(path)
         try:
             told = tomllib.loads(text)
@@ -140,4 +140,4 @@ class Workspace:
             if not all(part.isidentifier() for part in name.split(".")):
                 what = f"names {name!r}, which is no name of a module"
                 raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
-        return Settings(tuple(modules))
+        return WorkspaceSettings(tuple(modules))

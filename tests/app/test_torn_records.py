@@ -43,11 +43,11 @@ from scalebook.training.search.folder import (
 )
 from scalebook.training.search.study import reading
 from scalebook.training.search.study.study import Study
+from scalebook.training.supervisor.job_watch import Limits
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.supervisor.turns import Turns
-from scalebook.training.supervisor.watch import Limits
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 from scalebook.training.trust import JOB as SIGNED

@@ -3,14 +3,14 @@
 from lightning.pytorch import Callback
 
 from scalebook.training.callbacks.clock import DataClock
-from scalebook.training.callbacks.curve import Curve
+from scalebook.training.callbacks.curve_writer import CurveWriter
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.heartbeat import Heartbeat
 from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.noise_scale import NoiseScale
 from scalebook.training.callbacks.pictures import Pictures
-from scalebook.training.callbacks.push_record import PushRecord
+from scalebook.training.callbacks.push_recorder import PushRecorder
 from scalebook.training.callbacks.stop_file import StopFile
 from scalebook.training.callbacks.threads import Threads
 from scalebook.training.jobs.folder import JobFolder
@@ -29,10 +29,10 @@ def default_callbacks(
         Heartbeat(job, measure, lines=lines),
         StopFile(job.stop_file),
         Pictures(job.path),
-        PushRecord(job.path),
+        PushRecorder(job.path),
     ]
     if job.request().trial is not None:
-        found.append(Curve(job, measure))
+        found.append(CurveWriter(job, measure))
     if checkpoints:
         found.append(LastCheckpoint(job.path / "checkpoints"))
     return found

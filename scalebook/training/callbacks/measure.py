@@ -13,7 +13,7 @@ from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
 from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
 from scalebook.training.callbacks.measured import Measured
-from scalebook.training.callbacks.summary import Summary
+from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import Axes, RunLogger
@@ -39,7 +39,7 @@ class Measure(Callback):
     def __init__(self, clock: DataClock) -> None:
         self.clock = clock
         self.measured: Measured | None = None
-        self.summary = Summary()
+        self.summary = MetricSummary()
         self.latest: dict[str, float] = {}
         """Last values of what was recorded, by metric."""
         self._begun: float | None = None  # perf_counter of the first training batch; earlier when resumed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.config import catalogue
-from scalebook.training.config.arguments import merge, parse, read
+from scalebook.training.config.command_line import merge, parse, read
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import GROUPS, Description
 from scalebook.training.config.validate import validate

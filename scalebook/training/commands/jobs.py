@@ -13,8 +13,8 @@ from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.supervisor.job_watch import Limits
 from scalebook.training.supervisor.supervise import supervise
-from scalebook.training.supervisor.watch import Limits
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
 

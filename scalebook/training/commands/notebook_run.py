@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from scalebook.training.commands.run_lines import Board
+from scalebook.training.commands.run_lines import RunLines
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
 from scalebook.training.durations import duration
@@ -62,7 +62,7 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     with hold(workspace):
         jobs = _submit(wanted, workspace, description)
         metrics = {job.id: _metric(wanted, job, description) for job in jobs}
-        board = Board(out, jobs, metrics)
+        board = RunLines(out, jobs, metrics)
         try:
             moved = _watch(workspace, jobs, board)
         except KeyboardInterrupt:
@@ -102,7 +102,7 @@ def _metric(wanted: Wanted, job: JobFolder, description: Description) -> str:
     return next(iter([*compared, *(model.metrics if model else [])]), names.VAL_LOSS)
 
 
-def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: Board) -> bool:
+def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> bool:
     """Until all have ended; False when nothing has moved for too long. A supervisor that died is replaced."""
     reasons: Mapping[str, str] = {}
     asked = -REASONS_EVERY_S
@@ -127,7 +127,7 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: Board) -> boo
         time.sleep(LOOK_EVERY_S)
 
 
-def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: Board) -> int:
+def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
     going = [job for job in jobs if job.state() not in ENDED]
     board.say(f"\nInterrupted: stopping {_runs(len(going))} (once more to leave that to the supervisor).")
     for job in going:

@@ -15,7 +15,7 @@ PLAIN_EVERY_S: Final = 10.0
 """Between two lines about one run that goes on, where the output is no terminal."""
 
 
-class Board:
+class RunLines:
     """Shows `jobs` on `out`. `metrics` is the metric to show for each job id. For one thread."""
 
     def __init__(self, out: TextIO, jobs: Sequence[JobFolder], metrics: Mapping[str, str]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.commands.search_lines import follow, results
-from scalebook.training.config.arguments import read
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
+from scalebook.training.config.command_line import read
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.durations import roughly

@@ -8,7 +8,7 @@ from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
-from scalebook.training.ps.policy.contradictions import ARGUMENTS, Asked, contradictions, nobody_left
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
 
 
@@ -41,9 +41,11 @@ def _contradictions(
     args: Mapping[str, Any], rule: RuleFacts, damping: DampingFacts, counts: Mapping[str, int], workers: int
 ) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
-    asked = Asked(rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True)
+    settings = CheckedSettings(
+        rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True
+    )
     first = nobody_left(rule, counts, workers)
-    return [_error(*one) for one in ([first] if first else []) + contradictions(asked)]
+    return [_error(*one) for one in ([first] if first else []) + contradictions(settings)]
 
 
 def _error(name: str, why: str, remedy: str) -> Problem:

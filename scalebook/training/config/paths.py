@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scalebook.training.config.arguments import CLASS_KEYS, merge
 from scalebook.training.config.class_fields import chosen
 from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named, suggestion
+from scalebook.training.config.command_line import CLASS_KEYS, merge
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.rate_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.config.rate_scaling import KEY as LR_SCALING
@@ -16,7 +16,7 @@ from scalebook.training.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Place:
+class PathTarget:
     """Where a path leads in a config. `field` is None where the value is a class of `group`."""
 
     parts: tuple[str, ...]
@@ -34,7 +34,7 @@ def plain(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "init_args")
 
 
-def place(path: str, config: Mapping[str, Any], description: Description) -> Place:
+def place(path: str, config: Mapping[str, Any], description: Description) -> PathTarget:
     """Where `path` leads in `config`; ConfigError, its key the path, where there is no such field."""
     parts = tuple(plain(path).split("."))
     for key in CLASS_KEYS:
@@ -43,16 +43,16 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pla
             continue
         group = GROUP_OF_KEY.get(key, "strategies")
         if parts == head:
-            return Place(parts, None, group)
+            return PathTarget(parts, None, group)
         info, args = _class_at(key, config, description)
         if info is None:
             raise ConfigError(path, f"stands below {key}, which names no known class", f"Name a class at {key}.")
-        return Place(parts, _below(path, key, info, args, parts[len(head) :]))
+        return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
-        return Place(parts, THREADS)
+        return PathTarget(parts, THREADS)
     known = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
     if len(parts) == 2 and (field := next((one for one in known if one.name == parts[1]), None)):
-        return Place(parts, field)
+        return PathTarget(parts, field)
     raise ConfigError(path, "is no field of this config", suggestion(path, dict(fields(config, description))))
 
 
@@ -69,7 +69,7 @@ def fields(config: Mapping[str, Any], description: Description) -> Iterator[tupl
         yield from ((f"{LR_SCALING}.{field.name}", field) for field in RATE_FIELDS)
 
 
-def put(config: Mapping[str, Any], where: Place, value: Any, description: Description) -> dict[str, Any]:
+def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: Description) -> dict[str, Any]:
     """`config` with `value` at `where`, all else as it was; arguments are kept while a class stays the same."""
     head = next(
         (key.split(".") for key in CLASS_KEYS if tuple(key.split(".")) == where.parts[: key.count(".") + 1]), None

@@ -7,9 +7,9 @@ from typing import Any
 from scalebook.training.config.description import Description
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.results import SeedResult, results
-from scalebook.training.notebook.rows import AXES, Outcome, Row, row
+from scalebook.training.notebook.rows import AXES, ExperimentRow, Outcome, row
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import Curve, RunReader, RunRecord
+from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Comparison:
     metric: str
     target: float | None
     axes: list[Axis]
-    rows: list[Row]
-    curves: list[Curve]
+    rows: list[ExperimentRow]
+    curves: list[MetricCurve]
     differences: list[tuple[str, dict[str, Any]]]
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
 
@@ -43,12 +43,12 @@ def compare(
     Only runs of the configs as they stand count, the newest of each seed; `seeds` replaces the cells' `repeats`. Names
     that are no experiments give rows with the outcome "missing".
     """
-    rows: list[Row] = []
-    curves: dict[str, Curve] = {}
+    rows: list[ExperimentRow] = []
+    curves: dict[str, MetricCurve] = {}
     for name in cell.runs:
         experiment = nb.experiment(name)
         if experiment is None:
-            rows.append(Row(name, "missing", seeds=0, note="no such experiment in this notebook"))
+            rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
         found = results(reader, notebook_name, experiment, description, experiment.seeds(seeds))
         runs = _shown([one.run for one in found if one.run and not one.stale])
@@ -109,13 +109,13 @@ def _word(run: RunRecord) -> Outcome:
     return words.get(run.outcome, "failed")
 
 
-def _with_note(made: Row, found: Sequence[SeedResult]) -> Row:
+def _with_note(made: ExperimentRow, found: Sequence[SeedResult]) -> ExperimentRow:
     failed = [one.run for one in found if one.run and not one.stale and _word(one.run) == "failed"]
     tags = failed[0].tags if failed else {}
     note = f"{tags.get(names.TAG_FAILURE, '')}: {tags.get(names.TAG_CAUSE, '')}"
     if not failed and any(one.stale for one in found):
         note = "its results are of an earlier config"
-    return Row(**{**vars(made), "note": note.strip(": ")})
+    return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
 
 
 def _labels(runs: Sequence[RunRecord]) -> dict[str, str]:

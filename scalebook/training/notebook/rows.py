@@ -8,14 +8,14 @@ from typing import Final, Literal, get_args
 from scalebook.training.estimate import Estimate, Reached, estimate, reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import Curve, RunRecord
+from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "failed", "missing"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentRow:
     """One experiment (or, on the Compare page, one run). What nobody measured is None.
 
     `outcome` is "finished" when every seed has finished; else what stands in the way of that. The figures are over the
@@ -49,16 +49,16 @@ class Row:
 def row(
     name: str,
     runs: Sequence[RunRecord],
-    curves: Mapping[str, Curve],
+    curves: Mapping[str, MetricCurve],
     target: float | None,
     seeds: int,
     outcome: Outcome,
-) -> Row:
+) -> ExperimentRow:
     """The row of `runs`, whose curves of the compared metric are in `curves` by run id."""
     mine = [curves[run.id] for run in runs]
     tags = runs[0].tags if runs else {}
     lower = names.lower_is_better(mine[0].metric) if mine else True
-    return Row(
+    return ExperimentRow(
         experiment=name,
         outcome=outcome,
         run_ids=[run.id for run in runs],
@@ -81,13 +81,13 @@ def row(
     )
 
 
-def best(curve: Curve, lower: bool) -> float | None:
+def best(curve: MetricCurve, lower: bool) -> float | None:
     """The best value of a curve; NaN is never best."""
     values = [value for value in curve.values if not math.isnan(value)]
     return (min(values) if lower else max(values)) if values else None
 
 
-def first_at(curve: Curve, axis: Axis, target: float, lower: bool) -> float | None:
+def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> float | None:
     """Where on `axis` the curve first is at `target` or better; None where it never is."""
     for at, value in zip(curve.axis(axis), curve.values, strict=True):
         if value <= target if lower else value >= target:

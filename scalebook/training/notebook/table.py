@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.comparison import Comparison
-from scalebook.training.notebook.rows import Row
+from scalebook.training.notebook.rows import ExperimentRow
 
 WIDTH: Final = 120
 GAP: Final = "  "
@@ -18,7 +18,7 @@ class Column:
     """One column. `above` is the first line of its head; the highest `rank` is left out first where space is short."""
 
     head: str
-    cell: Callable[[Row], str]
+    cell: Callable[[ExperimentRow], str]
     above: str = ""
     left: bool = False
     rank: int = 0
@@ -35,7 +35,7 @@ def table(comparison: Comparison) -> str:
     return "\n".join([_heading(comparison), "", *lines, *_remarks(comparison)])
 
 
-def strategy(row: Row) -> str:
+def strategy(row: ExperimentRow) -> str:
     """`one process`, `DDP`, `async PS`, or with what matters of its rule `bounded PS, bound 3`."""
     if row.strategy == "AsyncPS" and row.rule:
         rule, comma, more = row.rule.partition(",")
@@ -68,21 +68,21 @@ def _columns(comparison: Comparison) -> list[Column]:
     ]
 
 
-def _to_target(axis: str, first: bool) -> Callable[[Row], str]:
+def _to_target(axis: str, first: bool) -> Callable[[ExperimentRow], str]:
     return lambda row: figures.to_target({str(key): value for key, value in row.to_target.items()}.get(axis), first)
 
 
-def _workers(row: Row) -> str:
+def _workers(row: ExperimentRow) -> str:
     if row.workers is None:
         return figures.NOTHING
     return f"{row.workers} x {row.batch_per_worker}" if row.batch_per_worker else str(row.workers)
 
 
-def _filled(column: Column, row: Row) -> bool:
+def _filled(column: Column, row: ExperimentRow) -> bool:
     return column.cell(row) != figures.NOTHING
 
 
-def _drawn(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+def _drawn(columns: Sequence[Column], rows: Sequence[ExperimentRow]) -> list[str]:
     cells = [[column.cell(row) for column in columns] for row in rows]
     above = [column.above for column in columns]
     heads = [column.head for column in columns]

@@ -1,16 +1,14 @@
 """The search: an Optuna study over a config, whose trials are jobs of the supervisor's queue.
 
 Optuna is asked in one process, the driver, and never inside training. Importing any of this loads neither torch nor
-Optuna. The rooms, from the door inwards:
+Optuna. The rooms, from the outermost inwards:
 
-    command, board       the command line, and what it shows
-    launch               start, resume, stop, find: what buttons and commands call
-    folder               where a search lives; what each file means and who writes it
-    keeping, driver_lock the supervisor's part: a driver for every search that wants one
-    driver               the loop: adopt, look, tell, submit; with `asking` (which point is next), `bounds` (which
-                         need not be run), `trial_jobs` (a trial's runs), `outcome` (what they mean), `telling` and
-                         `record` (progress, MLflow)
-    study                Optuna: `samplers`, `drawing`; `pruners`, `judge` (verdicts at equal samples); `storage`,
-                         `journal`, `journal_lock`; `trials` and `reading` (what everybody else sees)
-    landscape            the map: `scales`, `shades`, `surface`; drawn on the page, and by `pictures` for documents
+    launch   start, resume, stop, find: what buttons and commands call
+    folder   where a search lives; what each file means and who writes it
+    driver   the loop: adopt, look, tell, submit; with `trial_source` (which point is next), `bounds` (which need not
+             be run), `trial_jobs` (a trial's runs), `outcome` (what they mean), `telling` and `record` (progress,
+             MLflow)
+    study    Optuna: `samplers`, `sampling`, `cma`; `pruners`, `judge` (verdicts at equal samples); `storage`,
+             `journal`; `trials` and `reading` (what everybody else sees)
+    map      the landscape: `scales`, `shades`, `surface`; drawn on the page, and by `pictures` for documents
 """

@@ -18,7 +18,7 @@ from scalebook.training.ps import HostName, Joined, Pushed, Settings, join
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
-from scalebook.training.strategies.arguments import Arguments
+from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
 from scalebook.training.strategies.first import First, stand_first
@@ -83,7 +83,7 @@ class AsyncPS(SharedMeasures, Forking):
         threads: CountOrNone = None,
     ) -> None:
         super().__init__(
-            Arguments(
+            AsyncArguments(
                 server=Settings(
                     rule=make_rule(rule),
                     damping=make_damping(damping),

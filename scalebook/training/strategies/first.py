@@ -13,7 +13,7 @@ def stand_first(trainer: Trainer, ours: list[Callback]) -> None:
     trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
-class Ordered(Protocol):
+class FirstHooks(Protocol):
     """What is called before the hooks of callbacks and models that may look at what is there, or swap it."""
 
     def show_data(self) -> None:
@@ -29,7 +29,7 @@ class Ordered(Protocol):
 class First(Callback):
     """The first callback of a worker's Trainer; keeps nothing in checkpoints."""
 
-    def __init__(self, strategy: Ordered) -> None:
+    def __init__(self, strategy: FirstHooks) -> None:
         self._strategy = strategy
 
     @override

@@ -32,7 +32,7 @@ class WorkerTraceback(Exception):  # the cause of an error, not an error
         super().__init__(f"in {role} {number}:\n{text}")
 
 
-class Ended(NamedTuple):
+class ProcessEnd(NamedTuple):
     """A process's last message: what its body returned, or the exception that ended it."""
 
     result: Any
@@ -55,12 +55,12 @@ class Forked(NamedTuple):
         assert self.process.pid is not None
         return stack_of(self.process.pid, self.stack_file)
 
-    def last_message(self) -> Ended | None:
+    def last_message(self) -> ProcessEnd | None:
         """The message, when one has come or the process has ended; None: it died without one."""
         try:
             if not self.messages.poll():  # it died, and something that it had started holds the pipe open
                 return None
-            ended: Ended = pickle.loads(self.messages.recv_bytes())  # noqa: S301  # from our own fork, its pipe alone
+            ended: ProcessEnd = pickle.loads(self.messages.recv_bytes())  # noqa: S301  # from our own fork, its pipe alone
         except (EOFError, OSError):  # an OSError: it died in the middle of the message
             return None
         return ended
@@ -149,9 +149,9 @@ def _main(role: Role, number: int, body: Body, messages: Connection) -> None:
     os.register_at_fork(after_in_child=messages.close)  # the pipe ends with this process, whatever it starts
     signal.signal(signal.SIGINT, signal.default_int_handler if role == "worker" else signal.SIG_IGN)
     try:
-        message = pickle.dumps(Ended(body(number), None, ""))  # not Connection.send: torch would share the tensors
+        message = pickle.dumps(ProcessEnd(body(number), None, ""))  # not Connection.send: torch would share the tensors
     except BaseException as error:  # noqa: BLE001  # everything, SystemExit too, is reported and raised by the monitor
-        message = pickle.dumps(Ended(None, _portable(error), traceback.format_exc()))
+        message = pickle.dumps(ProcessEnd(None, _portable(error), traceback.format_exc()))
     messages.send_bytes(message)
     messages.close()
     sys.stdout.flush()

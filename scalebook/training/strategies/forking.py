@@ -12,10 +12,9 @@ from scalebook.training.failures import ProcessLost
 from scalebook.training.ps import SharedRun, serve
 from scalebook.training.ps.coordination.membership import Membership
 from scalebook.training.ps.memory.region import ARRIVALS
-from scalebook.training.strategies.arguments import Arguments
+from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
-from scalebook.training.strategies.kept import Kept
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
 from scalebook.training.strategies.meetings import Meetings, Phase
 from scalebook.training.strategies.places import Places, Stage
@@ -25,6 +24,7 @@ from scalebook.training.strategies.set_aside import SetAside
 from scalebook.training.strategies.shared import Shared
 from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.snapshots import Snapshots
+from scalebook.training.strategies.state_file import StateFile
 from scalebook.training.strategies.tuners import is_finder, tune
 from scalebook.training.strategies.worker_role import end_now, ends_here, serve_only
 
@@ -38,7 +38,7 @@ class Forking(Snapshots, AroundFork):
 
     _run: SharedRun | None = None  # also after the fit, for its measures
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: AsyncArguments) -> None:
         super().__init__()
         self.arguments = arguments
         self._forked = 0  # workers of this run; 0 before it starts
@@ -81,7 +81,7 @@ class Forking(Snapshots, AroundFork):
         settings = self.arguments.settings(trainer)
         refuse_settings(trainer, workers, settings)
         refuse_model(trainer.lightning_module, workers)
-        self._kept = Kept()
+        self._kept = StateFile()
         self._run = SharedRun(workers, settings)
         meetings = Meetings(self._run.control)
         data = SharedData(workers, turns=self.arguments.server.rule.synchronous, meetings=meetings)

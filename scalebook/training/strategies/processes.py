@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any, Final
 
 from scalebook.training.strategies.forked import Body, Role, WorkerTraceback
+from scalebook.training.strategies.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction
 from scalebook.training.strategies.threads import each_of
-from scalebook.training.strategies.watch import Arrivals, Lost, Policy, Reaction, Watch
 
 __all__ = ["Lost", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
 
@@ -62,7 +62,7 @@ def run_workers(
     """
     assert (servers > 0) <= (serve is not None), "servers without a body"
     bodies: dict[Role, Body] = {"worker": body} if serve is None else {"worker": body, "server": serve}
-    watch = Watch(bodies, lost, each_of(count, threads), arrivals)
+    watch = ProcessWatch(bodies, lost, each_of(count, threads), arrivals)
     with _adopting_orphans(), _passing_on_sigterm(watch):
         try:
             for number in range(servers):
@@ -75,7 +75,7 @@ def run_workers(
 
 
 @contextmanager
-def _passing_on_sigterm(watch: Watch) -> Iterator[None]:
+def _passing_on_sigterm(watch: ProcessWatch) -> Iterator[None]:
     """While the workers run, SIGTERM reaches the first of them and nobody else: Lightning spreads it from there.
 
     All ranks of a DDP run at once deadlock.

@@ -21,7 +21,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
 from scalebook.training.ps.policy.rules import Rule
-from scalebook.training.strategies.signals import Board, PlateauStep
+from scalebook.training.strategies.signals import PlateauStep, Signals
 
 
 class Schedules:
@@ -31,7 +31,7 @@ class Schedules:
     """
 
     def __init__(
-        self, module: LightningModule, configs: Sequence[LRSchedulerConfig], worker: int, board: Board
+        self, module: LightningModule, configs: Sequence[LRSchedulerConfig], worker: int, board: Signals
     ) -> None:
         self._module, self._configs, self._worker, self._board = module, list(configs), worker, board
         self._original: Callable[[Any, Any], None] = module.lr_scheduler_step

@@ -7,7 +7,7 @@ from scalebook.training.ps.memory.region import ARRIVALS, STARTED, Memory
 from scalebook.training.strategies.meetings import Meetings
 from scalebook.training.strategies.set_aside import SetAside
 from scalebook.training.strategies.sharing import SharedData
-from scalebook.training.strategies.signals import Board
+from scalebook.training.strategies.signals import Signals
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Shared:
     run: SharedRun
     data: SharedData
     meetings: Meetings
-    board: Board = field(default_factory=Board)
+    board: Signals = field(default_factory=Signals)
     statistics: Memory = field(default_factory=Memory)
     aside: SetAside = field(default_factory=SetAside)  # the monitor's parameters
 

@@ -15,7 +15,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 
-from scalebook.training.ps.memory.uncopied import Drawn
+from scalebook.training.ps.memory.uncopied import UncopiedIterator
 from scalebook.training.ps.worker.cursor import Claim, Cursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
@@ -92,7 +92,7 @@ class SharedLoader:
         return copy.copy, (self.loader,)  # a copy of the Trainer has the user's own
 
     def __iter__(self) -> Iterator[Any]:
-        return Drawn(self._batches_of_epoch())
+        return UncopiedIterator(self._batches_of_epoch())
 
     def _batches_of_epoch(self) -> Iterator[Any]:
         """The worker's batches of the epoch. Claims nothing before the first one is asked for."""

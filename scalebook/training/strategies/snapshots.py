@@ -12,10 +12,10 @@ from scalebook.training.ps import Joined, Snapshot
 from scalebook.training.ps.optimizer.rebuilding import packed
 from scalebook.training.strategies.batch_norm import RunningStatistics
 from scalebook.training.strategies.independent import IndependentWorkers
-from scalebook.training.strategies.kept import Kept, all_but_weights
 from scalebook.training.strategies.portable import for_any_trainer, for_workers, position_in
 from scalebook.training.strategies.schedules import Schedules
 from scalebook.training.strategies.shared import Shared
+from scalebook.training.strategies.state_file import StateFile, all_but_weights
 from scalebook.training.strategies.steps import Steps
 from scalebook.training.strategies.worker_role import ends_here
 
@@ -32,7 +32,7 @@ class Snapshots(IndependentWorkers):
     _schedules: Schedules | None = None
     _statistics: RunningStatistics | None = None
     _steps: Steps | None = None
-    _kept: Kept | None = None  # of the last fit; also in the process that asked for it
+    _kept: StateFile | None = None  # of the last fit; also in the process that asked for it
     _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
     _ours: Mapping[str, Any] = {}  # what the last checkpoint that was loaded says for us alone
     _resumed: list[int] | None = None  # versions of the checkpoint that the run goes on from

@@ -16,12 +16,12 @@ from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking, says_full
 from scalebook.training.jobs import submitting
 from scalebook.training.jobs.folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
-from scalebook.training.supervisor.watch import Watch
+from scalebook.training.supervisor.job_watch import JobWatch
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
 
 
-def explain(watch: Watch, code: int | None, memory_kills: int) -> Result:
+def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
     """How a job ended whose process left no result.
 
     `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.schedule import Lease, Start
+from scalebook.training.supervisor.job_watch import Limits
 from scalebook.training.supervisor.warm import Order, Report
 from scalebook.training.supervisor.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess
-from scalebook.training.supervisor.watch import Limits
 from scalebook.training.workspace import Workspace
 
 ATTEMPTS = 3
@@ -19,7 +19,7 @@ LOAD_DEADLINE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Ordered:
+class OrderedStart:
     """A job that was asked for and has not claimed its folder yet, `since` a time.monotonic(), s."""
 
     start: Start
@@ -39,7 +39,7 @@ class Starter:
     ) -> None:
         self.workspace = workspace
         self.limits = limits
-        self.ordered: dict[str, Ordered] = {}
+        self.ordered: dict[str, OrderedStart] = {}
         self.problem = ""
         """Why no warm process comes up, for people."""
         self._log = workspace.hidden / "supervisor.log"
@@ -91,7 +91,7 @@ class Starter:
         assert self._warm is not None, "prepare first"
         order = Order(str(job.path), str(self.workspace.root), start.cores, start.gpus)
         if self._warm.order(order):
-            self.ordered[job.id] = Ordered(start, time.monotonic())
+            self.ordered[job.id] = OrderedStart(start, time.monotonic())
 
     def leases(self) -> list[Lease]:
         """Of the jobs that are on their way."""

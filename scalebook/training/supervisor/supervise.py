@@ -20,10 +20,10 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import adopt_orphans
 from scalebook.training.safe_path import HOME
+from scalebook.training.supervisor.job_watch import Limits
 from scalebook.training.supervisor.search_drivers import any_open
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.supervisor.warming import PRELOAD, RUNNER
-from scalebook.training.supervisor.watch import Limits
 from scalebook.training.trust import JOB, may_run
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 

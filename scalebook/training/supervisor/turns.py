@@ -22,11 +22,11 @@ from scalebook.training.jobs.process import ProcessId, alive, reap
 from scalebook.training.jobs.schedule import Lease, in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
+from scalebook.training.supervisor.job_watch import JobWatch, Limits
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.supervisor.warm import CLAIMED_ELSEWHERE
-from scalebook.training.supervisor.watch import Limits, Watch
 from scalebook.training.trust import FOUND, JOB, may_run
 
 CODE_PATIENCE_S = 1.0
@@ -48,7 +48,7 @@ class Turns:
         self.drivers = Drivers(self.workspace)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
-        self.watches: dict[str, Watch] = {}
+        self.watches: dict[str, JobWatch] = {}
         self.held: set[str] = set()
         """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
         self._seen: set[str] = set()
@@ -184,7 +184,7 @@ class Turns:
     def _see(self, job: JobFolder) -> None:
         """A job without a watch: does it run by now, or is it not wanted any more?"""
         if (started := job.started()) is not None:
-            self.watches[job.id] = Watch(job, started, self.limits)
+            self.watches[job.id] = JobWatch(job, started, self.limits)
             self._memory_kills[job.id] = memory_kills()
             if self.starter.ordered.pop(job.id, None) is not None:
                 self._mine.add(job.id)
@@ -209,7 +209,7 @@ class Turns:
             if name not in self._results:
                 self._guarded(name, partial(self._look_at, name, watch, now))
 
-    def _look_at(self, name: str, watch: Watch, now: float) -> None:
+    def _look_at(self, name: str, watch: JobWatch, now: float) -> None:
         watch.look(now)
         if not watch.over:
             return
@@ -218,7 +218,7 @@ class Turns:
             return
         self._end(watch, self._codes.get(name))
 
-    def _end(self, watch: Watch, code: int | None) -> None:
+    def _end(self, watch: JobWatch, code: int | None) -> None:
         """The last act for a job whose processes are gone."""
         job = watch.job
         said = job.result()

@@ -50,7 +50,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricCurve:
     """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`."""
 
     run_id: str
@@ -108,11 +108,11 @@ class RunReader:
         records = [_record(run) for run in found]
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
-    def curve(self, run_id: str, metric: str) -> Curve:
+    def curve(self, run_id: str, metric: str) -> MetricCurve:
         """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
         return self.curves(run_id, [metric])[0]
 
-    def curves(self, run_id: str, metrics: Sequence[str]) -> list[Curve]:
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         """The histories of `metrics`, in their order; the axes are read once for all."""
         histories = {metric: self._history(run_id, metric) for metric in metrics}
         samples, seconds = self._axis(run_id, names.SAMPLES), self._axis(run_id, names.SECONDS)
@@ -132,9 +132,9 @@ class RunReader:
 
 def _curve(
     run_id: str, metric: str, values: dict[int, float], samples: dict[int, float], seconds: dict[int, float]
-) -> Curve:
+) -> MetricCurve:
     steps = sorted(set(values) & set(samples) & set(seconds))
-    return Curve(
+    return MetricCurve(
         run_id,
         metric,
         updates=[float(step) for step in steps],

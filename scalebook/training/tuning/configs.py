@@ -4,8 +4,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scalebook.training.config.arguments import Arguments, parse
 from scalebook.training.config.classes import mapping
+from scalebook.training.config.command_line import CommandLine, parse
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
@@ -30,7 +30,7 @@ def settle_before(workspace: Workspace, argv: Sequence[str]) -> None:
     settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
 
 
-def asked(argv: Sequence[str], description: Description, options: Sequence[str]) -> Arguments | None:
+def asked(argv: Sequence[str], description: Description, options: Sequence[str]) -> CommandLine | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
     found = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
     if found.options.keys() & set(HELP) or not argv:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.shared.services.trusting import Asking
+from scalebook.app.shared.services.trusting import TrustQuestion
 from scalebook.training.config import catalogue
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trusted
@@ -42,4 +42,7 @@ def test_modules_are_asked_about_on_every_page_and_imported_by_none(
 
 
 def test_what_was_found_is_counted() -> None:
-    assert Asking({}, 1, 2).lines() == ["1 waiting job, not submitted here", "2 open searches, not submitted here"]
+    assert TrustQuestion({}, 1, 2).lines() == [
+        "1 waiting job, not submitted here",
+        "2 open searches, not submitted here",
+    ]

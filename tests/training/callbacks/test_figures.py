@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
-from scalebook.training.callbacks.summary import Summary
+from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
 
@@ -71,7 +71,7 @@ def test_memory_is_that_of_this_process() -> None:
 
 
 def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:
-    summary = Summary()
+    summary = MetricSummary()
     for loss, accuracy in ((2.0, 0.5), (1.0, 0.9), (math.nan, 0.8)):
         metrics = {
             "val/loss": torch.tensor(loss),

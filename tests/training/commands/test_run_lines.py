@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.commands.run_lines import Board, bar
+from scalebook.training.commands.run_lines import RunLines, bar
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, State
 
 
@@ -27,18 +27,18 @@ def _job(root: Path, name: str, fraction: float | None = None) -> JobFolder:
 
 def test_a_line_says_how_far_a_run_is(tmp_path: Path) -> None:
     job = _job(tmp_path, "one", 0.375)
-    board = Board(Terminal(), [job], {"one": "val/accuracy"})
+    board = RunLines(Terminal(), [job], {"one": "val/accuracy"})
     assert board.line(job, "running") == (
         "one seed 1  ████------   38 %  20 s left  accuracy 0.9644       1,240 updates in 12 s"
     )
-    assert "train/loss 0.5" in Board(Terminal(), [job], {"one": "val/bits_per_dim"}).line(job, "running")
+    assert "train/loss 0.5" in RunLines(Terminal(), [job], {"one": "val/bits_per_dim"}).line(job, "running")
     job.write(Result("failed", time.time(), "diverged", "train/loss became nan", "Lower the learning rate."))
     assert board.line(job, "failed").endswith("diverged: train/loss became nan")
 
 
 def test_a_waiting_run_says_why(tmp_path: Path) -> None:
     job = _job(tmp_path, "one")
-    assert Board(Terminal(), [job], {}).line(job, "waiting", "behind 1 run").endswith("waiting: behind 1 run")
+    assert RunLines(Terminal(), [job], {}).line(job, "waiting", "behind 1 run").endswith("waiting: behind 1 run")
 
 
 def test_a_terminal_is_rewritten_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_terminal_is_rewritten_in_place(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("LINES", "24")
     jobs = [_job(tmp_path, "one", 0.5), _job(tmp_path, "two")]
     out = Terminal()
-    board = Board(out, jobs, {})
+    board = RunLines(out, jobs, {})
     states: dict[str, State] = {"one": "running", "two": "waiting"}
     board.show(states, {})
     first = out.getvalue()
@@ -62,7 +62,7 @@ def test_more_runs_than_the_terminal_has_lines(tmp_path: Path, monkeypatch: pyte
     jobs = [_job(tmp_path, f"job{number}") for number in range(10)]
     states: dict[str, State] = {job.id: "running" if job.id == "job7" else "waiting" for job in jobs}
     out = Terminal()
-    Board(out, jobs, {}).show(states, {})
+    RunLines(out, jobs, {}).show(states, {})
     text = out.getvalue()
     assert "job7 seed 1" in text
     assert "... and 7 more" in text
@@ -72,7 +72,7 @@ def test_more_runs_than_the_terminal_has_lines(tmp_path: Path, monkeypatch: pyte
 def test_a_file_gets_a_line_only_when_there_is_news(tmp_path: Path) -> None:
     job = _job(tmp_path, "one", 0.5)
     out = io.StringIO()
-    board = Board(out, [job], {})
+    board = RunLines(out, [job], {})
     states: tuple[State, ...] = ("waiting", "waiting", "running", "running", "finished", "finished")
     for state in states:
         board.show({"one": state}, {})

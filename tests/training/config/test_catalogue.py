@@ -73,7 +73,8 @@ def test_a_process_that_fails_is_an_error_in_the_settings(tmp_path: Path, monkey
 def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:
     program = (
         "import sys;"
-        "from scalebook.training.config import arguments, catalogue, complete, identity, translate, validate, workload;"
+        "from scalebook.training.config import catalogue, command_line, complete, identity, translate, validate;"
+        "from scalebook.training.config import workload;"
         "from scalebook.training import modules; import scalebook.training.__main__;"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'streamlit') if name in sys.modules])"
     )

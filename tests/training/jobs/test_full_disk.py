@@ -26,8 +26,8 @@ from scalebook.training.notebook import edit, store
 from scalebook.training.search.driver.outcome import judge
 from scalebook.training.search.folder import Driving, SearchFolder, SearchRequest
 from scalebook.training.supervisor import closing, search_drivers, turns
+from scalebook.training.supervisor.job_watch import Limits
 from scalebook.training.supervisor.turns import Turns
-from scalebook.training.supervisor.watch import Limits
 from scalebook.training.trust import JOB, SEARCH, sign
 from scalebook.training.workspace import Workspace
 

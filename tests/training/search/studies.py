@@ -6,7 +6,7 @@ from typing import Any
 
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.types import Objective, SearchSpec
-from scalebook.training.search.study.study import Asked, Study
+from scalebook.training.search.study.study import AskedTrial, Study
 
 LOSS = Objective("val/loss", lower=True)
 ACCURACY = Objective("val/accuracy", lower=False)
@@ -34,7 +34,7 @@ def loss(point: dict[str, Any]) -> float:
     return float(0.02 * off_batch**2 + off_rate**2)
 
 
-def run(study: Study, trials: int) -> list[Asked]:
+def run(study: Study, trials: int) -> list[AskedTrial]:
     """Ask, train at once, tell."""
     asked = []
     for _ in range(trials):

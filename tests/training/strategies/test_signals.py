@@ -1,7 +1,7 @@
 import multiprocessing
 from pathlib import Path
 
-from scalebook.training.strategies.signals import Board, PlateauStep
+from scalebook.training.strategies.signals import PlateauStep, Signals
 
 
 def in_a_child(what: object) -> None:
@@ -12,7 +12,7 @@ def in_a_child(what: object) -> None:
 
 
 def test_what_one_process_writes_others_read(tmp_path: Path) -> None:
-    board, path = Board(), tmp_path / "ü.ckpt"
+    board, path = Signals(), tmp_path / "ü.ckpt"
     path.touch()
 
     def write() -> None:
@@ -32,6 +32,6 @@ def test_what_one_process_writes_others_read(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_gone_is_not_named(tmp_path: Path) -> None:
-    board, path = Board(), tmp_path / "gone.ckpt"
+    board, path = Signals(), tmp_path / "gone.ckpt"
     board.note_checkpoint(path)
     assert board.checkpoint() is None

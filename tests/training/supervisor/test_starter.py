@@ -7,10 +7,10 @@ from pathlib import Path
 from scalebook.training.jobs.devices import inventory
 from scalebook.training.jobs.process import alive
 from scalebook.training.jobs.schedule import Start
+from scalebook.training.supervisor.job_watch import Limits
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.supervisor.warm import Order, Report
 from scalebook.training.supervisor.warming import WarmProcess
-from scalebook.training.supervisor.watch import Limits
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 

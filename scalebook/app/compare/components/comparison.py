@@ -8,12 +8,12 @@ from scalebook.app.compare.services.mean_curve import mean_curve
 from scalebook.app.navigation import RUNS
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.summary import interval
+from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plain, strategy
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
-from scalebook.training.notebook.rows import AXES, Row
+from scalebook.training.notebook.rows import AXES, ExperimentRow
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -64,7 +64,9 @@ def table(comparison: Comparison, *, link_runs: bool = False) -> None:
             st.caption(f"**{one.experiment}**: {one.note}")
 
 
-def _row(row: Row, comparison: Comparison, colour: str, best: bool, stale: bool, link_runs: bool) -> list[html.Cell]:
+def _row(
+    row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool, link_runs: bool
+) -> list[html.Cell]:
     name = html.swatch(colour) + (
         html.link(row.experiment, RUNS.url(run=row.run_ids[0])).html
         if link_runs and row.run_ids
@@ -109,13 +111,13 @@ def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
     return figure(found.estimate.mean, 3)
 
 
-def ranked(comparison: Comparison) -> list[tuple[Estimate, Row]]:
+def ranked(comparison: Comparison) -> list[tuple[Estimate, ExperimentRow]]:
     """Rows that have a value, the best mean first."""
     known = [(one.best, one) for one in comparison.rows if one.best is not None]
     return sorted(known, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
 
 
-def winner(comparison: Comparison) -> Row | None:
+def winner(comparison: Comparison) -> ExperimentRow | None:
     """The row with the best mean, where there are at least two to compare."""
     known = ranked(comparison)
     return known[0][1] if len(known) > 1 else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalebook.training.estimate import estimate
-from scalebook.training.tracking.reading import Curve
+from scalebook.training.tracking.reading import MetricCurve
 
 POINTS = 200
 
@@ -20,7 +20,7 @@ class MeanCurve:
     high: list[float]
 
 
-def mean_curve(curves: Sequence[Curve], axis: str) -> MeanCurve | None:
+def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
     """Over the stretch of `axis` that all curves cover, by linear interpolation; None without one."""
     points = [(curve.axis(axis), curve.values) for curve in curves if curve.values]
     if len(points) < 2:

@@ -15,7 +15,7 @@ from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.runs.services import experiments
 from scalebook.app.shared.components import html
 from scalebook.app.shared.services import drafts, form, notebooks
-from scalebook.app.shared.services.notebooks import Choice
+from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
 from scalebook.training.config.description import Description
@@ -48,7 +48,7 @@ class Edited:
     """What was typed, where that is no config."""
 
 
-def load(choice: Choice, cell_name: str, description: Description) -> ComposeDraft | None:
+def load(choice: NotebookChoice, cell_name: str, description: Description) -> ComposeDraft | None:
     """The draft for this address: the one at work, or the one that was left, or the cell, or a new experiment.
 
     None where the notebook has no such cell (any more) and nothing was left of it.
@@ -71,7 +71,7 @@ def load(choice: Choice, cell_name: str, description: Description) -> ComposeDra
     return None if cell_name else state.reset_draft(source, form.blank(description), "", 1)
 
 
-def show_missing(choice: Choice, cell_name: str) -> None:
+def show_missing(choice: NotebookChoice, cell_name: str) -> None:
     """Instead of the page."""
     st.page_link(
         NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
@@ -172,7 +172,7 @@ def start_over(draft: ComposeDraft) -> None:
     state.reset_draft(("", ""), {}, "", 1)
 
 
-def commands(choice: Choice, name: str) -> str:
+def commands(choice: NotebookChoice, name: str) -> str:
     """How to run the saved cell, and the downloaded config, headless."""
     where = choice.path
     if where.is_relative_to(Path.cwd()):
@@ -180,7 +180,7 @@ def commands(choice: Choice, name: str) -> str:
     return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
 
 
-def result(choice: Choice, edited: Edited, description: Description) -> config_result.Intent | None:
+def result(choice: NotebookChoice, edited: Edited, description: Description) -> config_result.Intent | None:
     """The column beside the form; returns Run or Save."""
     config, name = edited.config, edited.name
     known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
@@ -197,7 +197,7 @@ def result(choice: Choice, edited: Edited, description: Description) -> config_r
 
 
 def finish(
-    intent: config_result.Intent, choice: Choice, draft: ComposeDraft, edited: Edited, description: Description
+    intent: config_result.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: Edited, description: Description
 ) -> None:
     """Save the cell; for Run, submit its runs too and go where they can be watched."""
     config, name, repeats = edited.config, edited.name, edited.repeats

@@ -11,7 +11,7 @@ from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
 from scalebook.app.runs.services.runs import main_metric
 from scalebook.app.shared.components import html
-from scalebook.app.shared.services.summary import Summary
+from scalebook.app.shared.services.experiment_summary import ExperimentSummary
 from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
@@ -27,7 +27,7 @@ MENU: dict[str, Intent] = {
 
 
 def draw(
-    name: str, repeats: int, line: Summary, seeds: Sequence[SeedView], problems: Sequence[Problem]
+    name: str, repeats: int, line: ExperimentSummary, seeds: Sequence[SeedView], problems: Sequence[Problem]
 ) -> Intent | None:
     """The card; returns what was asked for."""
     intent = _head(name, seeds, blocked=bool(problems))
@@ -76,7 +76,7 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool) -> Intent | None:
     return None
 
 
-def _summary(line: Summary, repeats: int) -> None:
+def _summary(line: ExperimentSummary, repeats: int) -> None:
     parts = [f"<b>{escape(line.what)}</b>", *(escape(one) for one in line.parts()[1:]), escape(plural(repeats, "seed"))]
     html.draw(f'<div class="sb-summary">{" · ".join(parts)}</div>')
 

@@ -10,7 +10,7 @@ from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import SeedView
 from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.summary import summary
+from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.views import deleting, note
 from scalebook.app.shared.views.writing import write
 from scalebook.training.config.validate import validate

@@ -13,7 +13,7 @@ from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import ago, figure, sentence
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import Curve, RunRecord
+from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
 Intent = Literal["stop", "resume", "duplicate"]
 
@@ -80,7 +80,7 @@ def figures(record: RunRecord) -> None:
         html.facts(shown)
 
 
-def curves(found: Sequence[Curve], axis: str, log_y: bool) -> None:
+def curves(found: Sequence[MetricCurve], axis: str, log_y: bool) -> None:
     """A chart for each metric, two in a row."""
     columns = st.columns(2, gap="medium") if len(found) > 1 else [st.container()]
     for i, curve in enumerate(found):

@@ -26,14 +26,14 @@ OPTIONAL = ("remark", "staleness")  # columns that are left out where no row has
 
 
 @dataclass(frozen=True)
-class Choice:
+class RunSelection:
     """`ticked` run ids in the table's order; `opened` the run whose name was clicked."""
 
     ticked: list[str] = field(default_factory=list)
     opened: str | None = None
 
 
-def draw(views: Sequence[RunView], key: str) -> Choice:
+def draw(views: Sequence[RunView], key: str) -> RunSelection:
     """The table; its key must change with the set of rows, because a selection is kept by position."""
     table = pd.DataFrame([_row(one) for one in views])
     event: Any = st.dataframe(
@@ -53,7 +53,7 @@ def draw(views: Sequence[RunView], key: str) -> Choice:
     ticked = [views[i].id for i in event.selection.rows if i < len(views)]
     cells = event.selection.cells
     opened = views[cells[0][0]].id if cells and cells[0][0] < len(views) else None
-    return Choice(ticked, opened)
+    return RunSelection(ticked, opened)
 
 
 def _told(value: Any) -> bool:

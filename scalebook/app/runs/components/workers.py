@@ -8,7 +8,7 @@ from scalebook.app.runs.services.push_record import Pushes, PushRecord
 from scalebook.app.shared.components import bars, chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import figure
-from scalebook.training.tracking.reading import Curve
+from scalebook.training.tracking.reading import MetricCurve
 
 HEIGHT = 300
 MOST_ROWS = 64
@@ -23,7 +23,7 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
         html.draw(bars.time_split(known))
 
 
-def throughput(curves: Sequence[Curve], axis: str) -> None:
+def throughput(curves: Sequence[MetricCurve], axis: str) -> None:
     """A line for each worker, from the histories of `worker_N/...`."""
     if any(one.values for one in curves):
         st.subheader("Throughput by worker")

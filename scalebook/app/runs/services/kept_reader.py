@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from scalebook.training.tracking.reading import NEWEST_FIRST, Curve, RunReader, RunRecord
+from scalebook.training.tracking.reading import NEWEST_FIRST, MetricCurve, RunReader, RunRecord
 
 CURVES_KEPT = 4000  # about 20 kB each
 
@@ -16,7 +16,7 @@ class KeptReader(RunReader):
         super().__init__(tracking_uri)
         self._lock = threading.Lock()
         self._ended: set[str] = set()
-        self._curves: OrderedDict[tuple[str, str], Curve] = OrderedDict()
+        self._curves: OrderedDict[tuple[str, str], MetricCurve] = OrderedDict()
 
     def run(self, run_id: str) -> RunRecord:
         found = super().run(run_id)
@@ -36,7 +36,7 @@ class KeptReader(RunReader):
         self._note(found)
         return found
 
-    def curves(self, run_id: str, metrics: Sequence[str]) -> list[Curve]:
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         with self._lock:
             kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
             ended = run_id in self._ended

@@ -1,4 +1,4 @@
-"""What became of the pushes of a run's workers, as the run itself wrote it down (training/callbacks/push_record.py)."""
+"""What became of the pushes of a run's workers, as the run wrote it down (training/callbacks/push_recorder.py)."""
 
 import math
 from collections.abc import Callable

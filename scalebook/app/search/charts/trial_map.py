@@ -13,7 +13,7 @@ from scalebook.app.shared.components import charts
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import KINDS, Landscape, landscape, panels, range_of, value
 from scalebook.training.search.map.scales import Scale, scale
-from scalebook.training.search.map.surface import Field
+from scalebook.training.search.map.surface import ShadeGrid
 from scalebook.training.search.study.trials import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
@@ -141,7 +141,7 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, named: set[str], best:
     return found
 
 
-def _field(shown: Field, dark: bool) -> Trace:
+def _field(shown: ShadeGrid, dark: bool) -> Trace:
     return {
         "type": "contour",
         "x": shown.x.astype(np.float32),

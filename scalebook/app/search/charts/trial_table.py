@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from scalebook.app.search.services import search_view
-from scalebook.app.search.services.search_view import Row
+from scalebook.app.search.services.search_view import TrialRow
 from scalebook.app.shared.components import style
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
@@ -49,7 +49,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str)
     return next((one for one in records if one.number in ticked), None)
 
 
-def _cells(row: Row, spec: SearchSpec) -> dict[str, Any]:
+def _cells(row: TrialRow, spec: SearchSpec) -> dict[str, Any]:
     point = {f"point.{one.name}": _sortable(row.raw.get(one.name), row.point[one.name]) for one in spec.space}
     values = {f"value.{i}": value for i, value in enumerate(row.values)}
     return {

@@ -13,7 +13,7 @@ from scalebook.app.search.services.search_setup import Body, objectives, with_ob
 from scalebook.app.shared.components import html, number_box
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Field
-from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, Choice
+from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, MethodChoice
 from scalebook.training.config.search.presets import PRESETS
 from scalebook.training.config.search.types import AMOUNTS
 from scalebook.training.tracking.names import lower_is_better
@@ -191,7 +191,7 @@ def _sampler(body: Body, key: str) -> None:
     body["sampler"] = told if said == name else said  # with the seed that a cell may give it
 
 
-def _choice(label: str, entries: Mapping[str, Choice], before: str, key: str, hint: str) -> str:
+def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: str, hint: str) -> str:
     words = list(entries)
     said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
                             format_func=lambda one: entries[one].title, help=hint))  # fmt: skip

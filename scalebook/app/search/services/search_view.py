@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from scalebook.app.shared.services.summary import interval
+from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plural
 from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
@@ -126,7 +126,7 @@ def hover(record: TrialRecord, spec: SearchSpec) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """One trial in the table."""
 
     number: int
@@ -141,7 +141,7 @@ class Row:
     why: str
 
 
-def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Row]:
+def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
     """All trials by number, in short texts and plain figures."""
     found = []
     for record in sorted(records, key=lambda one: one.number):
@@ -151,7 +151,9 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Row]:
             re.sub(r"^\w+: ", "", record.cause) if record.failure else record.cause
         )  # the exception's class says less
         why = ": ".join(part for part in (record.failure or "", cause) if part)
-        found.append(Row(record.number, record.state, point, record.point, values, record.spread, record.seconds, why))
+        found.append(
+            TrialRow(record.number, record.state, point, record.point, values, record.spread, record.seconds, why)
+        )
     return found
 
 

@@ -14,7 +14,7 @@ from scalebook.app.search.views import search_live
 from scalebook.app.shared.components import page_head
 from scalebook.app.shared.services import drafts, links, notebooks
 from scalebook.app.shared.services.drafts import SavedDraft
-from scalebook.app.shared.services.summary import summary
+from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.views.writing import write
 from scalebook.training.config.search.point import resolve
 from scalebook.training.errors import ConfigError

@@ -16,7 +16,7 @@ from scalebook.app.search.services.search_fields import search_fields
 from scalebook.app.search.services.search_setup import Body, SavedSetup
 from scalebook.app.shared.components import draft_label, html, page_head
 from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.notebooks import Choice
+from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import SearchDraft
 from scalebook.training.config.description import Description
@@ -71,7 +71,7 @@ def _opened() -> Stored:
     return found
 
 
-def _load(choice: Choice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
+def _load(choice: NotebookChoice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
     """The draft for this address: the one at work, or the one that was left, or the cell, or a new search.
 
     None where the address names a cell that the notebook does not have (any more), and nothing was left of it.
@@ -107,7 +107,7 @@ def _config(body: Body) -> dict[str, Any] | None:
     return told if isinstance(told, dict) else searches.base_of(_opened().notebook, body)
 
 
-def _head(choice: Choice, draft: SearchDraft) -> int:
+def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
     """Returns the step that is wanted."""
     back, right = st.columns([2, 3], vertical_alignment="bottom")
     cell = draft.source[1]
@@ -138,7 +138,7 @@ def _go(draft: SearchDraft, step: int) -> None:
     st.rerun()
 
 
-def _form(choice: Choice, draft: SearchDraft, description: Description) -> None:
+def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
     """The step that is shown; the draft then has body and name as they say now."""
     key = f"search.{draft.version}"
     if draft.step == 2:
@@ -166,7 +166,7 @@ def _name(draft: SearchDraft, key: str) -> str:
     return said.strip()
 
 
-def _experiment(choice: Choice, draft: SearchDraft, key: str) -> None:
+def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
     """Which experiment; another one is another address."""
     titles = {one.name: one.label for one in notebooks.choices(resources.workspace())}
     cells = [one.name for one in _opened().notebook.experiments()]
@@ -214,7 +214,7 @@ def _save(draft: SearchDraft) -> None:
     search_setup.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
 
 
-def _plan(choice: Choice, draft: SearchDraft, description: Description) -> search_plan.Intent | None:
+def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> search_plan.Intent | None:
     """The column beside the form; returns Start or Save."""
     body, opened = draft.body, _opened()
     name = draft.name or search_setup.suggested_name(body, opened.notebook)
@@ -244,7 +244,7 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
         return None  # the problems say why
 
 
-def _about(choice: Choice, body: Body, spec: SearchSpec, description: Description, cores: int) -> None:
+def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, cores: int) -> None:
     """How many runs and minutes, from what the experiment's runs took."""
     took = search_setup.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
@@ -253,14 +253,14 @@ def _about(choice: Choice, body: Body, spec: SearchSpec, description: Descriptio
     search_plan.about(search_setup.about(found), search_setup.source_of(found, took, spec))
 
 
-def _texts(choice: Choice, name: str, body: Body, found: list[Problem]) -> tuple[str, str]:
+def _texts(choice: NotebookChoice, name: str, body: Body, found: list[Problem]) -> tuple[str, str]:
     """The cell, as it would stand in the notebook, and the command that runs it."""
     where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
     command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"
     return search_setup.cell_text(_opened().notebook, name, body), command
 
 
-def _finish(intent: search_plan.Intent, choice: Choice, draft: SearchDraft, description: Description) -> None:
+def _finish(intent: search_plan.Intent, choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
     """Write the cell; for Start, begin the search and go where it can be watched."""
     body = draft.body
     name = draft.name or search_setup.suggested_name(body, _opened().notebook)

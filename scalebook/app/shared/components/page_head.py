@@ -6,7 +6,7 @@ from typing import Literal
 
 import streamlit as st
 
-from scalebook.app.shared.services.notebooks import Choice
+from scalebook.app.shared.services.notebooks import NotebookChoice
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class NotebookHead:
     intent: Literal["new notebook", "new experiment"] | None
 
 
-def notebook(choices: Sequence[Choice], chosen: Choice | None) -> NotebookHead:
+def notebook(choices: Sequence[NotebookChoice], chosen: NotebookChoice | None) -> NotebookHead:
     """Picker, New notebook, New experiment."""
     intent: Literal["new notebook", "new experiment"] | None = None
     picked = chosen.name if chosen else None

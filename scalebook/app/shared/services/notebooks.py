@@ -16,7 +16,7 @@ LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True)
-class Choice:
+class NotebookChoice:
     """A notebook in the picker. `name` is the file's stem and stands in the address.
 
     `problem` is what is wrong with the file as a whole, or with its front matter; it can still be picked.
@@ -32,23 +32,23 @@ class Choice:
         return f"⚠ {self.title}" if self.problem else self.title
 
 
-def choices(workspace: Workspace) -> list[Choice]:
+def choices(workspace: Workspace) -> list[NotebookChoice]:
     """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
     return [_choice(path) for path in workspace.notebooks()]
 
 
-def _choice(path: Path) -> Choice:
+def _choice(path: Path) -> NotebookChoice:
     name = path.stem.encode("utf-8", "replace").decode("utf-8")
     if name != path.stem:
         problem = f"The name of the file {path.name!a} is not UTF-8. Rename it."
-        return Choice(name, name, path, problem)
+        return NotebookChoice(name, name, path, problem)
     try:
         facts = path.stat()
         stamps = facts.st_mtime_ns, facts.st_ctime_ns  # ctime: also when somebody grants access
     except OSError:
         stamps = 0, 0  # gone meanwhile, or a link to nowhere
     title, problem = _title(path, stamps)
-    return Choice(name, one_line(title, LONGEST_TITLE), path, problem)
+    return NotebookChoice(name, one_line(title, LONGEST_TITLE), path, problem)
 
 
 @lru_cache(maxsize=1000)
@@ -60,7 +60,7 @@ def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
         return path.stem, str(error)
 
 
-def load(choice: Choice) -> tuple[Stored | None, str]:
+def load(choice: NotebookChoice) -> tuple[Stored | None, str]:
     """The notebook, and what is wrong with it in one line; None where nothing of it can be shown."""
     try:
         return store.read(choice.path), choice.problem
@@ -68,7 +68,7 @@ def load(choice: Choice) -> tuple[Stored | None, str]:
         return None, choice.problem or str(error)
 
 
-def pick(workspace: Workspace, name: str | None) -> Choice | None:
+def pick(workspace: Workspace, name: str | None) -> NotebookChoice | None:
     """The notebook called `name`; without a name the first one. None where there is none of that name."""
     found = choices(workspace)
     if name is None:

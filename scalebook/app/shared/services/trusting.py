@@ -9,7 +9,7 @@ from scalebook.training.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class Asking:
+class TrustQuestion:
     """The folder's own modules, each with where it lies, and the jobs and searches that nobody has submitted here."""
 
     modules: Mapping[str, str]
@@ -26,7 +26,7 @@ class Asking:
         return told
 
 
-def asking(workspace: Workspace, reasons: Mapping[str, str]) -> Asking | None:
+def asking(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQuestion | None:
     """What to ask a person about; None of a folder that is trusted, or has nothing that needs it.
 
     `reasons`: why each waiting job waits.
@@ -34,5 +34,5 @@ def asking(workspace: Workspace, reasons: Mapping[str, str]) -> Asking | None:
     if trusted(workspace):
         return None
     searches = sum(one.result() is None and not one.may_run() for one in all_searches(workspace))
-    found = Asking(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches)
+    found = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches)
     return found if found.modules or found.jobs or found.searches else None

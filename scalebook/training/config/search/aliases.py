@@ -7,7 +7,7 @@ from typing import Any, Final
 from scalebook.training.config.class_fields import chosen
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import Description, Field
-from scalebook.training.config.paths import Place, place, put
+from scalebook.training.config.paths import PathTarget, place, put
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.rules import RULES
@@ -25,7 +25,7 @@ def is_single(value: Any) -> bool:
     return isinstance(value, str) and value in SINGLE
 
 
-def batch_place(config: Mapping[str, Any], description: Description) -> Place:
+def batch_place(config: Mapping[str, Any], description: Description) -> PathTarget:
     """Where the batch size stands; ConfigError where the data set has none."""
     try:
         return place("data.batch_size", config, description)
@@ -35,7 +35,7 @@ def batch_place(config: Mapping[str, Any], description: Description) -> Place:
         raise ConfigError("batch_size", what, "Vary another field.") from error
 
 
-def rate_place(config: Mapping[str, Any], description: Description) -> Place:
+def rate_place(config: Mapping[str, Any], description: Description) -> PathTarget:
     """Where the learning rate stands: of the optimizer, or of a model that has its own."""
     model = named(config.get("model")).info("models", description)
     own = model is not None and model.own_optimizer
@@ -53,7 +53,7 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
     Settings of a parameter server stay when only its rule changes.
     """
     if is_single(value):
-        alone = put(config, Place(("trainer", "strategy"), None, "strategies"), "auto", description)
+        alone = put(config, PathTarget(("trainer", "strategy"), None, "strategies"), "auto", description)
         return {**alone, "trainer": {**alone["trainer"], "devices": 1}}
     if isinstance(value, str) and value in RULES:
         rule = _rule(config, description)
@@ -62,7 +62,7 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
         if not (_is_server(config, description) and found is not None and found.word == value):
             told["init_args"] = {"rule": value}
         value = told
-    return put(config, Place(("trainer", "strategy"), None, "strategies"), value, description)
+    return put(config, PathTarget(("trainer", "strategy"), None, "strategies"), value, description)
 
 
 def put_workers(config: Mapping[str, Any], workers: int, description: Description) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
             trainer.pop("devices", None)
         elif isinstance(devices, int) and not isinstance(devices, bool) and devices > workers:
             trainer["devices"] = workers
-        where = Place(("trainer", "strategy", "workers"), None)
+        where = PathTarget(("trainer", "strategy", "workers"), None)
         return put({**config, "trainer": trainer}, where, workers, description)
     if workers > 1 and workload(config, description).strategy == "single":
         trainer["strategy"] = "ddp"

@@ -7,7 +7,7 @@ from typing import Any, Final
 from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description, Field
 from scalebook.training.config.fields import check_value, expected, shown
-from scalebook.training.config.paths import Place, fields, place, put
+from scalebook.training.config.paths import PathTarget, fields, place, put
 from scalebook.training.config.search.aliases import STRATEGIES, batch_place, put_strategy, rate_place
 from scalebook.training.config.search.space import HANDLES, RANGES, Dimension
 from scalebook.training.config.search.space_body import Read
@@ -93,7 +93,7 @@ def _path(key: str, one: Dimension, spec: SearchSpec, description: Description) 
         return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Leave it out.")]
     if spec.seconds_per_trial is not None and one.name in ("trainer.max_epochs", "trainer.max_steps"):
         return [Problem(key, "has no effect beside seconds_per_trial", "Leave one of the two out.")]
-    there: list[Place] = []
+    there: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
     for words, config in _variants(one, spec, description):
         try:
@@ -134,7 +134,7 @@ def _above(name: str, path: str) -> bool:
     return path.startswith(f"{'trainer.strategy' if name == 'strategy' else name}.")
 
 
-def _classes(key: str, one: Dimension, where: Place, description: Description) -> list[Problem]:
+def _classes(key: str, one: Dimension, where: PathTarget, description: Description) -> list[Problem]:
     assert where.group is not None
     if one.kind != "values":
         return [Problem(key, "is a range, and a class is wanted", "Write values: [NAME, NAME].")]

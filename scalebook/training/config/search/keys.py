@@ -23,7 +23,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 """Keys that are left out while they say this."""
 
 
-class Choice(NamedTuple):
+class MethodChoice(NamedTuple):
     """`text` says in a sentence what it does."""
 
     title: str
@@ -31,24 +31,26 @@ class Choice(NamedTuple):
 
 
 SAMPLERS: Final = {
-    "tpe": Choice("TPE", "Learns from the trials so far where good values lie (tree-structured Parzen estimator)."),
-    "random": Choice("Random", "Draws every point by chance, independently of the others."),
-    "grid": Choice("Grid", "Visits every combination once; the trials end when all have been visited."),
-    "qmc": Choice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
-    "cma-es": Choice(
+    "tpe": MethodChoice(
+        "TPE", "Learns from the trials so far where good values lie (tree-structured Parzen estimator)."
+    ),
+    "random": MethodChoice("Random", "Draws every point by chance, independently of the others."),
+    "grid": MethodChoice("Grid", "Visits every combination once; the trials end when all have been visited."),
+    "qmc": MethodChoice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
+    "cma-es": MethodChoice(
         "CMA-ES", "Moves a cloud of points towards better values; for ranges of numbers, not for choices."
     ),
 }
 PRUNERS: Final = {
-    "none": Choice("None", "Every run goes to its end."),
-    "median": Choice(
+    "none": MethodChoice("None", "Every run goes to its end."),
+    "median": MethodChoice(
         "Median", "Ends a run that is worse than the median of the others after the same number of samples."
     ),
-    "asha": Choice(
+    "asha": MethodChoice(
         "Successive halving (ASHA)", "Lets the best third go on at each rung; rungs are numbers of samples."
     ),
-    "hyperband": Choice("Hyperband", "Several successive halvings at once, some patient and some not."),
-    "wilcoxon": Choice(
+    "hyperband": MethodChoice("Hyperband", "Several successive halvings at once, some patient and some not."),
+    "wilcoxon": MethodChoice(
         "Wilcoxon, over seeds", "Tries no further seed of a point that is clearly worse than the best one."
     ),
 }

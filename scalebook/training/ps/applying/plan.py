@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
 from scalebook.training.ps.optimizer.hyper import encode
-from scalebook.training.ps.optimizer.rebuilding import Kept, discover, groups_of, parameters_of, refuse_coupling
+from scalebook.training.ps.optimizer.rebuilding import StateEntry, discover, groups_of, parameters_of, refuse_coupling
 from scalebook.training.ps.policy.settings import Settings
 
 ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
@@ -31,7 +31,7 @@ class ShardPlan:
     slots: Layout
     flags: Layout
     squares: Layout
-    kept: tuple[Kept, ...]
+    kept: tuple[StateEntry, ...]
     at: int
     buffers: int
 
@@ -114,13 +114,15 @@ def plan_section(optimizer: Optimizer, settings: Settings, workers: int, at: int
 def _plan_shard(
     optimizer: Optimizer,
     named: Sequence[tuple[str, Tensor]],
-    kept: Sequence[Kept],
+    kept: Sequence[StateEntry],
     settings: Settings,
     workers: int,
     at: int,
 ) -> ShardPlan:
     places = tuple(int(name) for name, _ in named)
-    mine = tuple(Kept(places.index(k.parameter), k.name, k.example, k.number) for k in kept if k.parameter in places)
+    mine = tuple(
+        StateEntry(places.index(k.parameter), k.name, k.example, k.number) for k in kept if k.parameter in places
+    )
     adaptive = settings.keeps_squares
     slots = lay_out([(f"{k.parameter}.{k.name}", k.example) for k in mine])
     flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)

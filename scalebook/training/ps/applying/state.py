@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.plan import ShardPlan
-from scalebook.training.ps.optimizer.rebuilding import Kept, parameters_of
+from scalebook.training.ps.optimizer.rebuilding import StateEntry, parameters_of
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Slot:
     """One kept thing: its places in both states, and whether this process's optimizer has it already."""
 
     index: int
-    kept: Kept
+    kept: StateEntry
     memory: tuple[Tensor, Tensor]
     bound: bool = False
 

@@ -12,7 +12,7 @@ ALIGNMENT: Final = 64  # bytes: one cache line, and enough for every vector inst
 
 
 @dataclass(frozen=True)
-class Field:
+class LayoutEntry:
     """One tensor inside a flat buffer: `offset` in bytes, a multiple of ALIGNMENT; `stride` in elements."""
 
     name: str
@@ -36,7 +36,7 @@ class Field:
 class Layout:
     """The fields of one shard, in order, and the bytes they take, padding included."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[LayoutEntry, ...]
     nbytes: int
 
     def views(self, buffer: Tensor) -> list[Tensor]:
@@ -49,7 +49,7 @@ def lay_out(named: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
     fields, at = [], _aligned(start)
     for name, tensor in named:
         stride = tensor.stride() if _dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
-        field = Field(name, tuple(tensor.shape), tuple(stride), tensor.dtype, at)
+        field = LayoutEntry(name, tuple(tensor.shape), tuple(stride), tensor.dtype, at)
         fields.append(field)
         at = _aligned(at + field.nbytes)
     return Layout(tuple(fields), at)

@@ -15,7 +15,7 @@ _LIST: Final = 1
 _HEADER: Final = _LIST + 2 * MOST_WRITES
 
 
-class Journal:
+class RedoLog:
     """`size` int64 counters, zero at first, changed by groups of writes of which all happen or none.
 
     The writes are listed, a last value says that the list is complete, then they are carried out. A process killed

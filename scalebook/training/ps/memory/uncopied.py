@@ -11,7 +11,7 @@ class Uncopied:
         return type(None), ()
 
 
-class Drawn(Uncopied):
+class UncopiedIterator(Uncopied):
     """An iterator over what is drawn from the others, so as not to be copied either."""
 
     def __init__(self, items: Iterator[Any]) -> None:

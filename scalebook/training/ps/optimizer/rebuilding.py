@@ -18,7 +18,7 @@ NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int6
 
 
 @dataclass(frozen=True)
-class Kept:
+class StateEntry:
     """What an optimizer keeps for a parameter: a tensor, or a Python number when `number` names its type."""
 
     parameter: int
@@ -115,7 +115,7 @@ def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
     return found
 
 
-def discover(optimizer: Optimizer) -> list[Kept]:
+def discover(optimizer: Optimizer) -> list[StateEntry]:
     """What the optimizer will keep for its parameters, found by a few steps on copies; random numbers are left alone.
 
     ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
@@ -123,7 +123,7 @@ def discover(optimizer: Optimizer) -> list[Kept]:
 
     A few parameters at a time where they are many, so that the copies take little memory.
     """
-    found: list[Kept] = []
+    found: list[StateEntry] = []
     chunk: list[int] = []
     size = 0
     parameters = parameters_of(optimizer)
@@ -136,7 +136,7 @@ def discover(optimizer: Optimizer) -> list[Kept]:
     return found
 
 
-def _discover(optimizer: Optimizer, places: Sequence[int]) -> list[Kept]:
+def _discover(optimizer: Optimizer, places: Sequence[int]) -> list[StateEntry]:
     """What it keeps for the parameters at `places`, numbered in this order."""
     parameters = parameters_of(optimizer)
     copies = [Parameter(parameters[place].detach().to("cpu", copy=True)) for place in places]
@@ -197,7 +197,7 @@ def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(real).to(like.dtype).mul_(0.1)
 
 
-def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[Kept]:
+def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[StateEntry]:
     strangers = [key for key in optimizer.state if not any(key is parameter for parameter in parameters)]
     if strangers:
         raise _refused(optimizer, "it keeps state that belongs to no parameter")
@@ -205,9 +205,9 @@ def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[Kept]:
     for index, parameter in enumerate(parameters):
         for name, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
-                found.append(Kept(index, name, torch.empty_like(value, device="meta"), None))
+                found.append(StateEntry(index, name, torch.empty_like(value, device="meta"), None))
             elif type(value) in NUMBERS:
-                found.append(Kept(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
+                found.append(StateEntry(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
             elif value is not None:
                 raise _refused(optimizer, f"its state {name!r} is a {type(value).__name__}")
     return found

@@ -8,7 +8,7 @@ from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count, t
 ARGUMENTS: Final = "trainer.strategy.init_args"
 
 
-class Asked(NamedTuple):
+class CheckedSettings(NamedTuple):
     """Those settings that others can contradict."""
 
     rule: RuleFacts
@@ -34,7 +34,7 @@ class _Row(NamedTuple):
     """`message` and `remedy` may name what is asked: `{rule.name}`."""
 
     key: str
-    holds: Callable[[Asked], bool]
+    holds: Callable[[CheckedSettings], bool]
     message: str
     remedy: str
 
@@ -74,7 +74,7 @@ TABLE: Final = (
 )
 
 
-def contradictions(asked: Asked) -> list[Contradiction]:
+def contradictions(asked: CheckedSettings) -> list[Contradiction]:
     """The first of each key."""
     found: dict[str, Contradiction] = {}
     for row in TABLE:

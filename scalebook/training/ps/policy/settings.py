@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from scalebook.training.ps.policy.bounds import NonNegativeInt, PositiveInt, check
-from scalebook.training.ps.policy.contradictions import ARGUMENTS, Asked, contradictions
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Async, Rule
 
@@ -49,7 +49,7 @@ class Settings:
             raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is neither inline nor process. Write inline.")
         check(type(self), vars(self), ARGUMENTS)
         for found in contradictions(
-            Asked(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
+            CheckedSettings(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
         ):
             raise found.error()
 

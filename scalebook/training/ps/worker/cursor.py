@@ -7,7 +7,7 @@ worker says `done`, so that what a dead worker had promised is known and handed 
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from scalebook.training.ps.memory.redo_log import Journal, Write
+from scalebook.training.ps.memory.redo_log import RedoLog, Write
 from scalebook.training.ps.memory.uncopied import Uncopied
 
 CLAIMS: Final = 4096
@@ -52,14 +52,14 @@ class Cursor(Uncopied):
     (batch w is worker w's, so that nobody, however slow, has an empty epoch) and the others go to who comes first.
     What a dead worker had claimed and what it owned is open to all.
 
-    A process may be killed anywhere in here: each call happens wholly or not at all (`Journal`).
+    A process may be killed anywhere in here: each call happens wholly or not at all (`RedoLog`).
     """
 
     def __init__(self, workers: int, deadline_s: float = 60.0) -> None:
         self.workers = workers
         self._ring = _HEADER
         self._rows = _HEADER + EPOCHS * _EPOCH_COUNTERS
-        self._journal = Journal(self._rows + workers * (_SLOTS + CLAIMS), deadline_s)
+        self._journal = RedoLog(self._rows + workers * (_SLOTS + CLAIMS), deadline_s)
         self._locked, self._commit, self._counters = self._journal.locked, self._journal.commit, self._journal.counters
 
     # --- what a worker does ----------------------------------------------------------------------------------------

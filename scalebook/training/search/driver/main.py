@@ -24,12 +24,12 @@ from scalebook.training.jobs.devices import inventory
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervising import Keeper
-from scalebook.training.search.driver.asking import Asking
 from scalebook.training.search.driver.lock import locked
-from scalebook.training.search.driver.outcome import PRUNED, Ended, ended, judge, quality, value
+from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, ended, judge, quality, value
 from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.telling import Telling
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of
+from scalebook.training.search.driver.trial_source import TrialSource
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
@@ -95,7 +95,7 @@ class Driver:
         self.study = Study.open(asked.storage, asked.study, self.spec)
         if self.study.mended:
             print(f"scalebook: {self.study.mended}", flush=True)
-        self.asking = Asking(self.folder, self.study, self.spec, self.description)
+        self.asking = TrialSource(self.folder, self.study, self.spec, self.description)
 
     def _adopt(self) -> None:
         """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
@@ -159,7 +159,7 @@ class Driver:
                 if len(known) < len(self.seeds) and self.study.should_prune(trial.number):
                     trial.pruned = f"{PRUNED} after {len(known)} seeds: the best is surely better on them"
 
-    def _end(self, trial: Trial, outcome: Ended) -> None:
+    def _end(self, trial: Trial, outcome: TrialEnd) -> None:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
         number = trial.number
         self.study.note(number, seconds=outcome.seconds, spread=outcome.spread)
@@ -229,7 +229,7 @@ class Driver:
             return seed
         self._end(
             trial,
-            Ended(
+            TrialEnd(
                 "failed", failure=FailureClass.KILLED.value, cause=f"its run died unwatched {trial.interruptions} times"
             ),
         )
@@ -242,7 +242,7 @@ class Driver:
         except NoRoom:
             raise  # it says nothing of the point
         except ConfigError as error:
-            self._end(trial, Ended("infeasible", failure=FailureClass.CONFIGURATION.value, cause=str(error)))
+            self._end(trial, TrialEnd("infeasible", failure=FailureClass.CONFIGURATION.value, cause=str(error)))
             return
         self.study.note(trial.number, runs={told: run.id for told, run in trial.runs.items()})
         if seed == self.seeds[0]:

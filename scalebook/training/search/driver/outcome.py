@@ -25,7 +25,7 @@ BY_HAND: Final = "stopped"
 
 
 @dataclass(frozen=True)
-class Ended:
+class TrialEnd:
     """How a trial ended. `values` are means over its seeds, one for each objective; `spread` of the first one."""
 
     state: Literal["finished", "pruned", "infeasible", "failed"]
@@ -58,24 +58,24 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
     return "again" if result.cause.endswith(UNWATCHED) else "failed"
 
 
-def ended(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> Ended | None:
+def ended(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
     """The trial's end, as soon as its runs decide it; None while any run of it is still wanted."""
     if trial.pruned and all(judge(job) not in ("going", "again") for job in trial.runs.values()):
-        return Ended("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))
+        return TrialEnd("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))
     for seed in seeds:
         if (job := trial.runs.get(seed)) is None or (verdict := judge(job)) in ("going", "again"):
             return None
         if verdict == "pruned":
-            return Ended("pruned", cause=trial.pruned or _cause(job), seconds=_seconds(job))
+            return TrialEnd("pruned", cause=trial.pruned or _cause(job), seconds=_seconds(job))
         if verdict in ("infeasible", "failed"):
             result = job.result()
             assert result is not None
             state: Literal["infeasible", "failed"] = "infeasible" if verdict == "infeasible" else "failed"
-            return Ended(state, failure=result.failure or BY_HAND, cause=result.cause, seconds=_seconds(job))
+            return TrialEnd(state, failure=result.failure or BY_HAND, cause=result.cause, seconds=_seconds(job))
     return _finished([trial.runs[seed] for seed in seeds], spec)
 
 
-def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> Ended:
+def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> TrialEnd:
     """An amount to a target that was missed is infinite; a metric comes before it, where there is a target."""
     seconds = _mean([_seconds(job) for job in jobs])
     columns: list[list[float]] = []
@@ -85,11 +85,11 @@ def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> Ended:
             columns.append([one for one in found if one is not None])
         elif objective.name not in names.AXES:
             cause = f"no run of it recorded {objective.name}"
-            return Ended("failed", failure=FailureClass.CONFIGURATION.value, cause=cause, seconds=seconds)
+            return TrialEnd("failed", failure=FailureClass.CONFIGURATION.value, cause=cause, seconds=seconds)
         else:
             columns.append([math.inf])
     first = estimate(columns[0])
-    return Ended(
+    return TrialEnd(
         "finished",
         tuple(math.fsum(column) / len(column) for column in columns),
         spread=first.half if first is not None else None,

@@ -98,7 +98,7 @@ class CurveTail:
 
 @dataclass(frozen=True)
 class _Point:
-    """A line of `curve.jsonl` (scalebook.training.callbacks.curve)."""
+    """A line of `curve.jsonl` (scalebook.training.callbacks.curve_writer)."""
 
     updates: int
     samples: int

@@ -15,7 +15,7 @@ from scalebook.training.failures import FailureClass
 from scalebook.training.search.map import surface
 from scalebook.training.search.map.scales import Scale, can_be_axis, scale
 from scalebook.training.search.map.shades import Shades, shades
-from scalebook.training.search.map.surface import Array, Field, Iso
+from scalebook.training.search.map.surface import Array, Iso, ShadeGrid
 from scalebook.training.search.study.trials import TrialRecord
 
 KINDS = ("finished", "pruned", "out of memory", "diverged", "infeasible", "failed", "running", "waiting")
@@ -64,7 +64,7 @@ class Landscape:
     at: dict[str, Array]
     trials: dict[str, list[TrialRecord]]
     shade: Array
-    field: Field | None
+    field: ShadeGrid | None
     ridge: Array
     """Positions (n, 2), from left to right; fewer than two are no line."""
     wall: float | None

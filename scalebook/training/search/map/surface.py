@@ -21,7 +21,7 @@ NEIGHBOURS = 5  # ended trials that decide whether a cell lies where nothing tra
 
 
 @dataclass(frozen=True)
-class Field:
+class ShadeGrid:
     """`shade[j, i]` at (`x[i]`, `y[j]`); NaN where the trials say nothing."""
 
     x: Array
@@ -29,7 +29,7 @@ class Field:
     shade: Array
 
 
-def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Field | None:
+def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> ShadeGrid | None:
     """Linear interpolation over the Delaunay triangles of the finished trials.
 
     `at` (n, 2) are their positions, `shade` (n) their values, `infeasible` (m, 2) where a trial diverged or had not
@@ -60,7 +60,7 @@ def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Fie
         distance, nearest = cKDTree(ended).query(middles[inside], k=min(NEIGHBOURS, len(ended)))
         weight = 1.0 / (distance**2 + 1e-6)
         found[inside[(weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)]] = np.nan
-    return Field(ticks, ticks, found.reshape(cells, cells))
+    return ShadeGrid(ticks, ticks, found.reshape(cells, cells))
 
 
 def _merged(at: Array, shade: Array) -> tuple[Array, Array]:

@@ -40,7 +40,7 @@ class Journal(JournalFileBackend):
             os.close(handle)
 
 
-class Kept(JournalStorage):
+class StudyStorage(JournalStorage):
     """Optuna's storage over a `Journal`. A line that Optuna cannot have written, or does not know, is a ConfigError."""
 
     @override

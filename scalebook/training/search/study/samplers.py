@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from scalebook.training.config.search.space import Dimension
     from scalebook.training.config.search.types import SearchSpec
-    from scalebook.training.search.study.sampling import Drawn
+    from scalebook.training.search.study.sampling import PointSampler
 
 FINITE = 100_000
 """Above so many combinations a space counts as endless: nobody tries them all."""
@@ -38,9 +38,9 @@ def distribution(dimension: "Dimension") -> "BaseDistribution":
     return CategoricalDistribution(tuple(str(dimension.encode(one)) for one in dimension.choices))
 
 
-def sampler(spec: "SearchSpec") -> "Drawn":
+def sampler(spec: "SearchSpec") -> "PointSampler":
     """The sampler that `spec` names, over its space. ConfigError where a package that it needs is missing."""
-    from scalebook.training.search.study.sampling import Combinations, Drawn
+    from scalebook.training.search.study.sampling import Combinations, PointSampler
 
     space = {one.name: distribution(one) for one in spec.space}
     make, related = _parts(spec, space)
@@ -49,7 +49,9 @@ def sampler(spec: "SearchSpec") -> "Drawn":
     else:
         values = {one.name: _every(one) for one in spec.space}
     finite = make is None or 0 < math.prod(len(of) for of in values.values()) <= FINITE
-    return Drawn(space, make, related, Combinations(values, spec.sampler_seed) if finite else None, spec.sampler_seed)
+    return PointSampler(
+        space, make, related, Combinations(values, spec.sampler_seed) if finite else None, spec.sampler_seed
+    )
 
 
 def draw_rest(trial: "Trial", space: "Mapping[str, BaseDistribution]") -> None:

@@ -62,7 +62,7 @@ def seed_of(seed: int, number: int, attempt: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}/{attempt}".encode()).digest()[:4], "big")
 
 
-class Drawn(BaseSampler):
+class PointSampler(BaseSampler):
     """The whole point of a trial at once.
 
     The random stream begins anew for each trial with a seed of its number: what is drawn depends on the search's seed,

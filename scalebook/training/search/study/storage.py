@@ -59,9 +59,9 @@ def settle(storage: str) -> None:
 
 
 def _journal(path: Path) -> "BaseStorage":
-    from scalebook.training.search.study.journal import Journal, Kept
+    from scalebook.training.search.study.journal import Journal, StudyStorage
 
-    return Kept(Journal(str(path)))
+    return StudyStorage(Journal(str(path)))
 
 
 def _engine(url: str) -> dict[str, Any]:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial, Trial
 
-__all__ = ["Asked", "Study", "read"]
+__all__ = ["AskedTrial", "Study", "read"]
 
 SAMPLES_TOTAL = "samples_total"
 """User attribute of the study: the samples of a whole run, from which the rungs of pruning are made."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedTrial:
     """A trial that is to be run, or is running."""
 
     number: int
@@ -95,7 +95,7 @@ class Study:
         """Give back the connections to a database. What was told is stored already."""
         close_storage(self._kept)
 
-    def ask(self) -> Asked:
+    def ask(self) -> AskedTrial:
         """The next trial, RUNNING from now on: a given point that waits, else what the sampler says.
 
         The same point is never asked twice while a finite space has others. ValueError when the grid is used up.
@@ -104,7 +104,7 @@ class Study:
             trial = self._study.ask(fixed_distributions=self._drawn.space)
             self._live[trial.number] = trial
             settle(self.storage)
-            return Asked(trial.number, self._decoded(trial.params))
+            return AskedTrial(trial.number, self._decoded(trial.params))
 
     def give(self, point: Mapping[str, Any]) -> bool:
         """Have `point` asked next; False where it is there already. What it leaves open the sampler fills in.
@@ -187,10 +187,12 @@ class Study:
         """The run failed, which says nothing of the point: the sampler learns nothing."""
         self._tell(number, "FAIL", {"state": "failed", "failure": failure, "cause": cause})
 
-    def running(self) -> list[Asked]:
+    def running(self) -> list[AskedTrial]:
         """Trials that were asked and not told, also by a driver before this one."""
         with answering(self.storage):
-            return [Asked(one.number, self._decoded(one.params)) for one in self._all() if one.state.name == "RUNNING"]
+            return [
+                AskedTrial(one.number, self._decoded(one.params)) for one in self._all() if one.state.name == "RUNNING"
+            ]
 
     def records(self) -> list[TrialRecord]:
         """All trials, by number."""

@@ -2,11 +2,11 @@ from scalebook.app.compare.components.comparison import resolution, shown, to_ta
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
-from scalebook.training.notebook.rows import AXES, Row
+from scalebook.training.notebook.rows import AXES, ExperimentRow
 
 
 def compared(*best: Estimate | None, metric: str = "val/loss") -> Comparison:
-    rows = [Row(name, "finished", best=one) for name, one in zip("abc", best, strict=False)]
+    rows = [ExperimentRow(name, "finished", best=one) for name, one in zip("abc", best, strict=False)]
     return Comparison("c", metric, None, ["updates"], rows, [], [])
 
 

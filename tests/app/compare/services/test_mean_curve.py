@@ -1,11 +1,11 @@
 import pytest
 
 from scalebook.app.compare.services.mean_curve import at_x, mean_curve
-from scalebook.training.tracking.reading import Curve
+from scalebook.training.tracking.reading import MetricCurve
 
 
-def curve(x: list[float], y: list[float]) -> Curve:
-    return Curve("run", "val/loss", x, [32 * at for at in x], [at / 10 for at in x], y)
+def curve(x: list[float], y: list[float]) -> MetricCurve:
+    return MetricCurve("run", "val/loss", x, [32 * at for at in x], [at / 10 for at in x], y)
 
 
 def test_the_mean_is_taken_where_all_curves_are_known() -> None:

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.services.rates import rate_words, scaled_words
-from scalebook.app.shared.services.summary import summary
 from scalebook.training.config.rate_scaling import rate_scaling
 from scalebook.training.config.workload import workload
 from tests.app.described import description

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.ps.memory.redo_log import Journal, Write
+from scalebook.training.ps.memory.redo_log import RedoLog, Write
 from scalebook.training.ps.worker.cursor import Cursor
 
 Operation = Callable[[Cursor], Any]
@@ -30,7 +30,7 @@ class Mortal:
 
 
 def test_writes_are_seen_by_other_processes_and_only_whole() -> None:
-    journal = Journal(4, deadline_s=5.0)
+    journal = RedoLog(4, deadline_s=5.0)
     with journal.locked():
         journal.commit([(0, 7), (3, -1)])
     if (pid := os.fork()) == 0:

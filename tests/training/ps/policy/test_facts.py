@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from scalebook.training.ps.policy.contradictions import TABLE, Asked, contradictions, nobody_left
+from scalebook.training.ps.policy.contradictions import TABLE, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.damping import DAMPINGS, Damping, DampingName
 from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count
 from scalebook.training.ps.policy.rules import RULES, Arrival, Async, Rule, RuleName, Sync, View
@@ -95,7 +95,7 @@ def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() 
 def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None:
     rules: list[type[Rule]] = [*RULES.values(), Picky]
     every = [
-        Asked(rule.facts(), damping.facts(), host, True, norms)
+        CheckedSettings(rule.facts(), damping.facts(), host, True, norms)
         for rule in rules
         for damping in DAMPINGS.values()
         for host in ("inline", "process")
@@ -112,4 +112,4 @@ def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None
     for asked in every:
         keys = [one.key for one in contradictions(asked)]
         assert len(keys) == len(set(keys))
-    assert contradictions(Asked(Async.facts(), DAMPINGS["none"].facts(), "inline", False, True)) == []
+    assert contradictions(CheckedSettings(Async.facts(), DAMPINGS["none"].facts(), "inline", False, True)) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.search.study.study import Asked, Study, read
+from scalebook.training.search.study.study import AskedTrial, Study, read
 from scalebook.training.search.study.trials import best, pareto
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, journal, loss, run, search
 
@@ -94,7 +94,7 @@ def test_given_points_come_first_and_once(tmp_path: Path) -> None:
     assert [(one.state, one.point, one.given) for one in study.records()] == [
         ("waiting", first, True), ("waiting", {"batch_size": 16}, True),
     ]  # fmt: skip
-    assert study.ask() == Asked(0, first)
+    assert study.ask() == AskedTrial(0, first)
     study = Study.open(journal(tmp_path), "x", spec)
     partly, drawn = study.ask(), study.ask()
     assert partly.point["batch_size"] == 16

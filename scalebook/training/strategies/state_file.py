@@ -19,7 +19,7 @@ _UNPICKLED: Final = (
 )  # what a callback's state may raise: a lock's, say
 
 
-class Kept:
+class StateFile:
     """A file without a name, made before the fork: optimizers' states are as large as models, and seldom asked for.
 
     It is gone when nobody has it any more. A copy is the same file; a pickle, to another process, has none of it.
@@ -30,12 +30,12 @@ class Kept:
             self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Kept":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StateFile":
         return self
 
     @override
     def __reduce__(self) -> Any:
-        return Kept, ()
+        return StateFile, ()
 
     def write(self, state: dict[str, Any]) -> None:
         """By worker 0. A warning where there is no room, or something in it that no checkpoint can hold."""

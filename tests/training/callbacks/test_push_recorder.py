@@ -8,11 +8,11 @@ import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from PIL import Image
 
-from scalebook.training.callbacks import push_record
+from scalebook.training.callbacks import push_recorder
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.measured import Measured
-from scalebook.training.callbacks.push_record import PushRecord, draw_staleness
+from scalebook.training.callbacks.push_recorder import PushRecorder, draw_staleness
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
@@ -49,12 +49,12 @@ class Told(SingleDeviceStrategy):
 
 
 def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_record, "EVERY_S", 0.0)
+    monkeypatch.setattr(push_recorder, "EVERY_S", 0.0)
     strategy, kept, clock = Told(), Kept(), DataClock()
     assert isinstance(strategy, Measured)
     seen: list[Any] = []
 
-    class Look(PushRecord):
+    class Look(PushRecorder):
         def on_train_batch_end(self, *args: Any) -> None:
             super().on_train_batch_end(*args)
             seen.append(json.loads((tmp_path / names.PUSHES_JSON).read_text())["counts"])
@@ -88,7 +88,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
 
 
 def test_strategies_that_count_nothing_leave_nothing(tmp_path: Path) -> None:
-    trainer(PushRecord(tmp_path), max_epochs=1).fit(OneWeight(), loader())
+    trainer(PushRecorder(tmp_path), max_epochs=1).fit(OneWeight(), loader())
     assert list(tmp_path.glob("*.json")) == []
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_fails_leaves_its_record(tmp_path: Path) -> None:
             return super().training_step(batch, batch_idx)
 
     with pytest.raises(RuntimeError, match="no more"):
-        trainer(Measure(DataClock()), PushRecord(tmp_path), strategy=Told()).fit(Fails(), loader())
+        trainer(Measure(DataClock()), PushRecorder(tmp_path), strategy=Told()).fit(Fails(), loader())
     assert json.loads((tmp_path / names.PUSHES_JSON).read_text())["counts"][0][0] == 2
 
 

@@ -18,7 +18,7 @@ from scalebook.training.tracking.logger import upload
 EVERY_S: Final = 1.0
 
 
-class PushRecord(Callback):
+class PushRecorder(Callback):
     """Worker 0 writes `pushes.json` into `folder`, every second and when training ends.
 
     At the end it becomes an artifact, with `staleness.json` and a picture of the histogram. Nothing for strategies that

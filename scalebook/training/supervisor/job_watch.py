@@ -27,7 +27,7 @@ class Limits:
     """Between attempts to start a warm process that dies, or to reach an MLflow store that does not answer."""
 
 
-class Watch:
+class JobWatch:
     """A started job. Call `look` at every turn; when `over` is true nothing of the job is left on this machine.
 
     Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.

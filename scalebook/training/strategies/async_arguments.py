@@ -15,7 +15,7 @@ from scalebook.training.strategies.batch_norm import BatchNormPolicy
 
 
 @dataclass(frozen=True)
-class Arguments:
+class AsyncArguments:
     """As `AsyncPS` documents them. ValueError that names the argument and the remedy."""
 
     server: Settings

@@ -1,4 +1,4 @@
-from scalebook.app.shared.services.summary import interval, summary
+from scalebook.app.shared.services.experiment_summary import interval, summary
 from tests.app.described import description
 from tests.app.recorded import config
 

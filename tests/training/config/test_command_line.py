@@ -7,7 +7,7 @@ from lightning.pytorch.cli import LightningCLI
 
 import scalebook.training.data
 import scalebook.training.models  # noqa: F401 - the parser finds short names among what is imported
-from scalebook.training.config.arguments import parse
+from scalebook.training.config.command_line import parse
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError

@@ -11,11 +11,11 @@ from scalebook.training.search.driver.bounds import MemoryWall, Repeats
 from scalebook.training.search.driver.outcome import BY_HAND
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.search.launch import taken
-from scalebook.training.search.study.study import Asked, Study
+from scalebook.training.search.study.study import AskedTrial, Study
 from scalebook.training.search.study.trials import TrialRecord
 
 
-class Asking:
+class TrialSource:
     """Asks the study, and tells it at once of points whose end is known.
 
     `begun` is when the driver began, by time.monotonic(), s.
@@ -42,7 +42,7 @@ class Asking:
             return False
         return self.spec.minutes is None or time.monotonic() - self.begun < 60 * self.spec.minutes
 
-    def point(self) -> Asked | None:
+    def point(self) -> AskedTrial | None:
         """A point to be run, RUNNING in the study; None where the study was told of it already."""
         for path, given in taken(self.folder):
             try:

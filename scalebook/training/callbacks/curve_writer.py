@@ -11,7 +11,7 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.tracking.logger import Axes
 
 
-class Curve(Callback):
+class CurveWriter(Callback):
     """Worker 0 appends a line after each validation; without validations after each epoch, of what training recorded.
 
     `{"updates": 90, "samples": 2880, "seconds": 0.41, "metrics": {"val/loss": 1.2}}`. Stands after `measure` in the

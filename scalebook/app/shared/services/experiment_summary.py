@@ -14,7 +14,7 @@ from scalebook.training.durations import duration
 
 
 @dataclass(frozen=True)
-class Summary:
+class ExperimentSummary:
     """Each part is a few words, "" where the config says nothing of it."""
 
     what: str
@@ -27,11 +27,11 @@ class Summary:
         return [part for part in (self.what, self.how, self.batch, self.optimizer, self.budget) if part]
 
 
-def summary(config: Mapping[str, Any], description: Description) -> Summary:
+def summary(config: Mapping[str, Any], description: Description) -> ExperimentSummary:
     """For a config that may have errors: what cannot be read is left out."""
     load = workload(config, description)
     model, data = _short(config.get("model")), _short(config.get("data"))
-    return Summary(
+    return ExperimentSummary(
         what=" on ".join(part for part in (model, data) if part),
         how=_how(load.strategy, load.rule, load.workers),
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),

@@ -23,19 +23,19 @@ CLASS_KEYS: Final = (*GROUP_OF_KEY, "trainer.strategy")
 
 
 @dataclass
-class Arguments:
+class CommandLine:
     """What the command line says: the merged config, and the options that are about the command itself."""
 
     config: dict[str, Any] = field(default_factory=dict)
     options: dict[str, str | None] = field(default_factory=dict)
 
 
-def parse(argv: Sequence[str], description: Description, options: Mapping[str, bool]) -> Arguments:
+def parse(argv: Sequence[str], description: Description, options: Mapping[str, bool]) -> CommandLine:
     """Merge the words after the command. `options` are the command's own, each with whether it takes a value.
 
     ConfigError for a file that cannot be read, a word that is no option, an option without its value.
     """
-    found = Arguments()
+    found = CommandLine()
     words = list(argv)
     while words:
         option, equals, value = words.pop(0).partition("=")
@@ -123,7 +123,7 @@ def _merge_field(before: Any, value: Any, field: Field) -> Any:
     return {"class_path": new.info.class_path, "init_args": copy.deepcopy({**old.args, **new.args})}
 
 
-def _set(found: Arguments, key: str, text: str, description: Description) -> None:
+def _set(found: CommandLine, key: str, text: str, description: Description) -> None:
     """Set one dotted key to the YAML value `text`."""
     try:
         value = yaml.load(text)

@@ -52,7 +52,7 @@ Arrivals = Callable[[], Sequence[int] | None]
 """How many meetings before training each worker has come to; None from its beginning on."""
 
 
-class Watch:
+class ProcessWatch:
     """Starts processes and looks after them. Used by one thread of one process, the monitor."""
 
     def __init__(self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals) -> None:

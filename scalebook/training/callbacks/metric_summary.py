@@ -10,7 +10,7 @@ from scalebook.training.tracking import names
 VALIDATION = "val/"
 
 
-class Summary:
+class MetricSummary:
     """The best and the last value of each validation metric; NaN is never best."""
 
     def __init__(self) -> None:
