@@ -1,4 +1,4 @@
-"""Arguments of AsyncPS, each seen to do what it says."""
+"""AsyncArguments of AsyncPS, each seen to do what it says."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, I
 from scalebook.training.ps.policy.rules import Async, Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.arguments import Arguments
+from scalebook.training.strategies.async_arguments import AsyncArguments
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import SAMPLES, Diary, diaries, fit, make_sgd, trainer, weights
 
@@ -30,7 +30,7 @@ def run(folder: Path, strategy: AsyncPS, *callbacks: Callback, **settings: Any) 
 
 
 def test_its_signature_tells_the_bounds_that_are_checked() -> None:
-    checked = bounds(Settings) | bounds(Arguments)
+    checked = bounds(Settings) | bounds(AsyncArguments)
     told = {name: limits for name, limits in bounds(AsyncPS).items() if limits}
     assert set(told) == {"workers", "warmup_updates", "shards", "restarts", "deadline_s", "threads"}
     assert {name: checked[name] for name in told} == told
