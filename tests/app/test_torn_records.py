@@ -43,7 +43,7 @@ from scalebook.training.search.folder import (
 )
 from scalebook.training.search.study import reading
 from scalebook.training.search.study.study import Study
-from scalebook.training.supervisor.job_watch import Limits
+from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter
@@ -239,7 +239,7 @@ def everything_else(workspace: Workspace) -> None:
     assert isinstance(catalogue.describe(workspace), Description)
     states = {one.id: one.state() for one in queue.all_jobs(workspace)}
     assert (states[WELL], states[ALIVE]) == ("waiting", "running")
-    turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0), Inventory([0, 1]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0, 1]), "none", ())
     turns.turn()
     turns.turn()
     assert WELL in turns.open
@@ -298,7 +298,7 @@ def test_a_record_of_a_newer_version_is_said_to_be_newer_and_left_alone(workspac
     assert error.newer
     why = "was written by a newer Scalebook (records of version 9; this one reads 1)"
     assert str(error) == f"{path}: {why}. Use that version here."
-    turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0), Inventory([0]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0]), "none", ())
     turns.turn()
     assert hurt.state() == "failed"
     assert not (hurt.path / "result.json").exists()
@@ -309,7 +309,7 @@ def test_a_job_whose_owner_cannot_be_read_is_closed_for_it(workspace: Workspace)
     hurt = JobFolder(workspace.jobs / HURT)
     (hurt.path / "result.json").unlink()
     (hurt.path / "process.json").write_bytes(b"\0" * 200)
-    turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0), Inventory([0]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0]), "none", ())
     turns.turn()
     result = records.load(hurt.path / "result.json", Result)
     assert result is not None
@@ -323,7 +323,7 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:50])
     forget()
-    turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0), Inventory([0]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0]), "none", ())
     turns.turn()
     assert WELL not in turns.open
     path.write_bytes(content)

@@ -13,7 +13,7 @@ from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
-from scalebook.training.supervisor.job_watch import Limits
+from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervise import supervise
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
@@ -154,7 +154,7 @@ def _supervise(workspace: Workspace, told: Any) -> int:
     print(
         f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs go on.", flush=True
     )
-    code = supervise(workspace, Limits())
+    code = supervise(workspace, JobLimits())
     if code:
         print("There is one already.")
     return code

@@ -11,7 +11,7 @@ from scalebook.training.jobs.process import ProcessId, alive, descendants, send,
 
 
 @dataclass(frozen=True)
-class Limits:
+class JobLimits:
     """How long things may take, s."""
 
     poll_s: float = 0.1
@@ -33,7 +33,7 @@ class JobWatch:
     Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.
     """
 
-    def __init__(self, job: JobFolder, started: Started, limits: Limits) -> None:
+    def __init__(self, job: JobFolder, started: Started, limits: JobLimits) -> None:
         self.job = job
         self.started = started
         self.limits = limits

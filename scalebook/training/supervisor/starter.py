@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.schedule import Lease, Start
-from scalebook.training.supervisor.job_watch import Limits
+from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.warm import Order, Report
 from scalebook.training.supervisor.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess
 from scalebook.training.workspace import Workspace
@@ -32,7 +32,7 @@ class Starter:
     def __init__(
         self,
         workspace: Workspace,
-        limits: Limits,
+        limits: JobLimits,
         runner: str = RUNNER,
         preload: Sequence[str] = PRELOAD,
         package: Path = PACKAGE,

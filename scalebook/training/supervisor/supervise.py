@@ -20,7 +20,7 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import adopt_orphans
 from scalebook.training.safe_path import HOME
-from scalebook.training.supervisor.job_watch import Limits
+from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.search_drivers import any_open
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.supervisor.warming import PRELOAD, RUNNER
@@ -28,7 +28,7 @@ from scalebook.training.trust import JOB, may_run
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 
-def supervise(workspace: Workspace, limits: Limits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:
+def supervise(workspace: Workspace, limits: JobLimits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:
     """Be the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. 1 when another one is."""
     lock = SupervisorLock(workspace)
     leaving = threading.Event()
@@ -68,12 +68,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
     parser.add_argument("--preload", default=",".join(PRELOAD), help="what the warm process imports, commas between")
-    for limit in fields(Limits):
+    for limit in fields(JobLimits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
     told: Any = parser.parse_args(argv)
     os.umask(OWNER_ONLY)  # its jobs inherit it
     forgive()
-    limits = Limits(**{limit.name: getattr(told, limit.name) for limit in fields(Limits)})
+    limits = JobLimits(**{limit.name: getattr(told, limit.name) for limit in fields(JobLimits)})
     workspace = Workspace(told.workspace.resolve())
     supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))))
     return 0

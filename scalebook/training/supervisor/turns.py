@@ -22,7 +22,7 @@ from scalebook.training.jobs.process import ProcessId, alive, reap
 from scalebook.training.jobs.schedule import Lease, in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
-from scalebook.training.supervisor.job_watch import JobWatch, Limits
+from scalebook.training.supervisor.job_watch import JobWatch, JobLimits
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter
@@ -39,7 +39,7 @@ class Turns:
     """The supervisor's working memory. `close` leaves the jobs running."""
 
     def __init__(
-        self, lock: SupervisorLock, limits: Limits, inventory: Inventory, runner: str, preload: Sequence[str]
+        self, lock: SupervisorLock, limits: JobLimits, inventory: Inventory, runner: str, preload: Sequence[str]
     ) -> None:
         self.lock, self.limits, self.inventory = lock, limits, inventory
         self.workspace = lock.workspace

@@ -17,7 +17,7 @@ from scalebook.training.jobs.devices import Inventory
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
 from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
-from scalebook.training.supervisor.job_watch import JobWatch, Limits
+from scalebook.training.supervisor.job_watch import JobWatch, JobLimits
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, sign
 from scalebook.training.workspace import Workspace
@@ -70,7 +70,9 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
     running.write(Started(child, time.time(), [0]))
     running.write(Progress(time.time(), "training"))
-    turns = Turns(SupervisorLock(workspace), Limits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Inventory([0]), "none", ())
+    turns = Turns(
+        SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Inventory([0]), "none", ()
+    )
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: False)
     turns.turn()
     step(seconds)
@@ -98,7 +100,7 @@ def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, 
     job = waits(Workspace(tmp_path).create(), "a" * 32)
     started = Started(child, time.time(), [0])
     job.write(started)
-    watch = JobWatch(job, started, Limits(grace_s=5.0))
+    watch = JobWatch(job, started, JobLimits(grace_s=5.0))
     job.ask_to_stop("why")
     os.utime(job.stop_file, (time.time() + seconds,) * 2)  # as files look after a step
     for now in (100.0, 104.9):
@@ -112,7 +114,7 @@ def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: Process
     job = waits(Workspace(tmp_path).create(), "a" * 32)
     started = Started(child, time.time(), [0])
     job.write(started)
-    watch = JobWatch(job, started, Limits(stall_s=10.0))
+    watch = JobWatch(job, started, JobLimits(stall_s=10.0))
     watch._moved = watch._checked = 0.0
     for now in range(2, 100, 2):
         job.write(Progress(0.0, "training", now))

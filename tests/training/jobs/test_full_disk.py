@@ -26,7 +26,7 @@ from scalebook.training.notebook import edit, store
 from scalebook.training.search.driver.outcome import judge
 from scalebook.training.search.folder import Driving, SearchFolder, SearchRequest
 from scalebook.training.supervisor import closing, search_drivers, turns
-from scalebook.training.supervisor.job_watch import Limits
+from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, SEARCH, sign
 from scalebook.training.workspace import Workspace
@@ -75,7 +75,7 @@ def job(workspace: Workspace, name: str = "a" * 32, process: ProcessId | None = 
 @pytest.fixture
 def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Turns]:
     def make() -> Turns:
-        limits = Limits(poll_s=0.0, retry_s=0.1)
+        limits = JobLimits(poll_s=0.0, retry_s=0.1)
         made = Turns(SupervisorLock(workspace), limits, Inventory([0]), "none", ())
         monkeypatch.setattr(made.starter, "prepare", lambda fresh: True)
         monkeypatch.setattr(made.recorder, "turn", lambda ended: None)

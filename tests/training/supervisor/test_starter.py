@@ -7,7 +7,7 @@ from pathlib import Path
 from scalebook.training.jobs.devices import inventory
 from scalebook.training.jobs.process import alive
 from scalebook.training.jobs.schedule import Start
-from scalebook.training.supervisor.job_watch import Limits
+from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.supervisor.warm import Order, Report
 from scalebook.training.supervisor.warming import WarmProcess
@@ -40,7 +40,7 @@ def test_a_changed_source_file_replaces_the_warm_process(bench: Bench, tmp_path:
     package = tmp_path / "package"
     package.mkdir()
     (package / "module.py").write_text("a = 1\n", encoding="utf-8")
-    starter = Starter(bench.workspace, Limits(), STAND_IN, (), package)
+    starter = Starter(bench.workspace, JobLimits(), STAND_IN, (), package)
     try:
         wait_for(lambda: starter.listen(0.02) or starter.prepare(fresh=True), "the warm process")
         first = starter._warm
