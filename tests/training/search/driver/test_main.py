@@ -12,8 +12,7 @@ from scalebook.training.files.record_folder import forget
 from scalebook.training.jobs import queue, supervising
 from scalebook.training.jobs.process import alive, send
 from scalebook.training.search import launch
-from scalebook.training.search.folder import Driving, SearchFolder
-from scalebook.training.supervisor.search_drivers import ATTEMPTS
+from scalebook.training.search.folder import SearchFolder
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.trust import trust
@@ -127,19 +126,25 @@ def kill(folder: SearchFolder, victims: str) -> None:
     wait_for(lambda: supervising.running(folder.workspace) != now or victims == "driver", "the supervisor to be gone")
 
 
-def test_ends_are_no_deaths_however_often_it_is_stopped_and_resumed(searches: Range) -> None:
-    """Each look for what ended a driver would call it dead: the search goes on from where its driver left in order."""
+def test_a_driver_that_comes_to_an_end_leaves_nothing_that_looks_like_a_death(searches: Range) -> None:
+    """Stopped, finished, and started with nothing more to do. What is counted: `supervisor/test_search_drivers.py`."""
     folder = searches.start(trials=8)
-    for _ in range(ATTEMPTS + 1):
-        wait_for(folder.driven, "a driver")
-        launch.stop(folder)
-        assert searches.until_ended(folder) == "stopped"
-        launch.resume(folder, searches.description)
+    wait_for(folder.driven, "a driver")
+    launch.stop(folder)
+    assert searches.until_ended(folder) == "stopped"
+    assert_left_in_order(folder)
+    launch.resume(folder, searches.description)
     assert searches.until_ended(folder) == "finished"
-    for _ in range(ATTEMPTS + 1):
-        assert searches.start(trials=8) == folder  # run again when it has finished: nothing more to do
-        assert searches.until_ended(folder) == "finished"
+    assert_left_in_order(folder)
+    assert searches.start(trials=8) == folder
+    assert searches.until_ended(folder) == "finished"
+    assert_left_in_order(folder)
     assert audit(folder, searches.records(folder), statuses=False) == []
+
+
+def assert_left_in_order(folder: SearchFolder) -> None:
+    wait_for(lambda: not folder.driven(), "the driver to leave")
+    assert folder.driving() is None
 
 
 @pytest.fixture
@@ -150,12 +155,17 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_driver_that_is_asked_to_leave_has_not_died(slow: None, searches: Range) -> None:
     folder = searches.start(trials=8)
-    for _ in range(ATTEMPTS + 1):
-        wait_for(partial(drives, folder), "a driver at work")
-        driving = folder.driving()
-        assert driving is not None
+    wait_for(partial(drives, folder), "a driver at work")
+    driving, supervisor = folder.driving(), supervising.running(searches.bench.workspace)
+    assert driving is not None
+    assert supervisor is not None
+    send(supervisor, signal.SIGSTOP)  # it would start another one at once
+    try:
         send(driving.process, signal.SIGTERM)
-        wait_for(partial(gone, driving), "it to leave")
+        wait_for(lambda: not alive(driving.process), "it to leave")
+        assert folder.driving() is None
+    finally:
+        send(supervisor, signal.SIGCONT)
     wait_for(partial(drives, folder), "the next driver")
     launch.stop(folder)
     assert searches.until_ended(folder) == "stopped"
@@ -165,10 +175,6 @@ def drives(folder: SearchFolder) -> bool:
     """Whether a driver lives that has begun to work."""
     driving, progress = folder.driving(), folder.progress()
     return folder.driven() and driving is not None and progress is not None and progress.time > driving.started
-
-
-def gone(driving: Driving) -> bool:
-    return not alive(driving.process)
 
 
 def test_a_mistake_is_said_before_anything_is_made(searches: Range) -> None:

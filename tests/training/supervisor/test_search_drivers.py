@@ -1,0 +1,86 @@
+"""Which ends of drivers the supervisor counts as deaths, and when it gives a search up. Drivers are `sh`."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest
+from scalebook.training.supervisor import search_drivers
+from scalebook.training.trust import SEARCH, sign
+from scalebook.training.workspace import Workspace
+
+DIES = "echo it is broken; exit 1"
+LEAVES = 'rm "$0/driver.json"'
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> SearchFolder:
+    """Submitted, not driven."""
+    made = SearchFolder(Workspace(tmp_path).create().studies / "s")
+    made.path.mkdir()
+    made.write(SearchRequest("s", 1.0, "s", "e", "u", "i", "journal:x"))
+    made.write_body({})
+    sign(made.path, made.id, SEARCH)
+    return made
+
+
+def turned(drivers: search_drivers.Drivers, folder: SearchFolder) -> bool:
+    """One look of the supervisor; whether it has started a driver, which has ended."""
+    before = folder.driving()
+    drivers._looked = 0.0
+    drivers.turn()
+    now = folder.driving()
+    if now is None or now == before:
+        return False
+    _, status = os.waitpid(now.process.pid, 0)
+    return os.waitstatus_to_exitcode(status) in (0, 1)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """What a driver does from now on: a program of the shell, with the search's folder as $0."""
+
+    def does(program: str) -> None:
+        words = ["/bin/sh", "-c", f'while [ ! -e "$0/driver.json" ]; do sleep 0.01; done; {program}']
+        monkeypatch.setattr(search_drivers, "python", lambda *told: [*words, told[-1]])
+
+    return does
+
+
+def test_one_that_dies_again_and_again_without_getting_further_is_given_up(
+    search: SearchFolder, driver: Callable[[str], None]
+) -> None:
+    driver(DIES)
+    drivers = search_drivers.Drivers(search.workspace)
+    assert [turned(drivers, search) for _ in range(search_drivers.ATTEMPTS + 1)] == [True] * search_drivers.ATTEMPTS + [
+        False
+    ]
+    result = search.result()
+    assert result is not None
+    assert result.status == "failed"
+    assert result.cause == "its driver died 3 times without getting further; its log ends: it is broken"
+
+
+def test_getting_further_counts_anew(search: SearchFolder, driver: Callable[[str], None]) -> None:
+    driver(DIES)
+    drivers = search_drivers.Drivers(search.workspace)
+    for done in range(2 * search_drivers.ATTEMPTS):
+        assert turned(drivers, search)
+        search.write(SearchProgress(1.0, done, 0, 9))
+    assert search.result() is None
+
+
+def test_one_that_leaves_in_order_has_not_died_however_often(
+    search: SearchFolder, driver: Callable[[str], None]
+) -> None:
+    driver(LEAVES)
+    drivers = search_drivers.Drivers(search.workspace)
+    for _ in range(2 * search_drivers.ATTEMPTS):
+        drivers._looked = 0.0
+        drivers.turn()
+        os.wait()
+        assert search.driving() is None
+    assert search.result() is None
+    assert search.log.read_text() == ""
