@@ -19,7 +19,7 @@ BROWSER_MAY_USE = tuple(
 )  # fmt: skip
 LAYERS = {
     "training": [
-        "errors", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
+        "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
         "tracking", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit",
         "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning",
         "describe", "cli", "runner", "commands", "__main__",

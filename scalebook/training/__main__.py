@@ -8,6 +8,7 @@ from typing import Final
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.safe_path import environment, leave_current_folder, python
+from scalebook.training.system import require_linux
 from scalebook.training.workspace import OWNER_ONLY
 
 USAGE: Final = """usage: scalebook COMMAND ...
@@ -47,9 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0 if argv else 2
     command, rest = argv[0], argv[1:]
     os.umask(OWNER_ONLY)
-    if command == "ui":
-        os.execve(sys.executable, python("-m", "scalebook.app.serve", *rest), environment())
     try:
+        require_linux()
+        if command == "ui":
+            os.execve(sys.executable, python("-m", "scalebook.app.serve", *rest), environment())
         if command not in COMMANDS:
             from scalebook.training.config.classes import suggestion
 

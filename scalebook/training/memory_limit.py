@@ -1,13 +1,10 @@
 """A ceiling on the memory of a run's processes, so that "too large" is an error and not the end of the machine."""
 
 import resource
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-
-from scalebook.training.errors import ConfigError
 
 MB: Final = 1_000_000
 
@@ -18,13 +15,11 @@ def memory_limit(megabytes: int | None) -> Iterator[None]:
 
     By RLIMIT_DATA (Linux 4.7): private memory that can be written to, so tensors, Python's objects, optimizer states,
     8 MB for the stack of each thread; not what is shared (parameters of AsyncPS) and not a GPU's. What asks for more
-    gets torch's "can't allocate memory" or a MemoryError. None: no ceiling. ConfigError where there is no such limit.
+    gets torch's "can't allocate memory" or a MemoryError. None: no ceiling.
     """
     if megabytes is None:
         yield
         return
-    if not sys.platform.startswith("linux"):
-        raise ConfigError("memory_mb", "needs Linux, whose kernel keeps such a limit", "Remove it.")
     before = resource.getrlimit(resource.RLIMIT_DATA)
     ceiling = data_bytes() + megabytes * MB
     if before[1] != resource.RLIM_INFINITY:

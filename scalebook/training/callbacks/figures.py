@@ -2,7 +2,6 @@
 
 import math
 import resource
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,7 +12,7 @@ from scalebook.training.ps.coordination.measures import Counts, PushMeasures, St
 from scalebook.training.tracking import names
 
 MB: Final = 1e6
-RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of ru_maxrss
+RSS_UNIT: Final = 1024  # bytes in a unit of ru_maxrss
 
 
 class Window:

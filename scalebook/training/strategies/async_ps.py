@@ -35,6 +35,7 @@ from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.snapshot_first import SnapshotFirst
 from scalebook.training.strategies.steps import Steps
 from scalebook.training.strategies.worker_role import train_only
+from scalebook.training.system import require_linux
 
 
 class AsyncPS(SharedMeasures, Forking):
@@ -82,6 +83,7 @@ class AsyncPS(SharedMeasures, Forking):
         deadline_s: PositiveFloat = 600.0,
         threads: CountOrNone = None,
     ) -> None:
+        require_linux()
         super().__init__(
             AsyncArguments(
                 server=Settings(

@@ -1,10 +1,9 @@
-"""The processes below a process: which there are, what they have done. On Linux by the kernel's own files alone, so
-that the strategies need nothing but torch and Lightning; elsewhere by psutil.
+"""The processes below a process: which there are, what they have done. By the kernel's own files alone, so that the
+strategies need nothing but torch and Lightning.
 """
 
 import os
 import signal
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,64 +22,45 @@ class Done(NamedTuple):
 
 NOTHING: Final = Done(0.0, 0)
 
-if sys.platform == "linux":
-    _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
-    def descendants(pid: int, children_only: bool = False) -> list[int]:
-        """Process ids of all below `pid`, each after its parent; zombies too, as they are not waited for yet."""
-        below: dict[int, list[int]] = {}
-        for folder in os.listdir("/proc"):
-            if folder.isdigit() and (fields := _stat(int(folder))):
-                below.setdefault(int(fields[1]), []).append(int(folder))
-        found = below.get(pid, [])[:]
-        if not children_only:
-            for one in found:
-                found += below.get(one, [])
-        return found
 
-    def done(pid: int) -> Done:
-        """Of this process alone; nothing where it is gone or somebody else's."""
-        if not (fields := _stat(pid)):
-            return NOTHING
-        cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
-        try:
-            told = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
-        except OSError:
-            return Done(cpu_s, 0)
-        return Done(cpu_s, int(told[b"rchar"]) + int(told[b"wchar"]))
+def descendants(pid: int, children_only: bool = False) -> list[int]:
+    """Process ids of all below `pid`, each after its parent; zombies too, as they are not waited for yet."""
+    below: dict[int, list[int]] = {}
+    for folder in os.listdir("/proc"):
+        if folder.isdigit() and (fields := _stat(int(folder))):
+            below.setdefault(int(fields[1]), []).append(int(folder))
+    found = below.get(pid, [])[:]
+    if not children_only:
+        for one in found:
+            found += below.get(one, [])
+    return found
 
-    def is_running(pid: int) -> bool:
-        """Whether it is there and no zombie."""
-        return (fields := _stat(pid)) != [] and fields[0] not in (b"Z", b"X")
 
-    def _stat(pid: int) -> list[bytes]:
-        """The kernel's fields behind the name, from the state on (proc(5): field 3); none where it is gone."""
-        try:
-            return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            return []
+def done(pid: int) -> Done:
+    """Of this process alone; nothing where it is gone or somebody else's."""
+    if not (fields := _stat(pid)):
+        return NOTHING
+    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    try:
+        told = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
+    except OSError:
+        return Done(cpu_s, 0)
+    return Done(cpu_s, int(told[b"rchar"]) + int(told[b"wchar"]))
 
-else:
-    import psutil
 
-    def descendants(pid: int, children_only: bool = False) -> list[int]:
-        """Process ids of all below `pid`."""
-        try:
-            return [child.pid for child in psutil.Process(pid).children(recursive=not children_only)]
-        except psutil.NoSuchProcess:
-            return []
+def is_running(pid: int) -> bool:
+    """Whether it is there and no zombie."""
+    return (fields := _stat(pid)) != [] and fields[0] not in (b"Z", b"X")
 
-    def done(pid: int) -> Done:
-        """Of this process alone; nothing where it is gone or somebody else's."""
-        try:
-            times = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            return NOTHING
-        return Done(times.user + times.system, 0)
 
-    def is_running(pid: int) -> bool:
-        """Whether it is there and no zombie."""
-        return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+def _stat(pid: int) -> list[bytes]:
+    """The kernel's fields behind the name, from the state on (proc(5): field 3); none where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def kill_and_wait(pids: Iterable[int], timeout_s: float) -> None:

@@ -23,6 +23,7 @@ Role = Literal["worker", "server"]
 Body = Callable[[int], Any]
 GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_PIDFD_OPEN: Final = 434  # on every processor that torch is built for
 
 
 class WorkerTraceback(Exception):  # the cause of an error, not an error
@@ -128,9 +129,20 @@ def fork(
     with answering(stacks):
         process.start()
     sending.close()
-    # Not process.sentinel where there is a choice: what a worker has started keeps that open.
-    death = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") and process.pid else os.dup(process.sentinel)
-    return Forked(role, number, process, receiving, death, stacks)
+    # Not process.sentinel: what a worker has started keeps that open.
+    assert process.pid is not None
+    return Forked(role, number, process, receiving, _pidfd(process.pid), stacks)
+
+
+def _pidfd(pid: int) -> int:
+    """A descriptor that can be read when the process has ended (pidfd_open(2), Linux 5.3).
+
+    By the call's number, as a Python that was built for an older glibc has no `os.pidfd_open`.
+    """
+    descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_OPEN, pid, 0))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return descriptor
 
 
 def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals]) -> None:
@@ -170,8 +182,7 @@ def _portable(error: BaseException) -> BaseException:
 
 
 def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies (Linux; elsewhere the parent's own clean-up must do)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call
-            os._exit(1)
+    """Let the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        os._exit(1)

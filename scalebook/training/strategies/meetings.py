@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
-from scalebook.training.ps.memory.lock import LOCK_BYTES, make_lock
+from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.ps.memory.region import LINE, Control, anonymous_file
 from scalebook.training.ps.memory.uncopied import Uncopied
 
@@ -59,7 +59,7 @@ class Meetings(Uncopied):
         self._control = control
         workers = control.workers
         memory = memoryview(mmap.mmap(-1, LOCK_BYTES + LINE + 8 * _ROW * workers))
-        self._lock = make_lock(memory[:LOCK_BYTES])
+        self._lock = RobustMutex(memory[:LOCK_BYTES])
         self._head = memory[LOCK_BYTES : LOCK_BYTES + LINE].cast("q")
         self._counters = memory[LOCK_BYTES + LINE :].cast("q")
         self._boxes = [[anonymous_file(f"box {worker} {box}") for box in range(2)] for worker in range(workers)]

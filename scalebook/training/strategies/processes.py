@@ -7,7 +7,6 @@ fork.
 import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,9 +98,6 @@ def _passing_on_sigterm(watch: ProcessWatch) -> Iterator[None]:
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
     """Make the processes of a killed worker (a DataLoader's, say) children of this one, so that it can end them."""
-    if sys.platform != "linux":
-        yield
-        return
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:

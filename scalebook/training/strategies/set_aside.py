@@ -8,7 +8,6 @@ which the kernel may leave on the disk. A worker, forked meanwhile, reads its fi
 import ctypes
 import mmap
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -47,7 +46,7 @@ class SetAside:
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
         """What is large, on a CPU and this process's alone; nothing where the disk has no room for it."""
-        storages = _storages(tensors) if sys.platform == "linux" else []
+        storages = _storages(tensors)
         pieces = _pieces(storages) if sum(one.nbytes() for one in storages) >= WORTH else []
         if sum(piece.size for piece in pieces) < WORTH:
             return cls()

@@ -3,40 +3,41 @@
 import faulthandler
 import os
 import signal
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Final
 
-_ASK: Final = signal.SIGRTMAX - 5 if sys.platform == "linux" else signal.SIGUSR2
+from scalebook.training.ps.memory.region import anonymous_file
+
 _ANSWER_S: Final = 2.0
 MOST_LINES: Final = 40
 
 
+def _ask() -> int:
+    """The signal that asks. Looked up late: this module is imported also where `require_linux` then refuses."""
+    return signal.SIGRTMAX - 5
+
+
 def stack_file() -> int:
     """The descriptor of an anonymous file for one process's stack."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("stack")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    return anonymous_file("stack")
 
 
 @contextmanager
 def answering(file: int) -> Iterator[None]:
     """Processes forked in this block write their stack to `file` when asked, from their first instruction on."""
-    faulthandler.register(_ASK, file=file, all_threads=True)
+    faulthandler.register(_ask(), file=file, all_threads=True)
     try:
         yield
     finally:
-        faulthandler.unregister(_ASK)
+        faulthandler.unregister(_ask())
 
 
 def stack_of(pid: int, file: int) -> str:
     """Ask a process that was forked in `answering(file)`: its threads' Python frames, the latest call first."""
     os.ftruncate(file, 0)
-    os.kill(pid, _ASK)
+    os.kill(pid, _ask())
     size, until = 0, monotonic() + _ANSWER_S
     while monotonic() < until:
         sleep(0.1)

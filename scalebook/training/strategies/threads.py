@@ -82,9 +82,7 @@ def cores() -> int:
 
 
 def _affinity() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def _defaults() -> set[int]:
@@ -97,7 +95,7 @@ def _defaults() -> set[int]:
 
 
 def _loaded(name: str) -> set[str]:
-    """Paths of the libraries in this process whose file name begins so (Linux)."""
+    """Paths of the libraries in this process whose file name begins so."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except FileNotFoundError:
@@ -107,7 +105,7 @@ def _loaded(name: str) -> set[str]:
 
 
 def _thread_names() -> set[str]:
-    """Of this process's threads (Linux)."""
+    """Of this process's threads."""
     names = set()
     for path in Path("/proc/self/task").glob("*/comm"):
         try:

@@ -22,7 +22,7 @@ from scalebook.training.jobs.process import ProcessId, alive, reap
 from scalebook.training.jobs.schedule import Lease, in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
-from scalebook.training.supervisor.job_watch import JobWatch, JobLimits
+from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter

@@ -17,7 +17,7 @@ from scalebook.training.jobs.devices import Inventory
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
 from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
-from scalebook.training.supervisor.job_watch import JobWatch, JobLimits
+from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, sign
 from scalebook.training.workspace import Workspace

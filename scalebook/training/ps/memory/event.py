@@ -1,19 +1,16 @@
 """One word in shared memory that processes can sleep on: woken when anything happens, never trusted to be woken.
 
-On Linux a futex (futex(2)); elsewhere a poll. Unlike a condition variable it has no state that a killed process could
-leave behind.
+A futex (futex(2)). Unlike a condition variable it has no state that a killed process could leave behind.
 """
 
 import ctypes
 import errno
 import platform
-import sys
 from collections.abc import Callable
-from time import monotonic, monotonic_ns, sleep
+from time import monotonic, monotonic_ns
 from typing import Final
 
 SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
-POLL_S: Final = 0.0005  # where there is no futex
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
 _WAIT: Final = 0
 _WAKE: Final = 1
@@ -30,15 +27,14 @@ class Event:
     def __init__(self, memory: memoryview) -> None:
         self._word = memory[:4].cast("i")
         self._storage = ctypes.c_int.from_buffer(memory)
-        self._number = _FUTEX.get(platform.machine()) if sys.platform == "linux" else None
+        self._number = _number(platform.machine())
         self._address = ctypes.c_void_p(ctypes.addressof(self._storage))
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
 
     def wake(self) -> None:
         """Let all that wait look again. Call it after the change that they wait for."""
         self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
-        if self._number is not None:
-            self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
+        self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
 
     def wait(self, ready: Callable[[], bool], deadline_s: float, what: Callable[[], str]) -> None:
         """Sleep until `ready()`; TimeoutError with `what()` when for `deadline_s` seconds nobody has woken us."""
@@ -55,10 +51,14 @@ class Event:
                 raise TimeoutError(f"{what()}: nothing happened for {deadline_s:g} s")
 
     def _sleep(self, seen: int) -> None:
-        if self._number is None:
-            sleep(POLL_S)
-            return
         timeout = _Timespec(0, int(SLICE_S * 1e9))
         code = self._syscall(self._number, self._address, _WAIT, seen, ctypes.byref(timeout), None, 0)
         if code != 0 and ctypes.get_errno() not in (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR):
             raise OSError(ctypes.get_errno(), "futex")
+
+
+def _number(machine: str) -> int:
+    """Of the system call futex; OSError on a processor where it is not known."""
+    if machine not in _FUTEX:
+        raise OSError(errno.ENOSYS, f"futex: processors known are {', '.join(_FUTEX)}, and this is {machine}")
+    return _FUTEX[machine]

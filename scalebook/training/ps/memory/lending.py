@@ -8,7 +8,6 @@ says what was written, at the cost of one read of the page table (8 bytes for 4 
 
 import mmap
 import os
-import sys
 from typing import Final, Self
 
 import torch
@@ -35,7 +34,7 @@ class Lending:
     @classmethod
     def of(cls, memory: Memory) -> Self | None:
         """None where the system cannot tell which pages were written to: versions are then lent as they are."""
-        if sys.platform != "linux" or not os.access("/proc/self/pagemap", os.R_OK):
+        if not os.access("/proc/self/pagemap", os.R_OK):
             return None
         return cls(memory)
 

@@ -1,19 +1,14 @@
 """A lock between processes whose owner may be killed while it holds it.
 
-On Linux it is a robust, process-shared pthread mutex (POSIX.1-2008, pthread_mutexattr_setrobust) inside shared
-memory: 0.7 us when free, and the kernel tells the next process that the owner died. Elsewhere it is an fcntl lock on
-an unlinked file, polled, with the owner's pid beside it: a pid that was never cleared is an owner that died.
+A robust, process-shared pthread mutex (POSIX.1-2008, pthread_mutexattr_setrobust) inside shared memory: 0.7 us when
+free, and the kernel tells the next process that the owner died.
 """
 
 import ctypes
 import errno
-import fcntl
 import os
-import sys
-import tempfile
-import weakref
-from time import CLOCK_MONOTONIC, monotonic, sleep, time
-from typing import Final, Protocol
+from time import CLOCK_MONOTONIC, monotonic, time
+from typing import Final
 
 LOCK_BYTES: Final = 64
 """Shared memory for one lock: pthread_mutex_t has 40 bytes on x86-64, 48 on aarch64; one cache line."""
@@ -23,25 +18,15 @@ class LockTimeout(TimeoutError):
     """The lock stayed with another process until the deadline."""
 
 
-class Lock(Protocol):
-    """Made before the fork by one process, used by all its children. Not re-entrant, not for threads of one process."""
-
-    def acquire(self, deadline_s: float) -> bool:
-        """Wait for the lock, `LockTimeout` after `deadline_s` seconds; True when its last owner died holding it.
-
-        True comes once per death, with the lock held: what it protects may be half written.
-        """
-
-    def release(self) -> None:
-        """Let the next process in; only by the process that acquired."""
-
-
 class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 class RobustMutex:
-    """The pthread mutex; `memory` is shared, writable, at least LOCK_BYTES, zeroed, and outlives this object."""
+    """`memory` is shared, writable, at least LOCK_BYTES, zeroed, and outlives this object.
+
+    Made before the fork by one process, used by all its children. Not re-entrant, not for threads of one process.
+    """
 
     SLICE_S: Final = 0.1  # the longest sleep without looking whether the lock is free
 
@@ -59,6 +44,10 @@ class RobustMutex:
         _check(self._libc.pthread_mutex_init(self._mutex, attributes))
 
     def acquire(self, deadline_s: float) -> bool:
+        """Wait for the lock, `LockTimeout` after `deadline_s` seconds; True when its last owner died holding it.
+
+        True comes once per death, with the lock held: what it protects may be half written.
+        """
         code = self._trylock(self._mutex)
         if code == errno.EBUSY:
             code = self._wait(deadline_s)
@@ -92,42 +81,8 @@ class RobustMutex:
         return int(self._libc.pthread_mutex_timedlock(self._mutex, ctypes.byref(until)))
 
     def release(self) -> None:
+        """Let the next process in; only by the process that acquired."""
         _check(self._unlock(self._mutex))
-
-
-class FileLock:
-    """The fcntl lock, for systems without robust mutexes; `memory` holds the owner's pid (int64)."""
-
-    POLL_S: Final = 0.0002
-
-    def __init__(self, memory: memoryview) -> None:
-        self._owner = memory[:8].cast("q")
-        with tempfile.TemporaryFile() as file:  # has no name that could be left behind
-            self._descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def acquire(self, deadline_s: float) -> bool:
-        until = monotonic() + deadline_s
-        while True:
-            try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except (BlockingIOError, PermissionError):
-                if monotonic() > until:
-                    raise LockTimeout(f"no lock after {deadline_s:g} s: another process holds it") from None
-                sleep(self.POLL_S)
-        died = self._owner[0] != 0
-        self._owner[0] = os.getpid()
-        return died
-
-    def release(self) -> None:
-        self._owner[0] = 0
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
-
-
-def make_lock(memory: memoryview) -> Lock:
-    """The best lock of this system in `memory` (shared, writable, zeroed, LOCK_BYTES)."""
-    return RobustMutex(memory) if sys.platform == "linux" else FileLock(memory)
 
 
 def _timespec(at: float) -> _Timespec:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from scalebook.training.ps.memory.lock import LOCK_BYTES, make_lock
+from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
 
 Write = tuple[int, int]
 """A counter's index and its new value."""
@@ -27,7 +27,7 @@ class RedoLog:
         self._deadline_s = deadline_s
         self._map = mmap.mmap(-1, LOCK_BYTES + 8 * (_HEADER + size))
         memory = memoryview(self._map)
-        self._lock = make_lock(memory[:LOCK_BYTES])
+        self._lock = RobustMutex(memory[:LOCK_BYTES])
         self._listed = memory[LOCK_BYTES : LOCK_BYTES + 8 * _HEADER].cast("q")
         self.counters = memory[LOCK_BYTES + 8 * _HEADER :].cast("q")
 

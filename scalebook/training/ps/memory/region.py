@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scalebook.training.ps.memory.event import Event
-from scalebook.training.ps.memory.lock import LOCK_BYTES, make_lock
+from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.ps.policy.settings import Settings
 
 LINE: Final = 64  # bytes; what different processes write lies on different cache lines
@@ -85,7 +85,7 @@ class ShardCounters:
     """
 
     def __init__(self, carve: _Carver, workers: int, buffers: int) -> None:
-        self.lock = make_lock(carve.bytes(LOCK_BYTES))
+        self.lock = RobustMutex(carve.bytes(LOCK_BYTES))
         self.newest = carve.ints(1)
         self.held = carve.ints(workers)
         self.applied = carve.ints(workers * buffers)
@@ -151,7 +151,7 @@ class Control:
         section = (workers, settings.shards, self.slots, settings.buffers(workers))
         size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionCounters.size(*section)
         carve = _Carver(size)
-        self.admission_lock = make_lock(carve.bytes(LOCK_BYTES))
+        self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
         self.event = Event(carve.bytes(8))
         self.head = carve.ints(8)
         self.counters = carve.ints(ROW * workers)
@@ -192,11 +192,10 @@ class Memory:
     def allocate(self, size: int) -> None:
         """Reserve `size` bytes of zeros, at once: too little memory is an OSError here, not a SIGBUS later."""
         os.ftruncate(self._descriptor, max(size, 1))
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(self._descriptor, 0, max(size, 1))
-            except OSError as error:  # ENOSPC, which would read as if a disk were full
-                raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
+        try:
+            os.posix_fallocate(self._descriptor, 0, max(size, 1))
+        except OSError as error:  # ENOSPC, which would read as if a disk were full
+            raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
 
     def map(self) -> Tensor:
         """All of it as uint8 [size]; freed when the last process that holds it ends."""
@@ -204,7 +203,7 @@ class Memory:
         return torch.frombuffer(mmap.mmap(self._descriptor, size), dtype=torch.uint8)
 
     def map_privately(self) -> mmap.mmap:
-        """All of it, so that what this process writes there it alone sees, a page at a time (Linux)."""
+        """All of it, so that what this process writes there it alone sees, a page at a time."""
         size = os.fstat(self._descriptor).st_size
         return mmap.mmap(self._descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
@@ -217,7 +216,7 @@ class Memory:
 
 def anonymous_file(name: str) -> int:
     """A descriptor of a file that is gone with the last process that has it."""
-    if hasattr(os, "memfd_create"):
+    if hasattr(os, "memfd_create"):  # not in a Python that was built for a glibc before 2.27, as some are that travel
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk
         return os.dup(file.fileno())

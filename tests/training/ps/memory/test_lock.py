@@ -2,17 +2,13 @@ import mmap
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 import psutil
-import pytest
 
-from scalebook.training.ps.memory.lock import LOCK_BYTES, FileLock, Lock, LockTimeout, RobustMutex
-
-LOCKS = [RobustMutex, FileLock]
+from scalebook.training.ps.memory.lock import LOCK_BYTES, LockTimeout, RobustMutex
 
 
 def shared() -> memoryview:
@@ -35,10 +31,9 @@ def asleep(process: BaseProcess) -> BaseProcess:
     return process
 
 
-@pytest.mark.parametrize("make", LOCKS)
-def test_increments_of_four_processes_all_count(make: Callable[[memoryview], Lock]) -> None:
+def test_increments_of_four_processes_all_count() -> None:
     memory = shared()
-    lock, counter = make(memory[:LOCK_BYTES]), memory[128:136].cast("q")
+    lock, counter = RobustMutex(memory[:LOCK_BYTES]), memory[128:136].cast("q")
 
     def count() -> None:
         for _ in range(300):
@@ -54,10 +49,9 @@ def test_increments_of_four_processes_all_count(make: Callable[[memoryview], Loc
     assert counter[0] == 1200
 
 
-@pytest.mark.parametrize("make", LOCKS)
-def test_an_owner_killed_inside_is_noticed_once(make: Callable[[memoryview], Lock]) -> None:
+def test_an_owner_killed_inside_is_noticed_once() -> None:
     memory = shared()
-    lock, held = make(memory[:LOCK_BYTES]), memory[128:136].cast("q")
+    lock, held = RobustMutex(memory[:LOCK_BYTES]), memory[128:136].cast("q")
 
     def hold() -> None:
         lock.acquire(5.0)
@@ -78,9 +72,8 @@ def test_an_owner_killed_inside_is_noticed_once(make: Callable[[memoryview], Loc
     owner.join(5)
 
 
-@pytest.mark.parametrize("make", LOCKS)
-def test_waiting_ends_at_the_deadline(make: Callable[[memoryview], Lock]) -> None:
-    lock = make(shared()[:LOCK_BYTES])
+def test_waiting_ends_at_the_deadline() -> None:
+    lock = RobustMutex(shared()[:LOCK_BYTES])
     lock.acquire(1.0)
 
     def wait() -> None:
@@ -95,7 +88,6 @@ def test_waiting_ends_at_the_deadline(make: Callable[[memoryview], Lock]) -> Non
     lock.release()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="of a wake-up that Linux gives to one process")
 def test_a_wake_up_that_dies_with_its_receiver_keeps_nobody_asleep() -> None:
     """A release wakes one process. When that is killed before it runs, and the lock is taken and released meanwhile,
     nobody else is woken; the free lock must be found all the same.
