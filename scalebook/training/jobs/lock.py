@@ -61,7 +61,7 @@ class SupervisorLock:
         self._file = None
 
     def note(self, status: Status) -> None:
-        """Only the holder may."""
+        """Write the supervisor's note beside the lock; only by the process that holds it."""
         records.save(_note(self.workspace), status)
 
 

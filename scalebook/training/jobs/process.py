@@ -21,7 +21,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A pid alone may be another process by now; with its start and the machine's it is one process for ever."""
+    """One process for ever: its pid, which may be reused, with when it started and which start of the machine that was."""
 
     pid: int
     start: int

@@ -45,7 +45,7 @@ class Schedules:
         self._module.lr_scheduler_step = _Stepping(self._module, self._step)  # type: ignore[method-assign]  # here only
 
     def end(self) -> None:
-        """Give the model its method back."""
+        """Undo `start`: the model has its own `lr_scheduler_step` again."""
         vars(self._module).pop("lr_scheduler_step", None)
 
     def mine(self) -> list[LRSchedulerConfig]:

@@ -120,7 +120,7 @@ class SharedLoader:
         self._marked = None
 
     def reopen(self) -> None:
-        """The batch that was said to be the last is not."""
+        """Undo the end of the epoch: a dead worker's batch has come back after the last was announced."""
         self.is_last = False
         fit = self._trainer.fit_loop
         fit.epoch_loop.batch_progress.is_last_batch = False

@@ -149,7 +149,8 @@ class SharedData(Uncopied):
                 loader.reopen()
 
     def mark(self) -> None:
-        """Parameters were copied now: a checkpoint written before the next push has the position of this moment."""
+        """Remember the data position of this moment, at which parameters were copied, for a checkpoint before the next
+        push."""
         if self._loader is not None:
             self._loader.mark()
 

@@ -111,7 +111,7 @@ class Steps:
         self._tells_loggers = automatic or not alone
 
     def batch_begins(self) -> None:
-        """What comes from here on is new to whoever asks after the batch."""
+        """Begin the range of updates that count as new after this batch."""
         self._since = self._until
 
     def pushed(self, versions: Sequence[int], least: int) -> None:

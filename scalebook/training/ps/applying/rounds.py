@@ -47,7 +47,7 @@ class Rounds:
     # --- a worker's part -----------------------------------------------------------------------------------------
 
     def slot(self, worker: int) -> int:
-        """A slot to write to, for this worker alone until it is registered."""
+        """The number of a free slot, reserved for this worker until `register`."""
         with self._admission.locked():
             gathered = self._admission.round().gathered
             used = {self._counters.order[i] for i in range(gathered)}

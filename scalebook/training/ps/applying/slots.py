@@ -56,7 +56,7 @@ class Slots:
         room[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
     def read(self, slot: int) -> Filled:
-        """What lies in a slot: views, not copies."""
+        """The gradients in a slot, as views into shared memory, each of its parameter's shape and type."""
         present = self._flags[slot].tolist()
         gradients = [g if here else None for g, here in zip(self._gradients[slot], present, strict=True)]
         return Filled(gradients, self._groups(slot), bool(self._counters.valid[slot]))

@@ -33,7 +33,7 @@ class Verdict(Enum):
 
 
 class Admission:
-    """`section` is the number of the optimizer."""
+    """Decides for one optimizer; one object in each process. `section`: its number. `deadline_s`: of each wait, s."""
 
     def __init__(self, control: Control, section: int, deadline_s: float) -> None:
         self.control, self.counters = control, control.sections[section]
@@ -49,7 +49,7 @@ class Admission:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else decides meanwhile. A decision that a killed process left half made is not yet made."""
+        """Hold the run's admission lock. What a killed process had decided but not stored counts as not decided."""
         self.control.admission_lock.acquire(self._deadline_s)
         try:
             yield
@@ -62,11 +62,11 @@ class Admission:
         return Round(packed >> 32, bool(packed & _CLOSED), packed & _GATHERED)
 
     def set_round(self, version: int, closed: bool, gathered: int) -> None:
-        """Under the admission lock."""
+        """Store the state of the round at once; under the admission lock."""
         self.counters.admission[0] = version << 32 | (_CLOSED if closed else 0) | gathered
 
     def version(self) -> int:
-        """Updates made."""
+        """Updates made so far: rounds applied, or the version of shard 0 under a rule that applies on arrival."""
         return self.round().version if self.rule.gathers else self.counters.shards[0].newest[0] >> 17
 
     def view(self) -> View:

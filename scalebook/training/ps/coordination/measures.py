@@ -87,7 +87,7 @@ def mean_staleness(counts: Sequence[Sequence[int]]) -> float:
 
 
 def weighted_mean(weighted: Sequence[tuple[float | None, int]]) -> float:
-    """Of (value, weight), passing over weights of 0; NaN where all are, or one of the others was not measured."""
+    """Mean of (value, weight) pairs with weight > 0; NaN if there are none, or one of their values is None."""
     total = sum(weight for _, weight in weighted)
     known = [(math.nan if value is None else value, weight) for value, weight in weighted if weight]
     return sum(value * weight for value, weight in known) / total if total else math.nan
@@ -108,6 +108,6 @@ def whole_drift(rows: Iterable[tuple[Hashable, float | None, int]]) -> float:
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Which part of the time went where; they add up to 1. Empty where there was none."""
+    """Each entry (s) divided by their sum: fractions that add up to 1; empty where the sum is 0."""
     whole = sum(seconds.values())
     return {name: one / whole for name, one in seconds.items()} if whole > 0 else {}

@@ -50,7 +50,7 @@ class SharedRun:
             self.write_trace_head()
 
     def write_trace_head(self) -> None:
-        """Say in the trace what it is a trace of, and the versions that are in it."""
+        """Write `trace.json`: the settings of the run, and the versions before its first and after its last update."""
         assert self.settings.trace is not None
         used = [counters for counters in self.control.sections if counters.used[0]]
         head = Head(

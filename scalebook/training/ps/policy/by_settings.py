@@ -1,4 +1,4 @@
-"""Objects that are what they were set to: equal, hashed and shown by their public attributes."""
+"""The base of rules and dampings: value objects, compared, hashed and shown by their constructor's arguments."""
 
 import functools
 import inspect
@@ -9,7 +9,7 @@ from scalebook.training.ps.policy.bounds import check
 
 
 class BySettings:
-    """Attributes with a leading underscore are told later and belong to no setting.
+    """Each constructor argument is kept in a public attribute of its name; those with an underscore are not compared.
 
     A constructor is called with arguments within the bounds that its annotations declare; ValueError for others.
     """

@@ -26,7 +26,7 @@ class Contradiction(NamedTuple):
     remedy: str
 
     def error(self) -> ValueError:
-        """With the whole key."""
+        """As a ValueError whose message begins with the whole dotted key."""
         return ValueError(f"{ARGUMENTS}.{self.key}: {self.message}. {self.remedy}")
 
 
@@ -74,13 +74,13 @@ TABLE: Final = (
 )
 
 
-def contradictions(asked: CheckedSettings) -> list[Contradiction]:
-    """The first of each key."""
+def contradictions(settings: CheckedSettings) -> list[Contradiction]:
+    """All that `settings` contradict each other in, at most one for each key."""
     found: dict[str, Contradiction] = {}
     for row in TABLE:
-        if row.key not in found and row.holds(asked):
-            told = asked._asdict()
-            found[row.key] = Contradiction(row.key, row.message.format(**told), row.remedy.format(**told))
+        if row.key not in found and row.holds(settings):
+            values = settings._asdict()
+            found[row.key] = Contradiction(row.key, row.message.format(**values), row.remedy.format(**values))
     return list(found.values())
 
 

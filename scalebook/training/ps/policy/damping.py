@@ -107,7 +107,7 @@ class DropAbove(Damping):
         self.limit = limit
 
     def accepts(self, staleness: int) -> bool:
-        """Up to the limit, inclusive."""
+        """Whether `staleness` is at most `limit`."""
         return staleness <= self.limit
 
 

@@ -72,7 +72,7 @@ class Client:
 
     @property
     def version(self) -> int:
-        """That of the replica; of the oldest shard, where they differ."""
+        """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
         return min(base.version for base in self._bases)
 
     def begin(self) -> None:
@@ -84,7 +84,8 @@ class Client:
     def push(self, valid: bool = True) -> Pushed:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
 
-        `valid` False: there is no usable gradient, and the worker only takes part.
+        `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
+        all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `settle`.
         """
         started, waited = perf_counter(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
@@ -210,7 +211,7 @@ class Client:
         return state
 
     def hide_state(self) -> None:
-        """Leave it the state of the last snapshot, or none."""
+        """Undo `show_state`: the optimizer has the state of the last snapshot again, or none."""
         if self.optimizer.state is self._shown:
             self.optimizer.state = self._shown.plain() if self._snapshot is not None else defaultdict(dict)
         self._shown.forget()

@@ -50,7 +50,7 @@ class MemoryWall:
         return f"not run: trial {hit.trial} ran out of memory with {hit.batch} samples per worker, this has {batch}"
 
     def words(self) -> str:
-        """The walls for people, "" while none is known."""
+        """The known limits as a sentence for people; "" while none is known."""
         least = sorted({hit.batch for hit in self.hits.values()})
         return f"memory ends at {' or '.join(map(str, least[:3]))} samples per worker" if least else ""
 

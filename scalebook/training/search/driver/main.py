@@ -80,7 +80,7 @@ class Driver:
         return None
 
     def finish(self, result: SearchResult) -> None:
-        """The last words to everybody."""
+        """Write the search's result to its folder and to MLflow."""
         self._news = True
         self._take_stock()
         self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())

@@ -27,7 +27,7 @@ class SearchRecord:
         self.client: MlflowClient = open_store(folder.workspace)
 
     def begin(self) -> None:
-        """The search runs."""
+        """Mark the parent run as RUNNING in MLflow."""
         self.client.update_run(self.folder.id, status="RUNNING")
 
     def judged(self, run_id: str, state: str) -> None:

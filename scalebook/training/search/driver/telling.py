@@ -52,7 +52,7 @@ class Telling:
             self.record.so_far(progress.done, progress.best)
 
     def end(self, result: SearchResult, records: Sequence[TrialRecord], spec: SearchSpec) -> None:
-        """The last words, to the folder last of all: who reads them there finds MLflow right."""
+        """Write the result to MLflow, then to the folder: whoever finds it in the folder finds it in MLflow too."""
         self.record.end(result.status, result.cause, result.advice, best(records, spec))
         self.folder.write(result)
         print(f"scalebook: {result.status}: {result.cause}", flush=True)

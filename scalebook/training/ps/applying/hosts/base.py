@@ -57,7 +57,7 @@ class Host(ABC):
 
     @abstractmethod
     def push(self, push: Push) -> Outcome:
-        """Hand in a gradient."""
+        """Hand in a gradient; whether it was applied, dropped, or came after the end. TimeoutError at the deadline."""
 
     @abstractmethod
     def settle(self, worker: int) -> None:
@@ -69,7 +69,7 @@ class Host(ABC):
 
     @abstractmethod
     def help(self) -> None:
-        """Somebody has left or rests: apply what that makes complete, where workers apply."""
+        """Apply a round that is complete because another worker finished, rests or died; nothing to do for servers."""
 
     @abstractmethod
     def complete(self) -> None:

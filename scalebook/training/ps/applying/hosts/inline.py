@@ -35,7 +35,7 @@ class InlineHost(Host):
         return Outcome(verdict, staleness)
 
     def settle(self, worker: int) -> None:
-        """Nothing is ever left to apply."""
+        """Nothing: a push returns after it has been applied."""
 
     def await_turn(self, worker: int) -> None:
         asked = perf_counter()

@@ -55,7 +55,7 @@ class ProcessHost(Host):
         self._waited(worker, asked)
 
     def help(self) -> None:
-        """The servers do."""
+        """Nothing: the servers close and apply rounds."""
 
     def complete(self) -> None:
         self._control.event.wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
