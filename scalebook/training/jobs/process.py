@@ -21,7 +21,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process for ever: its pid, which may be reused, with when it started and which start of the machine that was."""
+    """One process for ever: its pid, which may be reused, with when it started, in which start of the machine."""
 
     pid: int
     start: int

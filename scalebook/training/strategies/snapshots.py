@@ -183,7 +183,7 @@ class Snapshots(IndependentWorkers):
             self._shared.board.note_checkpoint(filepath)
 
     def keep(self) -> None:
-        """Save worker 0's part of a checkpoint to be written after the fit, as it is once all hooks have run."""
+        """Save all but the weights of a checkpoint that may be written after the fit; once all hooks have run."""
         if self._kept is not None and self._snapshot is not None:
             self._kept.write(self._portable(all_but_weights(self._trainer)))
 
