@@ -103,6 +103,11 @@ class Workspace:
         return self.hidden / "cache"
 
     @property
+    def history(self) -> Path:
+        """Earlier states of notebooks; made when the first is kept."""
+        return self.hidden / "history"
+
+    @property
     def artifacts(self) -> Path:
         return self.hidden / "artifacts"
 

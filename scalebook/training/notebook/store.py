@@ -13,8 +13,10 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import flow
 from scalebook.training.files.reading import decoded, read_bytes
 from scalebook.training.files.room import understood
+from scalebook.training.notebook import history
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.front import front_problem, split_front
+from scalebook.training.notebook.history import State
 from scalebook.training.notebook.parse import parse, title
 from scalebook.training.workspace import Workspace
 
@@ -77,9 +79,10 @@ def _named(path: Path) -> Iterator[None]:
         raise ConfigError(str(path), error.problem.message, error.problem.remedy) from error
 
 
-def save(stored: Stored, notebook: Notebook) -> Stored:
+def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stored:
     """Write `notebook` where `stored` came from, if the file is still as it was then; else raise EditedMeanwhile.
 
+    What was there and what is there now are kept in `history`; `back` is the number of a state that this returns to.
     Readers see the old or the new file, whole, also after a power cut. The file's mode stays, a symbolic link stays a
     link. A file that is gone is written again. Other processes that save wait; editors that do not ask are noticed by
     content, down to the instant between looking and replacing.
@@ -92,8 +95,39 @@ def save(stored: Stored, notebook: Notebook) -> Stored:
             current = read(path)
             if current.stamp not in (stored.stamp, _stamp(content)):
                 raise EditedMeanwhile(notebook, Stored(stored.path, current.notebook, current.stamp))
+            if current.stamp == _stamp(content):
+                return made
+            history.keep(stored.path, current.notebook.text.encode("utf-8"))
         _replace(path, content)
+        history.keep(stored.path, content, back)
     return made
+
+
+def restore(stored: Stored, state: State) -> Stored:
+    """Write an earlier state of the notebook again. Raises as `save`."""
+    text = decoded(state.path, state.content())
+    return save(stored, parse(text, stored.path.stem), back=state.number)
+
+
+def give_up(theirs: Stored, mine: Notebook) -> None:
+    """Leave the file as it is; keep `mine`, which was not saved, in its history."""
+    with understood(theirs.path.parent), _alone(theirs.path.parent):
+        history.keep(theirs.path, theirs.notebook.text.encode("utf-8"))
+        history.keep(theirs.path, mine.text.encode("utf-8"))
+
+
+def save_beside(stored: Stored, notebook: Notebook) -> Path:
+    """Write `notebook` to a new file next to the original (`NAME-2.md`), which stays as it is."""
+    number = 2
+    while True:
+        path = stored.path.with_name(f"{stored.path.stem}-{number}.md")
+        try:
+            with understood(path.parent), path.open("x", encoding="utf-8", newline="") as file:
+                file.write(notebook.text)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
 
 
 def create(workspace: Workspace, called: str) -> Stored:

@@ -128,20 +128,6 @@ def difference(mine: str, theirs: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def save_beside(stored: Stored, notebook: Notebook) -> Path:
-    """Write `notebook` to a new file next to the original (`NAME-2.md`), which stays as it is."""
-    number = 2
-    while True:
-        path = stored.path.with_name(f"{stored.path.stem}-{number}.md")
-        try:
-            with path.open("x", encoding="utf-8", newline="") as file:
-                file.write(notebook.text)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
 def overwrite(theirs: Stored, mine: Notebook) -> Stored:
     """Write `mine` over what is in the file now, after a person has seen both."""
     return store.save(theirs, mine)
