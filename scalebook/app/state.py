@@ -95,6 +95,7 @@ def visit(page: str) -> None:
     st.session_state["page"] = page
     if entered:
         clicks().forget()
+        st.session_state.pop("kept.open-dialog", None)
 
 
 def clicks() -> Clicks:

@@ -7,7 +7,7 @@ from scalebook.app.compose.views import compose, preload
 from scalebook.app.navigation import NOTEBOOK
 from scalebook.app.shared.components import draft_label, html, page_head
 from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import writing
+from scalebook.app.shared.views import dialogs
 
 wanted = st.query_params.get("notebook")
 choice = notebooks.pick(resources.workspace(), wanted)
@@ -34,7 +34,7 @@ with mode_column, st.container(horizontal=True, horizontal_alignment="right"):
     if st.button("Start over", type="tertiary", help="Forget what was changed here."):
         compose.start_over(draft)
         st.rerun()
-if draft.left_at is not None and draft_label.draw(draft.left_at, "this experiment"):
+if draft.left_at is not None and draft_label.draw(draft.left_at, "this experiment") == "discard":
     compose.start_over(draft)
     st.rerun()
 
@@ -52,4 +52,4 @@ with right, st.container(key="beside"):
 preload.charts()
 if intent:
     compose.finish(intent, choice, draft, edited, description)
-writing.show_conflict()
+dialogs.show()

@@ -4,45 +4,50 @@ import streamlit as st
 
 from scalebook.app import resources
 from scalebook.app.navigation import COMPOSE
-from scalebook.app.notebook.views import cells, new_notebook
+from scalebook.app.notebook.views import cells, earlier, new_notebook
 from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import note, pulse, writing
+from scalebook.app.shared.views import dialogs, note, pulse
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
 wanted = st.query_params.get("notebook")
 chosen = notebooks.pick(workspace, wanted)
 
-head = page_head.notebook(choices, chosen)
-if head.intent == "new notebook":
-    new_notebook.dialog()
+stored, problem = notebooks.load(chosen) if chosen else (None, "")
+opened = note.opened_here(chosen.path) if chosen else None
+head = page_head.notebook(choices, chosen, earlier.undo_from(stored))
+if head.intent == "undo" and stored:
+    earlier.undo(stored)
+elif head.intent == "history" and stored:
+    earlier.ask(stored)
+elif head.intent == "new notebook":
+    new_notebook.ask()
 elif head.intent == "new experiment" and chosen:
     st.switch_page(COMPOSE.script, query_params={"notebook": chosen.name})
 elif head.picked and head.picked != (chosen.name if chosen else None):
     st.query_params["notebook"] = head.picked
     st.rerun()
 
-stored = None
 if chosen is None and wanted:
     html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
 elif chosen is None:
     remedy = f"or bring some that come with Scalebook: scalebook notebook examples {workspace.root}"
     html.empty("No notebook yet", f"Press New notebook, put a Markdown file into {workspace.root}, {remedy}.")
-else:
-    opened = note.opened_here(chosen.path)
-    stored, problem = (opened, "") if opened else notebooks.load(chosen)
-    if problem:
-        st.error(problem, icon=":material/error:")
+if opened:
+    stored, problem = opened, ""
+if problem:
+    st.error(problem, icon=":material/error:")
 if stored is not None:
+    note.look_for_drafts(stored)
     with st.container(key="document", gap="medium"):
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell)
+        note.show_new(stored, len(stored.notebook.cells))
         if not stored.notebook.experiments():
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
-        note.show_new(len(stored.notebook.cells))
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
             note.add(stored, len(stored.notebook.cells))
 
-writing.show_conflict()
+dialogs.show()
 pulse.watch(chosen.path if chosen else None)

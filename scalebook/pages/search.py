@@ -3,7 +3,7 @@
 import streamlit as st
 
 from scalebook.app.search.views import search_list, search_one, search_setup
-from scalebook.app.shared.views import pulse, writing
+from scalebook.app.shared.views import dialogs, pulse
 
 asked = st.query_params
 view = "one" if "search" in asked else "setup" if "notebook" in asked else "list"
@@ -18,4 +18,4 @@ with places[view]:
         search_list.show()
 if view == "list":
     pulse.watch()
-writing.show_conflict()
+dialogs.show()

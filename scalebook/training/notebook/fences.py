@@ -14,6 +14,8 @@ from scalebook.training.notebook.lines import split_lines
 CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search)=(.*)", re.DOTALL)
 NAME: Final = re.compile(r"[\w.+-]+")
 NAME_REMEDY: Final = "Use letters, digits, `-`, `_`, `.` and `+`, without spaces."
+LONGEST_NAME: Final = 100
+"""Characters of a name that is given in the browser; a file may have a longer one."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")
 
 
 @dataclass(frozen=True)
-class State:
+class PastState:
     """One of them. `at` is when it was written, in seconds since the epoch."""
 
     number: int
@@ -35,7 +35,7 @@ def folder(notebook: Path) -> Path:
     return Workspace(notebook.parent).history / notebook.name
 
 
-def states(notebook: Path) -> list[State]:
+def states(notebook: Path) -> list[PastState]:
     """What is kept of it, the newest first. Others may write and trim meanwhile."""
     found = []
     try:
@@ -49,11 +49,11 @@ def states(notebook: Path) -> list[State]:
             except FileNotFoundError:
                 continue
             back = int(known[2]) if known[2] else None
-            found.append(State(int(known[1]), Path(one.path), at, back))
+            found.append(PastState(int(known[1]), Path(one.path), at, back))
     return sorted(found, key=lambda one: -one.number)
 
 
-def before(notebook: Path, content: bytes) -> State | None:
+def before(notebook: Path, content: bytes) -> PastState | None:
     """The state before the file's `content`: what an undo returns to. None where there is none."""
     found = states(notebook)
     if found and found[0].content() != content:  # somebody has written past us: that is what is undone
@@ -84,5 +84,5 @@ def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
     finally:
         beside.unlink(missing_ok=True)
     again = found[:1] if back is not None and found and found[0].back is not None else []
-    for one in [*again, *found[MOST - 1 + len(again) :]]:
-        one.path.unlink(missing_ok=True)
+    for old in [*again, *found[MOST - 1 + len(again) :]]:
+        old.path.unlink(missing_ok=True)

@@ -16,11 +16,13 @@ from scalebook.training.files.room import understood
 from scalebook.training.notebook import history
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.front import front_problem, split_front
-from scalebook.training.notebook.history import State
+from scalebook.training.notebook.history import PastState
 from scalebook.training.notebook.parse import parse, title
 from scalebook.training.workspace import Workspace
 
-NEW = "---\ntitle: {title}\n---\n\nWhat is the question, and what do you expect?\n"
+NEW = "---\ntitle: {title}\n---\n"
+LONGEST_STEM = 200
+"""Bytes of a new file's name; most file systems take 255, and a number may follow."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
     return made
 
 
-def restore(stored: Stored, state: State) -> Stored:
+def restore(stored: Stored, state: PastState) -> Stored:
     """Write an earlier state of the notebook again. Raises as `save`."""
     text = decoded(state.path, state.content())
     return save(stored, parse(text, stored.path.stem), back=state.number)
@@ -131,8 +133,10 @@ def save_beside(stored: Stored, notebook: Notebook) -> Path:
 
 
 def create(workspace: Workspace, called: str) -> Stored:
-    """A new notebook called so, with one note. The file is called like the title; a taken name gets a number."""
-    stem = re.sub(r"[^\w]+", "-", called.strip().lower()).strip("-_") or "notebook"
+    """A new notebook called so, without a cell. The file is called like the beginning of the title; a taken name gets
+    a number."""
+    stem = re.sub(r"[^\w]+", "-", called.strip().lower()).encode("utf-8")[:LONGEST_STEM].decode("utf-8", "ignore")
+    stem = stem.strip("-_") or "notebook"
     shown = called.strip() or "Notebook"
     content = NEW.format(title=flow(shown)).encode("utf-8")
     workspace.root.mkdir(parents=True, exist_ok=True)

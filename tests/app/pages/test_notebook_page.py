@@ -1,7 +1,13 @@
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from scalebook.training.jobs import queue
 from scalebook.training.notebook import store
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
+
+pytestmark = pytest.mark.long
 
 
 def test_an_empty_workspace_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -73,6 +79,127 @@ def test_a_note_is_added_only_when_it_is_saved(open_page: Open, workspace: Works
     next(one for one in app.button if one.label == "Save").click().run()
     assert path.read_text(encoding="utf-8").endswith("Conclusion: *no*.\n\n")
     assert len(store.read(path).notebook.cells) == 3
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    return next(one for one in app.button if one.label == label).click().run()
+
+
+def test_a_note_is_deleted_after_a_question_and_undo_brings_it_back(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    app = open_page()
+    assert app.button(key="notebook-undo").disabled
+    press(press(app, "Edit"), "Delete")
+    assert path.read_text(encoding="utf-8") == TEXT
+    assert "<b>Question</b> is removed from the notebook" in html(app)
+    app.button(key="delete-cell").click().run()
+    assert "Does staleness hurt?" not in path.read_text(encoding="utf-8")
+    assert not [one for one in app.button if one.label == "Save"]  # the editor is closed
+    press(app, "Undo")
+    assert path.read_text(encoding="utf-8") == TEXT
+    assert app.button(key="notebook-undo").disabled
+
+
+def test_a_comparison_is_deleted_after_a_question(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(f"{TEXT}\n```yaml comparison=both\nruns: [pixelcnn-async-2]\n```\n", encoding="utf-8")
+    app = open_page()
+    app.button(key="delete-both").click().run()
+    assert "comparison=both" in path.read_text(encoding="utf-8")
+    app.button(key="delete-cell").click().run()
+    assert path.read_text(encoding="utf-8") == f"{TEXT}\n"
+
+
+def test_any_earlier_state_can_be_returned_to(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    app = open_page()
+    for text in ("First.", "Second.", "Third."):
+        press(app, "Edit")
+        app.text_area[0].set_value(f"{text}\n\n").run()
+        press(app, "Save")
+    press(app, "History")
+    states = next(one for one in app.selectbox if one.label == "State")
+    assert [one.split(",")[0] for one in states.options] == ["3", "2", "1"]
+    states.select_index(1).run()
+    assert any("-Third." in one.value and "+First." in one.value for one in app.code)
+    app.button(key="earlier-return").click().run()
+    assert "First." in path.read_text(encoding="utf-8")
+    press(app, "Undo")
+    assert path.read_text(encoding="utf-8") == TEXT
+
+
+def test_a_half_typed_note_is_there_after_a_reload_and_labelled(open_page: Open, workspace: Workspace) -> None:
+    app = open_page()
+    press(app, "Edit").text_area[0].set_value("Half a thou").run()
+    press(press(app, "Cancel"), "Add a note").text_area[0].set_value("A new *one*").run()
+    app = open_page()
+    assert not app.text_area
+    assert [one.label for one in app.button].count("Continue") == 1  # what was cancelled is gone
+    assert any("**Draft** of a new note, last changed just now" in one.value for one in app.caption)
+    assert "A new *one*" in html(app)
+    assert press(app, "Continue").text_area[0].value == "A new *one*"
+    assert press(open_page(), "Continue").text_area[0].value == "A new *one*"
+    press(app, "Save")
+    assert "A new *one*" in (workspace.root / "first-steps.md").read_text(encoding="utf-8")
+    assert not any("**Draft**" in one.value for one in open_page().caption)
+
+
+def test_a_draft_of_a_note_that_has_changed_since_is_not_lost(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    press(open_page(), "Edit").text_area[0].set_value("Mine, half").run()
+    assert any("**Draft** of the note below" in one.value for one in open_page().caption)
+    path.write_text(TEXT.replace("Does staleness hurt?", "Theirs."), encoding="utf-8")
+    app = open_page()
+    assert any("**Draft** of a note that has changed since" in one.value for one in app.caption)
+    press(press(app, "Continue"), "Save")
+    assert path.read_text(encoding="utf-8").endswith("Mine, half\n\n")
+    assert "Theirs." in path.read_text(encoding="utf-8")
+    press(open_page(), "Edit").text_area[0].set_value("Not wanted").run()
+    app = press(open_page(), "Discard")
+    assert not any("**Draft**" in one.value for one in app.caption)
+    assert list(workspace.cache.glob("note-draft-*")) == []
+
+
+def test_a_note_that_cannot_be_saved_stays_in_its_editor(open_page: Open, workspace: Workspace) -> None:
+    app = open_page()
+    press(app, "Edit").text_area[0].set_value("```\nnot closed\n").run()
+    press(app, "Save")
+    assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == TEXT
+    assert app.text_area[0].value == "```\nnot closed\n"
+    assert any("would swallow" in one.value for one in app.toast)
+
+
+def test_two_notebooks_with_one_title_can_both_be_opened(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "copy.md").write_text("---\ntitle: First steps\n---\nThe copy.\n", encoding="utf-8")
+    app = open_page()
+    assert app.selectbox[0].options == ["First steps (copy.md)", "First steps (first-steps.md)"]
+    app.selectbox[0].select_index(0).run()
+    assert "The copy." in words(app)
+    app.selectbox[0].select_index(1).run()
+    assert "Does staleness hurt?" in words(app)
+
+
+def test_a_new_notebook_begins_with_an_open_editor_and_no_words_of_ours(open_page: Open, workspace: Workspace) -> None:
+    app = press(open_page(), "New notebook")
+    next(one for one in app.text_input if one.label == "Title").set_value("x" * 200).run()
+    press(app, "Create")
+    assert not app.exception
+    assert app.query_params["notebook"] == "x" * 200
+    assert app.text_area[0].placeholder.startswith("What is the question")
+    assert (workspace.root / f"{'x' * 200}.md").read_text(encoding="utf-8") == f"---\ntitle: {'x' * 200}\n---\n"
+    app.text_area[0].set_value("Why?").run()
+    press(app, "Save")
+    assert (workspace.root / f"{'x' * 200}.md").read_text(encoding="utf-8").endswith("---\n\nWhy?\n")
+
+
+def test_two_clicks_on_run_submit_once(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "ensure", lambda workspace: None)  # nobody begins to run it
+    app, other = open_page(), open_page()
+    app.button(key="run-pixelcnn-async-2").click().run()
+    assert len(list(workspace.jobs.iterdir())) == 2  # one for each seed
+    other.button(key="run-pixelcnn-async-2").click().run()  # its page shows it as not run yet
+    assert len(list(workspace.jobs.iterdir())) == 2
+    assert other.button(key="stop-pixelcnn-async-2").label == "Stop"
 
 
 def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_page: Open, workspace: Workspace) -> None:

@@ -83,4 +83,12 @@ def test_a_new_notebook_is_called_like_its_title(tmp_path: Path) -> None:
     second = store.create(workspace, "Staleness: does it hurt?")
     assert [first.path.name, second.path.name] == ["staleness-does-it-hurt.md", "staleness-does-it-hurt-2.md"]
     assert first.notebook.title == "Staleness: does it hurt?"
-    assert len(first.notebook.cells) == 1
+    assert first.notebook.cells == ()
+    assert first.path.read_bytes() == b'---\ntitle: "Staleness: does it hurt?"\n---\n'
+
+
+def test_a_title_of_any_length_has_a_file(tmp_path: Path) -> None:
+    for letter in ("x", "ß", "界"):
+        found = store.create(Workspace(tmp_path), letter * 300)
+        assert found.notebook.title == letter * 300
+        assert len(found.path.name.encode()) <= 203

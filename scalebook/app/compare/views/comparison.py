@@ -9,8 +9,7 @@ from scalebook.app.compare.components import comparison
 from scalebook.app.navigation import COMPARE
 from scalebook.app.shared.components import html
 from scalebook.app.shared.services import links
-from scalebook.app.shared.views.writing import write
-from scalebook.training.notebook import edit
+from scalebook.app.shared.views import deleting
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.store import Stored
@@ -47,8 +46,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, found: Comparison) -
                 "Open in MLflow", links.compare(address, runs, experiments), type="tertiary", key=f"mlflow-{cell.name}"
             )
         if st.button("Delete", key=f"delete-{cell.name}", type="tertiary"):
-            write(stored, lambda notebook: edit.remove(notebook, index), "Deleted.")
-            st.rerun()
+            deleting.confirm(stored, index, "comparison", cell.name, "The runs that it compares stay.")
 
 
 def _body(stored: Stored, cell: ComparisonCell, found: Comparison | None) -> None:

@@ -26,7 +26,6 @@ from scalebook.training.files import yaml
 from scalebook.training.jobs.devices import inventory
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Notebook
-from scalebook.training.notebook.fences import NAME, NAME_REMEDY
 from scalebook.training.notebook.store import Stored
 
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
@@ -110,13 +109,8 @@ def _problems(config: Any, description: Description) -> list[Problem]:
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
-    """A cell's name is part of the file's syntax and of what its runs are found by."""
-    if not NAME.fullmatch(name):
-        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
     opened = _opened()
-    if name != draft.source[1] and opened is not None and opened.notebook.experiment(name) is not None:
-        return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
-    return []
+    return notebooks.name_problems(opened.notebook if opened else None, name, draft.source[1])
 
 
 def _opened() -> Stored | None:

@@ -10,7 +10,7 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
 from scalebook.app.runs.services.runs import main_metric
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import html, press
 from scalebook.app.shared.services.experiment_summary import ExperimentSummary
 from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
@@ -27,10 +27,10 @@ MENU: dict[str, Intent] = {
 
 
 def draw(
-    name: str, repeats: int, line: ExperimentSummary, seeds: Sequence[SeedView], problems: Sequence[Problem]
+    name: str, repeats: int, line: ExperimentSummary, seeds: Sequence[SeedView], problems: Sequence[Problem], page: str
 ) -> Intent | None:
-    """The card; returns what was asked for."""
-    intent = _head(name, seeds, blocked=bool(problems))
+    """The card; returns what was asked for. `page` tells this state of the notebook from others."""
+    intent = _head(name, seeds, bool(problems), page)
     _summary(line, repeats)
     for problem in problems:
         st.error(str(problem))
@@ -49,7 +49,7 @@ def draw(
     return intent
 
 
-def _head(name: str, seeds: Sequence[SeedView], blocked: bool) -> Intent | None:
+def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Intent | None:
     word = state(seeds)
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
@@ -59,21 +59,21 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool) -> Intent | None:
     with title:
         html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
-        if live and st.button("Stop", key=f"stop-{name}", icon=":material/stop:", disabled=word == "stopping"):
-            return "stop"
-        if not live and st.button("Run", key=f"run-{name}", icon=":material/play_arrow:", disabled=blocked):
-            return "run"
-        if st.button("Edit", key=f"edit-{name}", type="tertiary"):
-            return "edit"
-        if st.button("Search", key=f"search-{name}", type="tertiary",
-                     help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
-            return "search"
-        if st.button("Duplicate", key=f"duplicate-{name}", type="tertiary"):
-            return "duplicate"
+        now = f"{page} {' '.join(one.run.id if one.run else 'none' for one in seeds)}"
+        asked: Intent | None = None
+        if live and press.button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=word == "stopping"):
+            asked = "stop"
+        if not live and press.button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
+            asked = "run"
+        if press.button("Edit", f"edit-{name}", type="tertiary"):
+            asked = "edit"
+        if press.button("Search", f"search-{name}", type="tertiary",
+                        help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
+            asked = "search"
+        if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary"):
+            asked = "duplicate"
         picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
-        if picked:
-            return MENU[picked]
-    return None
+    return MENU[picked] if picked else asked
 
 
 def _summary(line: ExperimentSummary, repeats: int) -> None:

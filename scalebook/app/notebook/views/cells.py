@@ -14,7 +14,7 @@ from scalebook.training.notebook.store import Stored
 
 def show(stored: Stored, index: int, cell: Cell) -> None:
     """Draw cell `index` of the notebook, with all its buttons."""
-    note.show_new(index)
+    note.show_new(stored, index)
     if isinstance(cell, ExperimentCell):
         experiment.show(stored, index, cell)
     elif isinstance(cell, ComparisonCell):

@@ -45,33 +45,43 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView
     description = resources.description()
     problems = [one for one in validate(cell.config, description) if one.severity == "error"]
     line = summary(cell.config, description)
-    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems)
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems, stored.stamp)
+    clicked = f"{intent}-{cell.name}"
     if intent == "run":
-        _run(stored, cell)
+        state.clicks().settle(clicked, done=_run(stored, cell))
     elif intent == "stop":
-        state.say(f"Asked {experiments.stop(found)} to stop.", ":material/stop:")
+        asked = experiments.stop(found)
+        state.clicks().settle(clicked)
+        state.say(f"Asked {asked} to stop.", ":material/stop:")
     elif intent == "edit":
+        state.clicks().settle(clicked)
         st.switch_page(COMPOSE.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
     elif intent == "search":
+        state.clicks().settle(clicked)
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
     elif intent == "delete":
         deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
-        return
     elif intent is not None:
         _change(intent, stored, index, cell)
+        state.clicks().settle(clicked)
     if intent is not None:
         st.rerun()
 
 
-def _run(stored: Stored, cell: ExperimentCell) -> None:
+def _run(stored: Stored, cell: ExperimentCell) -> bool:
+    """Submit its runs, unless they are under way already, by another click or in another tab. Whether it has been."""
+    if experiments.state(_seeds(stored, cell)) in LIVE:
+        state.say(f"{cell.name} waits or runs already.", ":material/info:")
+        return True
     try:
         jobs = experiments.run(
             resources.workspace(), resources.description(), stored.path.name, cell.name, cell.config, cell.repeats
         )
     except ConfigError as error:
         state.say(str(error), ":material/error:")
-    else:
-        state.say(f"Submitted {len(jobs)} of {cell.name}.", ":material/play_arrow:")
+        return False
+    state.say(f"Submitted {len(jobs)} of {cell.name}.", ":material/play_arrow:")
+    return True
 
 
 def _change(intent: str, stored: Stored, index: int, cell: ExperimentCell) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from scalebook.app.search.services.searches import Best, SearchView, budget_words, scaling_words, space_words
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import html, press
 from scalebook.app.shared.services.words import plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
@@ -28,9 +28,13 @@ def draw(
     stale: bool,
     best: Best | None,
     problems: Sequence[Problem],
+    page: str,
 ) -> Intent | None:
-    """The card; returns what was asked for. `found` is its newest search, None before the first."""
-    intent = _head(name, found, stale, blocked=bool(problems))
+    """The card; returns what was asked for. `found` is its newest search, None before the first.
+
+    `page` tells this state of the notebook from others.
+    """
+    intent = _head(name, found, stale, bool(problems), page)
     html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
     for problem in problems:
         st.error(str(problem))
@@ -43,7 +47,7 @@ def draw(
     return intent
 
 
-def _head(name: str, found: SearchView | None, stale: bool, blocked: bool) -> Intent | None:
+def _head(name: str, found: SearchView | None, stale: bool, blocked: bool, page: str) -> Intent | None:
     word = found.state if found else "new"
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if stale:
@@ -52,26 +56,27 @@ def _head(name: str, found: SearchView | None, stale: bool, blocked: bool) -> In
     with title:
         html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
-        intent = _main_button(name, found, stale, blocked)
-        if found and st.button("Open", key=f"open-{name}", icon=":material/open_in_full:"):
+        intent = _main_button(name, found, stale, blocked, f"{page} {found.id} {found.state}" if found else page)
+        if found and press.button("Open", f"open-{name}", icon=":material/open_in_full:"):
             intent = "open"
-        if st.button("Edit", key=f"edit-{name}", type="tertiary"):
+        if press.button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
         picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
     return MENU[picked] if picked else intent
 
 
-def _main_button(name: str, found: SearchView | None, stale: bool, blocked: bool) -> Intent | None:
+def _main_button(name: str, found: SearchView | None, stale: bool, blocked: bool, now: str) -> Intent | None:
     """Stop while it lives, Resume where it can go on, else Run."""
     if found is not None and found.live:
         stopping = found.state == "stopping"
-        return "stop" if st.button("Stop", key=f"stop-{name}", icon=":material/stop:", disabled=stopping) else None
+        return "stop" if press.button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=stopping) else None
     if found is not None and found.state in ("interrupted", "stopped", "failed") and not stale:
-        return "resume" if st.button("Resume", key=f"resume-{name}", icon=":material/resume:") else None
+        return "resume" if press.button("Resume", f"resume-{name}", now, icon=":material/resume:") else None
     done = found is not None and found.complete and not stale
-    pressed = st.button(
+    pressed = press.button(
         "Run",
-        key=f"run-{name}",
+        f"run-{name}",
+        now,
         icon=":material/play_arrow:",
         disabled=blocked or done,
         help="All its trials are done. Open it to add more, or edit it." if done else None,

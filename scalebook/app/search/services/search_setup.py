@@ -19,11 +19,10 @@ from scalebook.training.config.search.presets import preset_body
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.durations import duration
-from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook, SearchCell
-from scalebook.training.notebook.fences import NAME, NAME_REMEDY
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
@@ -152,16 +151,6 @@ def value_at(one: Dimension, share: float) -> Any:
 def suggested_name(body: Mapping[str, Any], notebook: Notebook) -> str:
     """Experiment and preset, with a number where the name is taken."""
     return edit.unique_name(notebook, f"{body.get('experiment', 'search')}-{body.get('preset') or 'search'}")
-
-
-def name_problems(name: str, notebook: Notebook, editing: str) -> list[Problem]:
-    """A cell's name is part of the file's syntax, and its own."""
-    if not NAME.fullmatch(name):
-        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
-    taken = {one.name for one in notebook.cells if not isinstance(one, Note)}
-    if name != editing and name in taken:
-        return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
-    return []
 
 
 def put(notebook: Notebook, name: str, body: Body) -> Notebook:

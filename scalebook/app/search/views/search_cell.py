@@ -42,15 +42,19 @@ def _card(stored: Stored, index: int, cell: SearchCell, found: SearchView | None
     base = searches.base_of(stored.notebook, cell.body)
     problems = [one for one in search_problems(cell.body, base, description) if one.severity == "error"]
     stale = found is not None and not problems and searches.stale(found, cell.body, base, description)
-    intent = search_cell.draw(cell.name, cell.body, found, stale, _best(found), problems)
+    intent = search_cell.draw(cell.name, cell.body, found, stale, _best(found), problems, stored.stamp)
     if intent is None:
         return
+    clicked = f"{intent}-{cell.name}"
     if intent == "delete":
         deleting.confirm(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
-        return
     if intent == "edit":
+        state.clicks().settle(clicked)
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
-    _act(intent, stored, index, cell, found)
+    if intent == "open" and found is not None:
+        state.clicks().settle(clicked)
+        st.switch_page(SEARCH.script, query_params={"search": found.id})
+    state.clicks().settle(clicked, done=_act(intent, stored, index, cell, found))
     st.rerun()
 
 
@@ -65,29 +69,26 @@ def _best(found: SearchView | None) -> Best | None:
     return searches.best_of(resources.search_records(found.folder), spec)
 
 
-def _act(intent: str, stored: Stored, index: int, cell: SearchCell, found: SearchView | None) -> None:
-    if intent == "run":
-        _run(stored, cell)
-    elif intent in ("up", "down"):
+def _act(intent: str, stored: Stored, index: int, cell: SearchCell, found: SearchView | None) -> bool:
+    """Whether it has been done."""
+    if intent in ("run", "resume"):
+        return _run(stored, cell)
+    if intent in ("up", "down"):
         write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
     elif intent == "note":
         note.add(stored, index + 1)
-    elif found is None:
-        return
-    elif intent == "open":
-        st.switch_page(SEARCH.script, query_params={"search": found.id})
-    elif intent == "stop":
+    elif intent == "stop" and found is not None:
         launch.stop(found.folder)
         state.say(f"Asked {cell.name} to stop.", ":material/stop:")
-    elif intent == "resume":
-        _run(stored, cell)
+    return True
 
 
-def _run(stored: Stored, cell: SearchCell) -> None:
+def _run(stored: Stored, cell: SearchCell) -> bool:
     """Start it, or go on with the study that has the same identity, with the budget that the cell says now."""
     try:
         searches.run(resources.workspace(), stored, cell, resources.description())
     except ConfigError as error:
         state.say(str(error), ":material/error:")
-    else:
-        state.say(f"Started {cell.name}.", ":material/play_arrow:")
+        return False
+    state.say(f"Started {cell.name}.", ":material/play_arrow:")
+    return True

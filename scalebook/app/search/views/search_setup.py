@@ -120,7 +120,7 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
         step = search_form.steps(draft.step, f"search.{draft.version}")
         if st.button("Start over", type="tertiary", help="Forget what was changed here."):
             _start_over(draft)
-    if draft.left_at is not None and draft_label.draw(draft.left_at, "this search"):
+    if draft.left_at is not None and draft_label.draw(draft.left_at, "this search") == "discard":
         _start_over(draft)
     return step
 
@@ -223,7 +223,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         search_plan.buttons(blocked=True, shown=str(draft.version))
         st.caption("Choose one of the three, or a field: then this says what the search would do.")
         return None
-    found = [*search_setup.name_problems(name, opened.notebook, draft.source[1]),
+    found = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
              *search_problems(body, config, description, cores)]  # fmt: skip
     blocked = any(one.severity == "error" for one in found)
     intent = search_plan.buttons(blocked, str(draft.version))

@@ -6,7 +6,11 @@ from typing import Literal
 
 import streamlit as st
 
+from scalebook.app.shared.components import press
 from scalebook.app.shared.services.notebooks import NotebookChoice
+
+HeadIntent = Literal["undo", "history", "new notebook", "new experiment"]
+UNDO = "notebook-undo"
 
 
 @dataclass(frozen=True)
@@ -14,12 +18,15 @@ class NotebookHead:
     """What was asked for in the notebook's head."""
 
     picked: str | None
-    intent: Literal["new notebook", "new experiment"] | None
+    intent: HeadIntent | None
 
 
-def notebook(choices: Sequence[NotebookChoice], chosen: NotebookChoice | None) -> NotebookHead:
-    """Picker, New notebook, New experiment."""
-    intent: Literal["new notebook", "new experiment"] | None = None
+def notebook(choices: Sequence[NotebookChoice], chosen: NotebookChoice | None, undo: str | None) -> NotebookHead:
+    """Picker, Undo and History, New notebook, New experiment.
+
+    `undo` tells the state that Undo would go back from; None where it has nothing to go back to.
+    """
+    intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
     left, right = st.columns([1, 1], vertical_alignment="center")
     with left:
@@ -36,6 +43,15 @@ def notebook(choices: Sequence[NotebookChoice], chosen: NotebookChoice | None) -
                 placeholder="Choose a notebook",
             )
     with right, st.container(horizontal=True, horizontal_alignment="right"):
+        if chosen:
+            if press.button(
+                "Undo", UNDO, undo or "", icon=":material/undo:", type="tertiary", disabled=undo is None,
+                help="Back to the notebook as it was before the last change that was saved.",
+            ):  # fmt: skip
+                intent = "undo"
+            if st.button("History", key="notebook-history", icon=":material/history:", type="tertiary",
+                         help="The last 50 states of this notebook, to look at and to return to."):  # fmt: skip
+                intent = "history"
         if st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
             intent = "new notebook"
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):

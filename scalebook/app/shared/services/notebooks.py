@@ -1,14 +1,16 @@
 """Notebooks of a workspace, and the edits that the page makes. Every edit starts from what the person saw."""
 
 import difflib
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from scalebook.training.errors import ConfigError, one_line
+from scalebook.training.errors import ConfigError, Problem, one_line
 from scalebook.training.notebook import edit, store
-from scalebook.training.notebook.cells import Cell, ExperimentCell, Notebook
+from scalebook.training.notebook.cells import Cell, ExperimentCell, Note, Notebook
+from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY
 from scalebook.training.notebook.store import Stored
 from scalebook.training.workspace import Workspace
 
@@ -26,15 +28,21 @@ class NotebookChoice:
     title: str
     path: Path
     problem: str = ""
+    twin: bool = False
+    """Another notebook has the same title."""
 
     @property
     def label(self) -> str:
-        return f"⚠ {self.title}" if self.problem else self.title
+        """No other notebook's."""
+        shown = f"{self.title} ({self.name}.md)" if self.twin else self.title
+        return f"⚠ {shown}" if self.problem else shown
 
 
 def choices(workspace: Workspace) -> list[NotebookChoice]:
     """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
-    return [_choice(path) for path in workspace.notebooks()]
+    found = [_choice(path) for path in workspace.notebooks()]
+    titles = Counter(one.title for one in found)
+    return [replace(one, twin=True) if titles[one.title] > 1 else one for one in found]
 
 
 def _choice(path: Path) -> NotebookChoice:
@@ -83,6 +91,21 @@ def key(cell: Cell, index: int) -> str:
     return f"{type(cell).__name__.lower()}-{name or f'{index}-{abs(hash(cell.source)) % 10**8}'}"
 
 
+def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Problem]:
+    """Whether a cell may get this name: it is part of the file's syntax, its own, and what its runs are found by.
+
+    `editing` is the name that it has so far, "" for a new one.
+    """
+    if len(name) > LONGEST_NAME and name != editing:
+        return [Problem("name", f"has {len(name)} characters, more than {LONGEST_NAME}", "Choose a shorter one.")]
+    if not NAME.fullmatch(name):
+        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
+    taken = {one.name for one in notebook.cells if not isinstance(one, Note)} if notebook else set()
+    if name != editing and name in taken:
+        return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
+    return []
+
+
 def place_of(notebook: Notebook, name: str) -> int:
     """The index of the experiment `name`; ConfigError where it is gone."""
     for index, cell in enumerate(notebook.cells):
@@ -126,11 +149,6 @@ def difference(mine: str, theirs: str) -> str:
         theirs.splitlines(keepends=True), mine.splitlines(keepends=True), "in the file now", "yours", n=2
     )
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
-
-
-def overwrite(theirs: Stored, mine: Notebook) -> Stored:
-    """Write `mine` over what is in the file now, after a person has seen both."""
-    return store.save(theirs, mine)
 
 
 def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:

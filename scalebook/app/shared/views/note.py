@@ -1,4 +1,4 @@
-"""A note: Markdown that is edited in place."""
+"""A note: Markdown that is edited in place. What is typed is kept as a draft until it is saved or given up."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,12 @@ from pathlib import Path
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared.components import draft_label, press
+from scalebook.app.shared.services import note_drafts, notebooks
+from scalebook.app.shared.services.note_drafts import LeftNote, NoteDraft
+from scalebook.app.shared.views import deleting
+from scalebook.app.shared.views.writing import in_conflict, write
+from scalebook.training.errors import one_line
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.store import Stored
@@ -16,21 +20,27 @@ from scalebook.training.trust import trusted
 PICTURE = re.compile(r"!\[[^\]]*\]\(\s*<?\w+://")  # of another server
 EDITING = "editing"  # the key of the cell whose editor is open, or `new-INDEX`
 EDITED = "edited"  # the notebook as the person saw it then, so that an edit meanwhile is noticed
+BEGUN = "begun"  # the text that the editor was opened with
+LEFT = "left-notes"  # the drafts of this notebook as they were when the page was begun
+LONGEST_NAME = 60
+HINT = "Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$."
+FIRST_HINT = f"What is the question, and what do you expect? {HINT}"
 
 
 def show(stored: Stored, index: int, note: Note) -> None:
     """The text, with an Edit button that appears when the pointer is over it; or its editor."""
     key = notebooks.key(note, index)
     if state.recall(EDITING, "") == key:
-        _editor(index, key)
+        _editor(key)
         return
     with st.container(key=f"note-{key}"):
         st.markdown(note.source)
         if PICTURE.search(note.source) and not trusted(resources.workspace()):
             st.caption("Pictures from elsewhere are not fetched: this folder is not trusted (`scalebook ui --trust`).")
         with st.container(key=f"edit-note-{key}"):
-            if st.button("Edit", key=f"edit-{key}", icon=":material/edit:"):
-                _open(stored, key)
+            if press.button("Edit", f"edit-{key}", icon=":material/edit:"):
+                state.clicks().settle(f"edit-{key}")
+                _open(stored, key, note.source)
 
 
 def opened_here(path: Path) -> Stored | None:
@@ -39,57 +49,133 @@ def opened_here(path: Path) -> Stored | None:
     return opened if opened is not None and opened.path == path else None
 
 
-def show_new(index: int) -> None:
-    """The editor of a note that is to stand before cell `index`, where one was asked for."""
+def look_for_drafts(stored: Stored) -> None:
+    """Once a page, before its cells."""
+    state.remember(LEFT, note_drafts.of_notebook(resources.workspace(), stored.path.stem))
+
+
+def show_new(stored: Stored, index: int) -> None:
+    """The editor of a note that is to stand before cell `index`, where one was asked for; and what was left there."""
     key = f"new-{index}"
     if state.recall(EDITING, "") == key:
-        _editor(index, key)
+        _editor(key)
+    left: list[LeftNote] = state.recall(LEFT, [])
+    for one in note_drafts.belonging(left, stored.notebook, index):
+        if one.draft != _draft_at_work():
+            _show_left(stored, index, one)
+
+
+def _show_left(stored: Stored, index: int, left: LeftNote) -> None:
+    """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
+    draft = left.draft
+    known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
+    what = "the note below" if known else "a note that has changed since" if draft.before else "a new note"
+    asked = draft_label.draw(left.at, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
+    if asked == "discard":
+        note_drafts.discard(resources.workspace(), draft)
+        st.rerun()
+    if asked == "continue":
+        if not known:  # goes on as a new note
+            note_drafts.discard(resources.workspace(), draft)
+        _open(stored, notebooks.key(stored.notebook.cells[index], index) if known else f"new-{index}", draft.text)
 
 
 def add(stored: Stored, index: int) -> None:
     """Open an editor for a new note before cell `index`; the file changes only when it is saved."""
-    _open(stored, f"new-{index}")
+    _open(stored, f"new-{index}", "")
 
 
-def _open(stored: Stored, key: str) -> None:
+def begin(stored: Stored) -> None:
+    """The editor of a first note, when the page of a new notebook is shown next."""
+    _remember(stored, "new-0", "")
+
+
+def _remember(stored: Stored, key: str, text: str) -> None:
     state.remember(EDITING, key)
     state.remember(EDITED, stored)
+    state.remember(BEGUN, text)
+
+
+def _open(stored: Stored, key: str, text: str) -> None:
+    _remember(stored, key, text)
     st.rerun()
 
 
-def _editor(index: int, key: str) -> None:
+def _at_work() -> tuple[Stored, int, str, bool] | None:
+    """Of the open editor: the notebook as it was, the cell's place, its text, whether it is new; None: none is open."""
     opened: Stored | None = state.recall(EDITED, None)
-    assert opened is not None, "kept together with what is being edited"
-    new = key.startswith("new-")
-    before = "" if new else opened.notebook.cells[index].source
+    key = state.recall(EDITING, "")
+    if opened is None or not key:
+        return None
+    if key.startswith("new-"):
+        return opened, int(key.removeprefix("new-")), "", True
+    index = next(i for i, cell in enumerate(opened.notebook.cells) if notebooks.key(cell, i) == key)
+    return opened, index, opened.notebook.cells[index].source, False
+
+
+def _draft_at_work() -> NoteDraft | None:
+    """What the open editor has put aside."""
+    found = _at_work()
+    if found is None:
+        return None
+    left = note_drafts.load(resources.workspace(), found[0].path.stem, found[1], found[2])
+    return left.draft if left else None
+
+
+def _editor(key: str) -> None:
+    found = _at_work()
+    assert found is not None, "kept together with what is being edited"
+    opened, index, before, new = found
+    aside = _draft_at_work()
+    if state.just_entered() and aside is not None:  # back from another page, which has taken the widget away
+        state.remember(BEGUN, aside.text)
+    begun = state.recall(BEGUN, before)
     with st.container(border=True, key=f"editor-{key}"):
-        height = min(600, max(140, 26 * (before.count("\n") + 3)))
+        height = min(600, max(140, 26 * (begun.count("\n") + 3)))
         text = st.text_area(
-            "Markdown", before, height=height, key=f"text-{key}", label_visibility="collapsed",
-            placeholder="Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$.",
+            "Markdown", begun, height=height, key=f"text-{key}", label_visibility="collapsed",
+            placeholder=HINT if opened.notebook.cells else FIRST_HINT,
         )  # fmt: skip
-        text = text if text.endswith("\n") else f"{text}\n"
+        draft = NoteDraft(opened.path.stem, index, before, text)
+        if text not in (before, aside.text if aside else before):
+            note_drafts.save(resources.workspace(), draft)
         with st.container(horizontal=True):
-            if st.button("Save", key=f"save-{key}", type="primary"):
-                _finish(opened, index, text, new)
+            if press.button("Save", f"save-{key}", type="primary"):
+                done = _finish(draft, opened, new)
+                state.clicks().settle(f"save-{key}", done=done)
+                if done:
+                    _close(draft)
             if st.button("Cancel", key=f"cancel-{key}"):
-                _close()
+                _close(draft)
             if not new and st.button("Delete", key=f"delete-{key}", type="tertiary"):
-                write(opened, lambda notebook: edit.remove(notebook, index), "Deleted.")
-                _close()
+                deleting.confirm(opened, index, "note", _name(before), "", then=lambda: _forget(draft))
 
 
-def _finish(opened: Stored, index: int, text: str, new: bool) -> None:
+def _name(source: str) -> str:
+    """A note by its first words."""
+    first = next((line for line in source.splitlines() if line.strip()), "")
+    return one_line(first.lstrip("# ").strip() or "This note", LONGEST_NAME)
+
+
+def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
+    """Whether the text is in good hands: in the file, or in the dialog about an edit meanwhile."""
+    text = draft.text if draft.text.endswith("\n") else f"{draft.text}\n"
+
     def change(notebook: Notebook) -> Notebook:
         if new:
-            return edit.insert_note(notebook, index, f"{text}\n") if text.strip() else notebook
-        return edit.replace_note(notebook, index, text)
+            return edit.insert_note(notebook, draft.index, f"{text}\n") if text.strip() else notebook
+        return edit.replace_note(notebook, draft.index, text)
 
-    write(opened, change)
-    _close()
+    said = "Saved." if not new or text.strip() else ""
+    return write(opened, change, said) is not None or in_conflict()
 
 
-def _close() -> None:
-    state.take(EDITING, "")
-    state.take(EDITED, None)
+def _forget(draft: NoteDraft) -> None:
+    note_drafts.discard(resources.workspace(), draft)
+    for one in (EDITING, EDITED, BEGUN):
+        state.take(one, None)
+
+
+def _close(draft: NoteDraft) -> None:
+    _forget(draft)
     st.rerun()

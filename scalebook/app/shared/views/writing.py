@@ -19,8 +19,13 @@ def write(stored: Stored, change: Callable[[Notebook], Notebook], said: str = "S
 
     A file edited meanwhile is never overwritten: `show_conflict` will offer both.
     """
+    return attempt(lambda: store.save(stored, change(stored.notebook)), said)
+
+
+def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
+    """Any writing of a notebook, as `write`."""
     try:
-        changed = store.save(stored, change(stored.notebook))
+        changed = act()
     except EditedMeanwhile as conflict:
         state.remember(CONFLICT, conflict)
         return None
@@ -30,6 +35,11 @@ def write(stored: Stored, change: Callable[[Notebook], Notebook], said: str = "S
     if said:
         state.say(said)
     return changed
+
+
+def in_conflict() -> bool:
+    """Whether a write has met an edit of somebody else, and nobody has decided yet."""
+    return state.recall(CONFLICT, None) is not None
 
 
 def show_conflict() -> None:
@@ -48,14 +58,15 @@ def _dialog(conflict: EditedMeanwhile) -> None:
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Keep the file", help="Your edit is dropped."):
-            _close("Kept the file as it is.")
+        if st.button("Keep the file", help="Yours stays among the earlier states."):
+            store.give_up(theirs, mine)
+            _close("Kept the file as it is. Yours is among its earlier states.")
         if st.button("Keep both", help="Yours is written to a new notebook beside it."):
-            path = notebooks.save_beside(theirs, mine)
+            path = store.save_beside(theirs, mine)
             _close(f"Yours is in {path.name}.")
-        if st.button("Use mine", type="primary", help="The edit on disk is dropped."):
+        if st.button("Use mine", type="primary", help="The edit on disk stays among the earlier states."):
             try:
-                notebooks.overwrite(theirs, mine)
+                store.save(theirs, mine)
             except EditedMeanwhile as again:
                 state.remember(CONFLICT, again)
                 st.rerun()

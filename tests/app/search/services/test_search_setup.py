@@ -5,6 +5,7 @@ import pytest
 
 from scalebook.app.search.services import search_setup
 from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.app.shared.services import notebooks
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.space import Dimension
@@ -123,9 +124,11 @@ def test_names_are_suggested_free_and_checked() -> None:
     notebook = parse(TEXT)
     assert search_setup.suggested_name({"experiment": "first"}, notebook) == "first-search-2"
     assert search_setup.suggested_name({"experiment": "second", "preset": "mine"}, notebook) == "second-mine"
-    assert search_setup.name_problems("first", notebook, "")[0].message == "first is taken in this notebook"
-    assert search_setup.name_problems("first-search", notebook, "first-search") == []
-    assert search_setup.name_problems("two words", notebook, "")[0].key == "name"
+    assert notebooks.name_problems(notebook, "first", "")[0].message == "first is taken in this notebook"
+    assert notebooks.name_problems(notebook, "first-search", "first-search") == []
+    assert notebooks.name_problems(notebook, "two words", "")[0].key == "name"
+    assert notebooks.name_problems(notebook, "x" * 300, "")[0].message == "has 300 characters, more than 100"
+    assert notebooks.name_problems(notebook, "x" * 300, "x" * 300) == []
 
 
 def test_what_was_typed_is_kept_by_address(tmp_path: Path) -> None:

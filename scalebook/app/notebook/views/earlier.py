@@ -1,0 +1,62 @@
+"""Earlier states of a notebook: one step back, or a look at all of them and a return to any."""
+
+from functools import partial
+from typing import NoReturn
+
+import streamlit as st
+
+from scalebook.app import state
+from scalebook.app.shared.components import page_head, press
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.services.words import ago, plural
+from scalebook.app.shared.views import dialogs, note
+from scalebook.app.shared.views.writing import attempt
+from scalebook.training.notebook import history, store
+from scalebook.training.notebook.history import PastState
+from scalebook.training.notebook.store import Stored
+
+
+def undo_from(stored: Stored | None) -> str | None:
+    """What an undo would start from; None where there is nothing before it, or while a note is being edited."""
+    if stored is None or note.opened_here(stored.path) is not None:
+        return None
+    return stored.stamp if history.before(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
+
+
+def undo(stored: Stored) -> None:
+    """To the state before."""
+    back = history.before(stored.path, stored.notebook.text.encode("utf-8"))
+    if back is not None:
+        attempt(lambda: store.restore(stored, back), f"Undone: the notebook is as it was {ago(back.at)}.")
+    state.clicks().settle(page_head.UNDO, done=False)
+    st.rerun()
+
+
+def ask(stored: Stored) -> NoReturn:
+    """Opens the dialog."""
+    dialogs.ask("Earlier states of this notebook", partial(_draw, stored), "large")
+
+
+def _draw(stored: Stored) -> None:
+    """All that are kept but the present one, the newest first, with what a return would change."""
+    now = stored.notebook.text
+    found = [one for one in history.states(stored.path) if one.back is None]
+    found = [one for one in found if one.content() != now.encode("utf-8")]
+    if not found:
+        st.markdown("There are none yet: each change that is saved here leaves one.")
+        return
+    chosen = st.selectbox("State", found, format_func=_words, key="earlier-state")
+    text = chosen.content().decode("utf-8", "replace")
+    st.caption("What a return to it would change in the file. The state that is there now stays in this list.")
+    st.code(notebooks.difference(text, now), language="diff", height=320)
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if press.button("Return to this state", "earlier-return", type="primary"):
+            attempt(lambda: store.restore(stored, chosen), f"The notebook is as it was {ago(chosen.at)}.")
+            state.clicks().settle("earlier-return")
+            dialogs.close()
+            st.rerun()
+
+
+def _words(one: PastState) -> str:
+    lines = one.content().count(b"\n")
+    return f"{one.number}, {ago(one.at)}: {plural(lines, 'line')}"

@@ -1,0 +1,32 @@
+"""Dialogs that stay open until they are answered: a page that is drawn anew behind one does not close it."""
+
+from collections.abc import Callable
+from typing import Literal, NoReturn
+
+import streamlit as st
+
+from scalebook.app import state
+from scalebook.app.shared.views import writing
+
+OPEN = "open-dialog"
+Width = Literal["small", "large"]
+
+
+def ask(title: str, draw: Callable[[], None], width: Width = "small") -> NoReturn:
+    """Open it; `draw` fills it each time, and calls `close` before the rerun with which it answers."""
+    state.remember(OPEN, (title, draw, width))
+    st.rerun()
+
+
+def close() -> None:
+    state.take(OPEN, None)
+
+
+def show() -> None:
+    """At the end of a page: the one about an edit meanwhile, or the one that was opened. A run can open one only."""
+    found: tuple[str, Callable[[], None], Width] | None = state.recall(OPEN, None)
+    if writing.in_conflict():
+        writing.show_conflict()
+    elif found is not None:
+        title, draw, width = found
+        st.dialog(title, width=width, on_dismiss=close)(draw)()
