@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -197,24 +198,29 @@ def test_sync_is_one_process_with_the_n_fold_batch(
 
 @pytest.mark.parametrize("settings", FREE)
 def test_two_free_workers_have_a_mean_staleness_of_about_one(settings: Settings) -> None:
-    run = SharedRun(2, settings)
-    run_to_end(run, zeros, push_constants(150, pause_s=0.003))
-    assert 0.7 < run.staleness().mean() < 1.2
+    # Each update of one lies between a pull and a push of the other, however unequal they are: the mean is one but for
+    # the other's push that is under way when the budget is used up
+    run = SharedRun(2, replace(settings, max_updates=300))
+    run_to_end(run, zeros, push_constants(100_000, pause_s=0.003))
+    assert 0.7 < run.staleness().mean() <= 1
 
 
 def test_two_workers_of_a_server_have_between_a_half_and_one() -> None:
     # A worker pulls when the server has applied its push. Of two pushes that lie there together both are applied before
     # either pulls, so the workers' next ones have staleness 0 and 1: a half, where they fall into step, one where never
-    run = SharedRun(2, Settings(host="process"))
-    run_to_end(run, zeros, push_constants(150, pause_s=0.003))
-    assert 0.45 < run.staleness().mean() < 1.1
+    run = SharedRun(2, Settings(host="process", max_updates=300))
+    run_to_end(run, zeros, push_constants(100_000, pause_s=0.003))
+    assert 0.35 < run.staleness().mean() <= 1
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_softsync_of_all_workers_has_a_staleness_of_zero_to_two(host: HostName) -> None:
-    run = SharedRun(4, Settings(Softsync(4), host=host))
-    run_to_end(run, zeros, push_constants(60, pause_s=0.004))
-    assert run.staleness().mean() == pytest.approx(0.75, abs=0.35)  # (workers - 1) / average
+    # (workers - 1) / average: of four updates' workers one closes the round and pulls it at once, for three it comes
+    # between a pull and a push. A server's workers pull sooner or later than it applies: from none to all of four
+    run = SharedRun(4, Settings(Softsync(4), host=host, max_updates=60))
+    run_to_end(run, zeros, push_constants(100_000, pause_s=0.004))
+    low, high = (0.0, 1.0) if host == "process" else (0.55, 0.76)
+    assert low <= run.staleness().mean() <= high
     assert run.staleness().quantile(0.9) <= 2
 
 

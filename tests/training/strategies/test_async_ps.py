@@ -122,7 +122,7 @@ def test_early_stopping_in_worker_0_stops_all(tmp_path: Path) -> None:
     stop = EarlyStopping("val/loss", patience=1, min_delta=1e9)
     started = time.monotonic()
     fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=10_000, callbacks=[stop, Diary(tmp_path)]))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert len(diaries(tmp_path)) == 2
     assert diaries(tmp_path)[0]["updates"] < 2000
 

@@ -41,7 +41,7 @@ def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path, make: Make, w
     with pytest.raises(WorkerLost, match=rf"worker {worker} died: process .* was killed by signal SIGKILL") as caught:
         fit(endless(tmp_path, make, AtBatch(worker, 20, kill_me)))
     assert caught.value.number == worker
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # of an endless run
     assert children() <= before
 
 
@@ -57,7 +57,7 @@ def test_an_exception_arrives_with_its_type_and_callbacks_see_it_where_it_was(
     before, started = children(), time.monotonic()
     with pytest.raises(Diverged, match="train/loss became nan after 20 updates"):
         fit(endless(tmp_path, make, AtBatch(worker, 20, diverge), Diary(tmp_path)))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # of an endless run
     assert children() <= before
     notes = [one for one in diaries(tmp_path) if "Diverged" in one["errors"]]
     assert len(notes) == 1
@@ -70,7 +70,7 @@ def test_sigterm_ends_all_workers_gracefully(tmp_path: Path, make: Make) -> None
     ask = AtBatch(1, 20, lambda trainer: os.kill(monitor, signal.SIGTERM))
     with pytest.raises(SIGTERMException):
         fit(endless(tmp_path, make, ask, Diary(tmp_path)))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60  # of an endless run
     assert children() <= before
     assert diaries(tmp_path)[0]["errors"] == ["SIGTERMException"]
 
@@ -80,6 +80,6 @@ def test_what_goes_on_without_a_worker_still_ends_gracefully(tmp_path: Path) -> 
     stop = AtBatch(0, 60, lambda trainer: os.kill(monitor, signal.SIGTERM))
     with pytest.raises(SIGTERMException):
         fit(endless(tmp_path, two_async, AtBatch(1, 20, kill_me), stop, Diary(tmp_path)))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60  # of an endless run
     assert children() <= before
     assert [one["errors"] for one in diaries(tmp_path)] == [["SIGTERMException"]]  # of worker 0: the other left none

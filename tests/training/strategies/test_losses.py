@@ -85,16 +85,20 @@ def test_a_loss_is_told_to_the_policy_at_once(shared: memoryview) -> None:
         until(lambda: times[1])
         return times[1] - times[0]
 
-    assert run_workers(2, body, lost=lost)[1] < 0.5  # measured: 35 to 60 ms, most of it the end of the process itself
+    assert run_workers(2, body, lost=lost)[1] < 5  # quiet: 35 to 60 ms, most of it the end of the process itself
 
 
-def test_when_all_workers_are_lost_the_last_one_is_named() -> None:
+def test_when_all_workers_are_lost_the_last_one_is_named(shared: memoryview) -> None:
+    def lost(_one: Lost) -> Reaction:
+        shared[0] += 1
+        return Reaction.GO_ON
+
     def body(worker: int) -> None:
-        time.sleep(0.3 * (worker == 1))
+        until(lambda: worker != 1 or shared[0] == 2)
         die()
 
     with pytest.raises(WorkerLost, match="worker 1 died") as caught:
-        run_workers(3, body, lost=always(Reaction.GO_ON, []))
+        run_workers(3, body, lost=lost)
     assert caught.value.number == 1
 
 
@@ -222,7 +226,7 @@ def test_a_server_that_does_not_end_is_made_to() -> None:
 
     started = time.monotonic()
     assert run_workers(1, lambda _: "done", servers=1, serve=serve) == ["done"]
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40
 
 
 def test_a_lost_server_ends_the_run_and_is_named() -> None:
@@ -296,7 +300,10 @@ def test_sigterm_reaches_the_first_worker_that_lives(shared: memoryview) -> None
         time.sleep(0.3)  # until the monitor has let go of worker 0
         if worker == 1:
             os.kill(monitor, signal.SIGTERM)
-        time.sleep(0.5)
+            until(lambda: asked)
+            shared[1] = 1
+        until(lambda: shared[1])
+        time.sleep(0.2)  # for what must not come
         return asked
 
     assert run_workers(3, body, lost=lost) == [None, [signal.SIGTERM], []]

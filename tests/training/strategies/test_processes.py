@@ -32,7 +32,7 @@ def test_an_exception_keeps_its_type_and_says_where_it_was_raised() -> None:
     started = time.monotonic()
     with pytest.raises(Diverged, match="train/loss became inf after 12 updates") as caught:
         run_workers(2, body)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # others sleep for 60
     assert isinstance(caught.value.__cause__, WorkerTraceback)
     assert "in worker 1" in str(caught.value.__cause__)
     assert "test_processes.py" in str(caught.value.__cause__)
@@ -70,7 +70,7 @@ def test_a_death_is_noticed_at_once_and_named(death: Callable[[], None], cause: 
     with pytest.raises(WorkerLost, match=cause) as caught:
         run_workers(2, body)
     assert caught.value.number == 1
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30
     assert children() <= before
 
 

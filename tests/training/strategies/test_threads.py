@@ -19,7 +19,7 @@ from scalebook.training.strategies.processes import run_workers
 pytestmark = pytest.mark.long
 
 SCRIPT = """
-import sys, threading, time, warnings
+import os, sys, threading, time, warnings
 import torch
 from torch import nn
 warnings.simplefilter("ignore")
@@ -37,7 +37,9 @@ class Model(LightningModule):
         return (self.net(batch[0]) / batch[0].std()).square().mean()
 
     def on_train_end(self):
-        print("worker", self.global_rank, "threads", torch.get_num_threads(), flush=True)
+        line = f"worker {self.global_rank} threads {torch.get_num_threads()}\\n"
+        sys.stdout.flush()
+        os.write(1, line.encode())  # in one piece: both workers write
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), 1e-3)

@@ -4,11 +4,14 @@ import time
 
 import pytest
 
-from scalebook.training.ps.memory.event import SLICE_S, Event
+from scalebook.training.ps.memory import event as event_module
+from scalebook.training.ps.memory.event import Event
 from scalebook.training.strategies.processes import run_workers
 
 
-def test_a_wake_reaches_a_sleeping_process_at_once() -> None:
+def test_a_wake_reaches_a_sleeping_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before it would look by itself."""
+    monkeypatch.setattr(event_module, "SLICE_S", 0.99)
     memory = memoryview(mmap.mmap(-1, 4096))
     event, told, woken = Event(memory[:8]), memory[64:72].cast("q"), memory[128:136].cast("d")
 
@@ -23,7 +26,7 @@ def test_a_wake_reaches_a_sleeping_process_at_once() -> None:
             at = time.monotonic()
             while not woken[0]:
                 time.sleep(0.001)
-            assert woken[0] - at < SLICE_S / 2
+            assert woken[0] - at < 0.5
 
     run_workers(2, body)
 
@@ -32,7 +35,7 @@ def test_waiting_ends_at_the_deadline_and_says_for_what() -> None:
     event, started = Event(memoryview(mmap.mmap(-1, 4096))[:8]), time.monotonic()
     with pytest.raises(TimeoutError, match=r"worker 1 waits for the moon: nothing happened for 0.3 s"):
         event.wait(lambda: False, 0.3, lambda: "worker 1 waits for the moon")
-    assert 0.3 <= time.monotonic() - started < 2
+    assert 0.3 <= time.monotonic() - started < 10
 
 
 def test_a_wake_buys_time() -> None:
@@ -41,15 +44,15 @@ def test_a_wake_buys_time() -> None:
     def body(worker: int) -> float:
         if worker == 1:
             for _ in range(4):
-                time.sleep(0.4)
+                time.sleep(0.5)
                 event.wake()
             return 0.0
         started = time.monotonic()
         with pytest.raises(TimeoutError):
-            event.wait(lambda: False, 0.8, lambda: "nothing")
+            event.wait(lambda: False, 1.5, lambda: "nothing")
         return time.monotonic() - started
 
-    assert run_workers(2, body)[0] > 2.0
+    assert run_workers(2, body)[0] > 3.0
 
 
 def test_a_killed_sleeper_leaves_nothing_that_stops_the_others() -> None:

@@ -65,7 +65,7 @@ def test_an_owner_killed_inside_is_noticed_once() -> None:
     os.kill(owner.pid, signal.SIGKILL)
     started = time.monotonic()
     assert lock.acquire(30.0) is True
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20  # of the 30 that it may wait
     lock.release()
     assert lock.acquire(1.0) is False
     lock.release()
@@ -124,4 +124,4 @@ def test_a_wake_up_that_dies_with_its_receiver_keeps_nobody_asleep() -> None:
         os.sched_setaffinity(0, cpus)
     other.join(30)
     assert other.exitcode == 0
-    assert got[0] - released < 2
+    assert got[0] - released < 10  # of the 20 that it may wait

@@ -34,7 +34,7 @@ def test_max_epochs_counts_passes_over_the_data(case: Case, tmp_path: Path) -> N
 def test_max_time_ends_all_workers(case: Case, tmp_path: Path) -> None:
     started = time.monotonic()
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=-1, max_time=timedelta(seconds=0.5))
-    assert 0.5 <= time.monotonic() - started < 15
+    assert 0.5 <= time.monotonic() - started < 60
     assert len(seen) == WORKERS
     assert seen[0]["updates"] > 0
 
@@ -72,7 +72,7 @@ def test_early_stopping_stops_all(case: Case, tmp_path: Path) -> None:
     stop = EarlyStopping("val/loss", patience=1, min_delta=1e9)
     started = time.monotonic()
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=10_000, callbacks=[stop])
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert seen[0]["validations"] == 2
     assert len(seen) == WORKERS
 
