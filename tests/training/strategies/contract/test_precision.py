@@ -38,7 +38,7 @@ class Noting(Plain):
 
 def loss_of_all(model: Noting) -> float:
     """On all samples, whoever trained on which."""
-    inputs, labels, _ = data()[:]  # type: ignore[index]
+    inputs, labels, _ = data()[:]
     with torch.no_grad():
         return torch.nn.functional.cross_entropy(model.net(inputs), labels).item()
 
