@@ -24,7 +24,7 @@ class Recorder:
     """One pytest run."""
 
     def __init__(self, way: Way, results: Path, budget_s: float) -> None:
-        self._substitute, self._results, self._class = Substitute(way), results, CLASSES[way]
+        self._substitute, self._results, self._classes = Substitute(way), results, CLASSES[way]
         self._until = time.monotonic() + budget_s
         self._began, self._used = 0.0, 0
 
@@ -50,13 +50,17 @@ class Recorder:
         if report.when == "call" or report.outcome != "passed":
             seconds = round(time.monotonic() - self._began, 2)
             kind, why = _judge(report, call.excinfo)
-            if kind == "failed" and self._names_the_class(item):
+            if kind == "failed" and call.excinfo is not None and self._names_a_class(item, call.excinfo):
                 kind = "names"
             self._write(Result(item.nodeid, kind, why, self._substitute.count - self._used, seconds))
 
-    def _names_the_class(self, item: pytest.Item) -> bool:
-        """Whether the test's own text has the name of the class in whose place ours is: it asks which class it is."""
-        return isinstance(item, pytest.Function) and self._class in inspect.getsource(item.function)
+    def _names_a_class(self, item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> bool:
+        """Whether the test, or the helper in its file in which it failed, asks for a class in whose place ours is."""
+        codes = [one.frame.code.raw for one in error.traceback if Path(one.path) == item.path]
+        text = "".join(inspect.getsource(code) for code in codes)
+        return isinstance(item, pytest.Function) and any(
+            name in text + inspect.getsource(item.function) for name in self._classes
+        )
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         if time.monotonic() > self._until:
@@ -77,7 +81,7 @@ def _judge(report: pytest.TestReport, error: "pytest.ExceptionInfo[BaseException
         return "skipped", str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
     assert error is not None
     words = " ".join(f"{error.typename}: {error.value}".split())
-    place = next((one for one in reversed(error.traceback) if str(one.path).startswith(str(ROOT / "training"))), None)
+    place = next((one for one in reversed(error.traceback) if str(one.path).startswith(str(ROOT / "scalebook"))), None)
     where = "" if place is None else f" [{Path(place.path).name}:{place.lineno + 1}]"
     kind = "timed out" if "Timeout (>" in words else "refused" if any(mark in words for mark in REFUSED) else "failed"
     return kind, words[:500] + where

@@ -17,12 +17,13 @@ from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.launcher import AroundFork
 from scalebook.training.strategies.tuners import is_finder
 
-Way = Literal["one", "two", "plain", "fork"]
-BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork"}
-CLASSES: dict[Way, str] = {
-    "one": "SingleDeviceStrategy", "plain": "SingleDeviceStrategy", "two": "DDPStrategy", "fork": "DDPStrategy"
+Way = Literal["one", "two", "sync", "plain", "fork"]
+BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork", "sync": "fork"}
+SINGLE, SEVERAL = ("SingleDeviceStrategy",), ("DDPStrategy", "_MultiProcessingLauncher")
+CLASSES: dict[Way, tuple[str, ...]] = {
+    "one": SINGLE, "plain": SINGLE, "two": SEVERAL, "sync": SEVERAL, "fork": SEVERAL
 }  # fmt: skip
-"""What a Trainer has in the place of ours."""
+"""Strategy and launcher that a Trainer has in the place of ours."""
 
 
 class _Here(_Launcher):
@@ -91,8 +92,8 @@ def strategy(way: Way) -> dict[str, Any]:
     """Arguments of a Trainer."""
     if way == "one":
         return {"strategy": OneWorker()}
-    if way == "two":
-        return {"strategy": AsyncPS(workers=2, deadline_s=20)}
+    if way in ("two", "sync"):
+        return {"strategy": AsyncPS(rule="async" if way == "two" else "sync", workers=2, deadline_s=20)}
     return {} if way == "plain" else {"strategy": "ddp_fork", "accelerator": "cpu", "devices": 2}
 
 
