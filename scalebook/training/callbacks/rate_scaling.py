@@ -1,8 +1,7 @@
 """The config's `lr_scaling` at run time: each step of an optimizer is made with a multiple of its learning rate."""
 
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
@@ -11,20 +10,7 @@ from typing_extensions import override
 
 from scalebook.training.config.rate_scaling import KEY, RateScaling
 from scalebook.training.errors import ConfigError
-
-
-@runtime_checkable
-class CountsUpdates(Protocol):
-    """A strategy whose updates are not the Trainer's steps."""
-
-    def version(self, optimizer: Optimizer) -> int:
-        """Updates of this optimizer's parameters, by all workers, that this worker knows of."""
-
-    def gradients_averaged(self) -> int:
-        """Gradients of single workers whose mean is one update."""
-
-    def gradients_computed(self) -> int:
-        """Gradients of single workers that are computed for each update."""
+from scalebook.training.strategies.applied_step import CountsUpdates, ScaledRate
 
 
 class ScaledRates(Callback):
@@ -43,7 +29,7 @@ class ScaledRates(Callback):
         self.scaling, self.batch_size = scaling, batch_size
         self.samples = batch_size
         """Whose mean gradient an optimizer's step gets."""
-        self._steps: list[ScaledStep] = []
+        self._steps: list[ScaledRate] = []
         self._made: list[int] | None = None  # updates by optimizer: of the checkpoint resumed from, or at the end
 
     @override
@@ -58,7 +44,8 @@ class ScaledRates(Callback):
             return self.scaling.warmed(self.samples, updates / epoch)
 
         for optimizer, made in zip(trainer.optimizers, self._before(trainer), strict=True):
-            self._steps.append(ScaledStep(optimizer, counts, made, factor))
+            refuse_without_rate(optimizer)
+            self._steps.append(ScaledRate(optimizer, counts, made, factor))
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -106,52 +93,11 @@ class ScaledRates(Callback):
         self._steps = []
 
 
-class ScaledStep:
-    """Takes the place of `optimizer.step` on this one object, around whatever is there: a strategy's push, too.
-
-    `factor` of the number of updates so far multiplies `lr` of every group for the length of a call, the closure
-    included.
-    """
-
-    _wrapped_by_lr_sched = True  # what a scheduler of torch's looks for, lest it warn
-
-    def __init__(
-        self, optimizer: Optimizer, counts: CountsUpdates | None, made: int, factor: Callable[[int], float]
-    ) -> None:
-        if not all("lr" in group for group in optimizer.param_groups):
-            raise ConfigError(
-                KEY,
-                f"needs a learning rate, and {type(optimizer).__name__} has no `lr` in its param groups",
-                "Remove it, or use another optimizer.",
-            )
-        self._optimizer, self._counts, self._made, self._factor = optimizer, counts, made, factor
-        self._replaced = vars(optimizer).get("step")
-        self._step: Callable[..., Any] = optimizer.step
-        optimizer.step = self  # type: ignore[method-assign]  # on the object only
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The step that it stands for, with the scaled rates; what somebody else sets meanwhile stays."""
-        factor, groups = self._factor(self.updates()), self._optimizer.param_groups
-        asked = [group["lr"] for group in groups]
-        scaled = [rate * factor for rate in asked]
-        for group, rate in zip(groups, scaled, strict=True):
-            group["lr"] = rate
-        try:
-            return self._step(*args, **kwargs)
-        finally:
-            self._made += 1
-            for group, before, during in zip(groups, asked, scaled, strict=False):
-                if group["lr"] is during:
-                    group["lr"] = before
-
-    def updates(self) -> int:
-        """Made so far, those before a checkpoint included."""
-        return self._made if self._counts is None else self._counts.version(self._optimizer)
-
-    def end(self) -> None:
-        """Give the optimizer back the step it had, if nobody else has."""
-        if vars(self._optimizer).get("step") is self:
-            if self._replaced is None:
-                del vars(self._optimizer)["step"]
-            else:
-                self._optimizer.step = self._replaced
+def refuse_without_rate(optimizer: Optimizer) -> None:
+    """ConfigError for an optimizer whose steps no rate can scale."""
+    if not all("lr" in group for group in optimizer.param_groups):
+        raise ConfigError(
+            KEY,
+            f"needs a learning rate, and {type(optimizer).__name__} has no `lr` in its param groups",
+            "Remove it, or use another optimizer.",
+        )

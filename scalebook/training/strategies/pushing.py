@@ -8,19 +8,20 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps import Client
 from scalebook.training.ps.worker.client import Pushed
+from scalebook.training.strategies.applied_step import AppliedStep
 
 
 class Pushing:
-    """Takes the place of `optimizer.step` on this one object, so that whoever steps it pushes: Lightning's loops, its
-    precision plugins, torch's GradScaler (which knows an optimizer by its identity), a model that has it in hand.
+    """Takes the place of the optimizer's own step on this one object, so that whoever steps it pushes: Lightning's
+    loops, its precision plugins, torch's GradScaler (which knows an optimizer by its identity), a model that has it in
+    hand.
     """
-
-    _wrapped_by_lr_sched = True  # what a scheduler of torch's looks for, lest it warn
 
     def __init__(self, optimizer: Optimizer, client: Client, push_every: int) -> None:
         self._optimizer, self._client, self._every, self._count = optimizer, client, push_every, 0
         self._pushed: Pushed | None = None
-        optimizer.step = self  # type: ignore[method-assign]  # on the object only
+        self._step = AppliedStep.of(optimizer)
+        self._step.push(self)
         if getattr(optimizer, "_step_supports_amp_scaling", False):  # fused ones; here a scaler is to unscale
             optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
 
@@ -57,7 +58,7 @@ class Pushing:
 
     def end(self) -> None:
         """Give the optimizer its own step back."""
-        vars(self._optimizer).pop("step", None)
+        self._step.push(None)
 
     def _push(self, valid: bool) -> Pushed:
         self._count += 1

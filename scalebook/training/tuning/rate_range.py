@@ -13,9 +13,10 @@ from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.measure import loss_of
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.pictures import Pictures
-from scalebook.training.callbacks.rate_scaling import CountsUpdates, ScaledRates, ScaledStep
+from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
+from scalebook.training.strategies.applied_step import CountsUpdates, ScaledRate
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 from scalebook.training.tuning.rate_curve import RateCurve
@@ -47,7 +48,7 @@ class RateRange(Callback):
         self.rates: list[float] = []
         self.losses: list[float] = []
         self.diverged = False
-        self._step: ScaledStep | None = None
+        self._step: ScaledRate | None = None
         self._before = self.lowest  # the rate of the update before the present one
         self._now: float | None = None  # the rate of the update that this batch made, if it made one
         self._pending: list[float] = []  # losses of batches that are accumulated into one gradient
@@ -86,7 +87,8 @@ class RateRange(Callback):
             if "lr" in group:
                 group["lr"] = rate / rates[0] if rates[0] else 1.0
         counts = trainer.strategy if isinstance(trainer.strategy, CountsUpdates) else None
-        self._step = ScaledStep(optimizer, counts, 0, self._next_rate)
+        refuse_without_rate(optimizer)
+        self._step = ScaledRate(optimizer, counts, 0, self._next_rate)
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *args: Any) -> None:

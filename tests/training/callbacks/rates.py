@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter, ParameterList
 from torch.optim import SGD, Optimizer
 
-from scalebook.training.callbacks.rate_scaling import CountsUpdates
+from scalebook.training.strategies.applied_step import CountsUpdates
 from tests.training.strategies.small import Batch
 
 Configure = Callable[[LightningModule], Any]

@@ -29,7 +29,7 @@ from scalebook.training.ps.memory.region import (
     METER,
     ShardCounters,
 )
-from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.optimizer.hyper import Groups, damped
 from scalebook.training.ps.optimizer.rebuilding import rebuild, step
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import Origin, ShardTrace
@@ -146,14 +146,12 @@ class Shard:
     def _step(
         self, now: int, target: int, state: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
     ) -> None:
-        mine = [groups[number] for number in self.plan.groups]
+        mine = damped([groups[number] for number in self.plan.groups], rate)
         if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
-            self._plain_sgd(now, target, gradients, mine, rate)
+            self._plain_sgd(now, target, gradients, mine)
             return
         for own, given in zip(self.optimizer.param_groups, mine, strict=True):
             own.update({key: value for key, value in given.items() if key != "params"})
-            if rate != 1.0:
-                own["lr"] = own["lr"] * rate
         self.flats[target].copy_(self.flats[now])
         for parameter, view, gradient in zip(self._parameters, self.views[target], gradients, strict=True):
             parameter.data = view
@@ -163,13 +161,11 @@ class Shard:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def _plain_sgd(
-        self, now: int, target: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
-    ) -> None:
+    def _plain_sgd(self, now: int, target: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
         """What torch.optim.SGD does without momentum, from version to version: no copy, one pass over the memory."""
         before, after, place = self.views[now], self.views[target], 0
         for own, given in zip(self.optimizer.param_groups, groups, strict=True):
-            lr, decay = given["lr"] * rate, given["weight_decay"]
+            lr, decay = given["lr"], given["weight_decay"]
             for _ in own["params"]:
                 gradient = gradients[place]
                 if gradient is None:
