@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.ps import HostName, Joined, Pushed, Settings, join
+from scalebook.training.ps import HostName, Pushed, Settings, join
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
@@ -22,7 +22,7 @@ from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
 from scalebook.training.strategies.first import First, stand_first
-from scalebook.training.strategies.forking import Forking
+from scalebook.training.strategies.forking import LAST_MEETING, Forking
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.meetings import Phase
 from scalebook.training.strategies.metrics import share_metrics
@@ -128,20 +128,19 @@ class AsyncPS(SharedMeasures, Forking):
             if self._statistics is not None:
                 self._statistics.share(self._shared.statistics)
             every = self.arguments.server.rule.push_every
-            self._name_parameters(self._joined)
-            totals = bar_totals(trainer, self.gradients_computed(), self.num_processes)
-            between = self.num_processes > 1 or self.arguments.server.overlap  # updates come of their own
-            updates_come = self._worker == 0 and between
-            snapshots = [SnapshotFirst(self.have_snapshot, self.is_training)] if updates_come else []
-            stand_first(trainer, [*snapshots, First(self), *totals])
+            self._joined.name_parameters(trainer.lightning_module.named_parameters())
             self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
 
-    def _name_parameters(self, joined: Joined) -> None:
-        assert self.lightning_module is not None
-        names = {id(parameter): name for name, parameter in self.lightning_module.named_parameters()}
-        for client in joined.clients:
-            unnamed = zip(client.names, client.replica.parameters, strict=True)
-            client.names = [names.get(id(parameter), name) for name, parameter in unnamed]
+    @override
+    def barrier(self, name: str | None = None) -> None:
+        """After the last before training ours are among the callbacks: `on_fit_start` sees the user's alone."""
+        super().barrier(name)
+        if name == LAST_MEETING and self._joined is not None:
+            server = self.arguments.server
+            come = self.num_processes > 1 or server.overlap or server.rule.push_every > 1  # updates, between steps
+            snapshots = [SnapshotFirst(self.have_snapshot, self.is_training)] if come and self._worker == 0 else []
+            totals = bar_totals(self._trainer, self.gradients_computed(), self.num_processes)
+            stand_first(self._trainer, [*snapshots, First(self), *totals])
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
@@ -204,6 +203,7 @@ class AsyncPS(SharedMeasures, Forking):
         assert self._joined is not None
         if self._trainer.should_stop:  # it may have been set after this worker's last push
             self._shared.board.ask_to_stop()
+        self._joined.push_rest()
         self._shared.data.end()
         self._joined.finish()
         if self._worker == 0:

@@ -198,7 +198,7 @@ class Forking(Snapshots, AroundFork):
             end_now(self._trainer)
         if over or ends_here(self._trainer):
             self._has_finished = True
-            self._joined.finish()
+            self._finish()
 
 
 def _without_finders(trainer: Trainer) -> None:

@@ -26,6 +26,7 @@ class IndependentWorkers(ParallelStrategy):
     def __init__(self) -> None:
         super().__init__()
         self._worker = 0
+        self._said_world_size: int | None = None
         self._collectives: Collectives | None = None
 
     @override
@@ -65,7 +66,12 @@ class IndependentWorkers(ParallelStrategy):
     @property
     @override
     def world_size(self) -> int:
-        return self.num_processes
+        """Workers, unless somebody has said another number, which `trainer.world_size` then is, and nothing else."""
+        return self._said_world_size or self.num_processes
+
+    @world_size.setter
+    def world_size(self, number: int) -> None:
+        self._said_world_size = number
 
     @property
     @override
@@ -120,7 +126,7 @@ class IndependentWorkers(ParallelStrategy):
     @override
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
         """[workers, *tensor.shape]; as in Lightning, without the first dimension when the run has one worker."""
-        if self.world_size == 1:
+        if self.num_processes == 1:
             return tensor
         meeting = self._meeting
         return tensor.unsqueeze(0) if meeting is None else meeting.all_gather(tensor, sync_grads)

@@ -148,6 +148,11 @@ class SharedData(Uncopied):
                 self._idle(False)
                 loader.reopen()
 
+    def done(self) -> None:
+        """All batches fetched so far are in the parameters, and this worker takes no more."""
+        if self._loader is not None:
+            self._loader.done()
+
     def mark(self) -> None:
         """Remember the data position of this moment, at which parameters were copied, for a checkpoint before the next
         push."""
@@ -160,8 +165,7 @@ class SharedData(Uncopied):
 
     def end(self) -> None:
         """This worker claims no more; what it holds, and its share of what was never begun, is open to the others."""
-        if self._loader is not None:
-            self._loader.done()
+        self.done()
         self.cursor.mark_dead(self.worker)
 
     def _wait_for_more(self, loader: "SharedLoader") -> bool:

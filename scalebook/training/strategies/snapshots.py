@@ -114,9 +114,17 @@ class Snapshots(IndependentWorkers):
         assert self._shared is not None
         if self._trainer.should_stop:
             self._shared.board.ask_to_stop()
-        self._joined.finish()
+        self._finish()
         self._joined.wait_for_others()
         self._has_all = True
+
+    def _finish(self) -> None:
+        """This worker pushes what it has left, and then no more."""
+        assert self._joined is not None
+        assert self._shared is not None
+        if self._joined.push_rest():
+            self._shared.data.done()
+        self._joined.finish()
 
     def _follow_schedules(self) -> None:
         """Bring the learning rates to the version of this worker's replica."""

@@ -136,7 +136,7 @@ class Async(Rule):
 
     Args:
         push_every: Gradients that a worker sums into one push (n_push in the paper). More: less traffic and staler
-            updates.
+            updates. What is left at the end is pushed too.
         pull_every: Gradients after which a worker takes the newest parameters (n_fetch). More: less traffic, and
             workers that drift further apart.
     """

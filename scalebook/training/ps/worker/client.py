@@ -20,6 +20,7 @@ from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.trace import WorkerTrace
+from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.replica import Replica
 
@@ -54,10 +55,9 @@ class Client:
         self._control, self._worker, self._counters = control, worker, host.section.counters
         settings, rule = control.settings, control.settings.rule
         self._clip = None if rule.gathers else settings.clip
-        self._push_every, self._pull_every = rule.push_every, rule.pull_every
+        self._sums, self._sum = rule.push_every > 1, GradientSum(rule.push_every)
+        self._pull_every = rule.pull_every
         self._groups, self._steps = len(optimizer.param_groups), 0
-        self._sum: list[Tensor | None] = []
-        self._sum_valid = False
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._may_write = settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
@@ -94,10 +94,11 @@ class Client:
             clip_(self._clip, gradients)
         self._steps += 1
         usable = valid
-        if self._push_every > 1:
-            gradients, valid = self._summed(gradients, valid)
+        if self._sums:
+            self._sum.add(gradients, groups, valid)
+            gradients, valid = self._sum.gradients, self._sum.valid
         verdict, staleness = Verdict.ADMIT, 0
-        if self._steps % self._push_every == 0:
+        if not self._sums or self._sum.is_full:
             verdict, staleness = self._push(gradients, groups, valid)
             self.host.await_turn(self._worker)
         if self._steps % self._pull_every == 0:
@@ -107,6 +108,22 @@ class Client:
         is_last = verdict is Verdict.END or self.host.section.admission.is_over()
         self._communicated(started, waited)
         return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
+
+    def push_rest(self) -> bool:
+        """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
+
+        As Lightning steps in the last batch, however few it has accumulated by then. False: the budget of updates
+        does not allow it.
+        """
+        if not self._sum.is_left:
+            return True
+        started, waited = perf_counter(), self._waited()
+        self.settle("after its last step", thorough=True)
+        verdict, _ = self._push(self._sum.gradients, self._sum.groups, valid=True)
+        self._sum.clear()
+        self._pull()
+        self._communicated(started, waited)
+        return verdict is not Verdict.END
 
     def settle(self, moment: str, thorough: bool = False) -> None:
         """Before the replica is left for another version: what somebody has written into it since the last pull.
@@ -258,19 +275,6 @@ class Client:
         outcome = self.host.push(push)
         self.host.section.admission.tick(self._worker)
         return outcome
-
-    @torch.no_grad()
-    def _summed(self, gradients: list[Tensor | None], valid: bool) -> tuple[list[Tensor | None], bool]:
-        """The usable gradients since the last push, this one included, and whether there are any."""
-        if self._steps % self._push_every == 1:
-            self._sum, self._sum_valid = [None] * len(gradients), False
-        if valid:
-            self._sum_valid = True
-            for place, gradient in enumerate(gradients):
-                total = self._sum[place]
-                if gradient is not None:
-                    self._sum[place] = gradient.clone() if total is None else total.add_(gradient)
-        return self._sum, self._sum_valid
 
     @torch.no_grad()
     def _own_step(self, groups: Groups) -> None:

@@ -1,7 +1,7 @@
 """How a worker joins: plans, shared memory, first parameters, clients."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,6 +53,13 @@ class Joined:
     membership: Membership
     clients: list[Client]
     late: bool = False
+
+    def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        """What messages call them; those that are not among `named` by their numbers."""
+        names = {id(parameter): name for name, parameter in named}
+        for client in self.clients:
+            unnamed = zip(client.names, client.replica.parameters, strict=True)
+            client.names = [names.get(id(parameter), name) for name, parameter in unnamed]
 
     def start(self) -> None:
         """Once, before `begin`: what has been written into the parameters since `join` is part of the first version.
@@ -108,8 +115,14 @@ class Joined:
         """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
         self._leave(RESTING)
 
+    def push_rest(self) -> bool:
+        """Push what has been summed and not pushed; False where the budget of updates does not allow it."""
+        handed_in = [client.push_rest() for client in self.clients]
+        return all(handed_in)
+
     def finish(self) -> None:
-        """This worker will not push any more."""
+        """This worker will not push any more, but for what is left of a sum."""
+        self.push_rest()
         self._leave(FINISHED)
 
     def wait_for_others(self) -> None:
