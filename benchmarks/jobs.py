@@ -17,6 +17,7 @@ import psutil
 
 from scalebook.training.config.catalogue import describe
 from scalebook.training.jobs import owners, queue, supervising
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, alive, send
@@ -123,7 +124,7 @@ def _questions(workspace: Workspace) -> list[tuple[str, Any]]:
         folder.config.touch()
         sign(folder.path, folder.id, JOB)
         if number >= 10:
-            folder.write(Started(ProcessId(1, 0, ""), float(number)))
+            folder.write(Started(LocalHandle(ProcessId(1, 0, "")), float(number)))
             folder.write(Result("finished", float(number)))
     first, again = seconds(lambda: waiting_reasons(workspace)), seconds(lambda: waiting_reasons(workspace))
     return [(f"waiting_reasons, {MANY} jobs, first time", first), (f"waiting_reasons, {MANY} jobs, again", again)]

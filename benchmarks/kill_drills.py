@@ -62,7 +62,7 @@ class Range:
 def main_of(job: JobFolder) -> ProcessId:
     started = job.started()
     assert started is not None, f"{job.id} has not started"
-    return started.process
+    return started.handle.process
 
 
 def kill(process: ProcessId) -> None:
@@ -144,7 +144,7 @@ def the_app(range_: Range, strategy: Any) -> str:
 
 
 def is_warm(process: psutil.Process) -> bool:
-    return "scalebook.training.supervisor.warm" in process.cmdline()
+    return "scalebook.training.jobs.executors.local.warm" in process.cmdline()
 
 
 def of_supervisor(range_: Range, process: ProcessId) -> bool:

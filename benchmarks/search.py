@@ -20,7 +20,7 @@ from benchmarks.search_audit import audit
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue, supervising
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.folder import ENDED
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.owners import hold
@@ -47,7 +47,7 @@ def config(epochs: int) -> dict[str, Any]:
 
 def calibrated(workspace: Workspace, description: Description, seconds: float) -> int:
     """Epochs that train for about `seconds` while every core is busy with the same."""
-    jobs = queue.submit(workspace, config(20), seeds=range(2 * len(inventory().cores)), description=description)
+    jobs = queue.submit(workspace, config(20), seeds=range(2 * len(this_machine().cores)), description=description)
     until(lambda: all(job.state() in ENDED for job in jobs), "the calibration")
     times = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
     return max(1, round(20 * seconds / statistics.median(times)))
@@ -73,13 +73,13 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     spans = [(one.started, result.ended) for job in jobs if (one := job.started()) and (result := job.result())]
     trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
     whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    ideal = sum(trained) / len(inventory().cores)
+    ideal = sum(trained) / len(this_machine().cores)
     beyond = [end - begin - own for (begin, end), own in zip(spans, trained, strict=True)]
     print(f"{trials} trials of {statistics.median(trained):.2f} s of training ({epochs} epochs), "
-          f"{len(inventory().cores)} side by side: {folder.result()}")  # fmt: skip
+          f"{len(this_machine().cores)} side by side: {folder.result()}")  # fmt: skip
     print(f"whole {whole:.1f} s = {whole / ideal:.2f} x (sum of training / cores = {ideal:.1f} s)")
     print(f"a trial's process beyond its training: median {statistics.median(beyond):.2f} s, most {max(beyond):.2f} s")
-    print(f"a core's time beyond training, a trial: {(whole - ideal) * len(inventory().cores) / trials:.2f} s")
+    print(f"a core's time beyond training, a trial: {(whole - ideal) * len(this_machine().cores) / trials:.2f} s")
     wrong = audit(folder, records)
     print(f"records: {len(records)} trials, {wrong if wrong else 'all agree'}")
     return 1 if wrong else 0

@@ -97,7 +97,7 @@ def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
         victims = [now, driving.process, *descendants(now)]
         for job in queue.all_jobs(folder.workspace):
             if job.state() not in ENDED and (started := job.started()) is not None:
-                victims += session(started.process)
+                victims += session(started.handle.process)
     for process in victims:
         send(process, signal.SIGKILL)
     return victims

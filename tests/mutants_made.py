@@ -134,8 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs", "training/jobs/schedule.py",
-        "        cores, gpus = cores[wanted:], gpus[wanted_gpus:]",
-        "            continue\n        cores, gpus = cores[wanted:], gpus[wanted_gpus:]",
+        "            place.reserve(request)\n", "",
         "small jobs overtake a big one for ever", (f"{JOBS}/test_schedule.py",),
     ),
     Mutant(

@@ -10,8 +10,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 
 from scalebook.training.files import records, yaml
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
-from scalebook.training.jobs.process import ProcessId
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import experiment_id, open_store
 from scalebook.training.trust import JOB, sign
@@ -70,7 +70,7 @@ def record(
         return job
     client.log_batch(run, metrics=_metrics(points, level, workers))
     if state == "running":
-        job.write(Started(ProcessId.of(), time.time()))
+        job.write(Started(LocalHandle.own(), time.time()))
         write_pushes(job.path, points, workers)
     else:
         _end(client, run, job, state)

@@ -27,7 +27,7 @@ from scalebook.training.files import records
 from scalebook.training.files.record_folder import forget
 from scalebook.training.files.records import VERSION
 from scalebook.training.jobs import queue, waiting
-from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
 from scalebook.training.jobs.lock import Status, SupervisorLock, status
 from scalebook.training.jobs.process import ProcessId
@@ -55,6 +55,7 @@ from scalebook.training.trust import sign
 from scalebook.training.workspace import Workspace
 from tests.app.described import description
 from tests.app.searches import spec
+from tests.training.jobs.machines import Cores
 
 pytestmark = pytest.mark.long
 
@@ -73,7 +74,7 @@ def job(workspace: Workspace, name: str, ended: bool, process: ProcessId | None 
     made.write(JobRequest(name, 1.5, "e", workspace.tracking_uri(), 3, 2, cell="cell", name=f"run {name[0]}"))
     sign(made.path, name, SIGNED)
     if process is not None:
-        made.write(Started(process, 2.0, [0]))
+        made.write(Started(LocalHandle(process), 2.0, [0]))
     made.write(Progress(3.0, "training", 10, 640, 1.0, 1, 0.5, 4.0, {"val/loss": 0.25}))
     point = {"updates": 1, "samples": 32, "seconds": 0.5, "metrics": {"val/loss": 1.0}}
     made.curve.write_text(f"{json.dumps(point)}\n", encoding="utf-8")
@@ -164,7 +165,7 @@ def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
     monkeypatch.setattr(Starter, "prepare", lambda self, fresh: False)
     monkeypatch.setattr(Drivers, "_drive", lambda self, folder: None)
-    monkeypatch.setattr(Recorder, "turn", lambda self, ended: None)
+    monkeypatch.setattr(Recorder, "turn", lambda self: None)
     monkeypatch.setattr(catalogue, "content_hash", lambda workspace: "0" * 16)
     done = subprocess.CompletedProcess([], 0, description().to_json(), "")
     monkeypatch.setattr(subprocess, "run", lambda *told, **more: done)
@@ -239,7 +240,7 @@ def everything_else(workspace: Workspace) -> None:
     assert isinstance(catalogue.describe(workspace), Description)
     states = {one.id: one.state() for one in queue.all_jobs(workspace)}
     assert (states[WELL], states[ALIVE]) == ("waiting", "running")
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0, 1]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
     turns.turn()
     turns.turn()
     assert WELL in turns.open
@@ -298,7 +299,7 @@ def test_a_record_of_a_newer_version_is_said_to_be_newer_and_left_alone(workspac
     assert error.newer
     why = "was written by a newer Scalebook (records of version 9; this one reads 1)"
     assert str(error) == f"{path}: {why}. Use that version here."
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
     turns.turn()
     assert hurt.state() == "failed"
     assert not (hurt.path / "result.json").exists()
@@ -309,7 +310,7 @@ def test_a_job_whose_owner_cannot_be_read_is_closed_for_it(workspace: Workspace)
     hurt = JobFolder(workspace.jobs / HURT)
     (hurt.path / "result.json").unlink()
     (hurt.path / "process.json").write_bytes(b"\0" * 200)
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
     turns.turn()
     result = records.load(hurt.path / "result.json", Result)
     assert result is not None
@@ -323,7 +324,7 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:50])
     forget()
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Inventory([0]), "none", ())
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
     turns.turn()
     assert WELL not in turns.open
     path.write_bytes(content)

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from scalebook.training.jobs import supervising
+from scalebook.training.jobs.executors.local.warming import RUNNER
 from scalebook.training.jobs.folder import JobFolder, JobRequest
 from scalebook.training.jobs.process import ProcessId, alive, send, session
-from scalebook.training.supervisor.warming import RUNNER
 from scalebook.training.trust import JOB, sign
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
@@ -88,7 +88,7 @@ class Bench:
         children = [
             child
             for child in psutil.Process(now.pid).children()
-            if "scalebook.training.supervisor.warm" in child.cmdline()
+            if "scalebook.training.jobs.executors.local.warm" in child.cmdline()
         ]
         assert len(children) == 1, children
         return ProcessId.of(children[0].pid)
@@ -111,7 +111,7 @@ def clear(workspace: Workspace, supervisors: Iterable[ProcessId] = ()) -> None:
         wait_for(partial(_gone, process), f"supervisor {process.pid} to leave")
     for path in workspace.jobs.glob("[!.]*"):
         if (started := JobFolder(path).started()) is not None and not started.inline:
-            for process in session(started.process):
+            for process in session(started.handle.process):
                 send(process, signal.SIGKILL)
 
 

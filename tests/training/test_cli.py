@@ -9,7 +9,7 @@ import pytest
 
 from scalebook.training.__main__ import COMMANDS, main
 from scalebook.training.files import yaml
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
@@ -45,7 +45,7 @@ def test_a_mistake_is_one_line_and_code_2_before_anything_starts(
     assert reader(workspace).runs() == []
 
 
-@pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU")
+@pytest.mark.skipif(bool(this_machine().gpus), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "-c", str(file), "--trainer.accelerator", "gpu"]) == 2
     assert "trainer.accelerator: asks for a GPU and this machine has none" in capsys.readouterr().err

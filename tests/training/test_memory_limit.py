@@ -25,7 +25,7 @@ from tests.training.strategies.small import Batch, Small, fit, trainer
 LIMIT_MB = 200
 RUN = """
 import importlib, os, pathlib, sys
-from scalebook.training.supervisor.warming import PRELOAD
+from scalebook.training.jobs.executors.local.warming import PRELOAD
 for name in PRELOAD: importlib.import_module(name)
 from scalebook.training.runner import run_job
 codes = []

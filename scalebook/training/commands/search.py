@@ -89,11 +89,11 @@ def _follow(folder: SearchFolder, description: Description) -> int:
 def _check(told: Any) -> int:
     from scalebook.training.config.search.cost import cost
     from scalebook.training.config.search.definition import read_search
-    from scalebook.training.jobs.devices import inventory
+    from scalebook.training.jobs.devices import this_machine
 
     _, name, body, base, description = _wanted(told)
     spec = read_search(body, base, description)
-    expected = cost(spec, description, len(inventory().cores), None)
+    expected = cost(spec, description, len(this_machine().cores), None)
     print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
     return 0
 

@@ -22,17 +22,19 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Inventory:
-    """All that can be leased. `cores` are the kernel's numbers of them."""
+class Machine:
+    """All of one machine that can be lent to jobs. `cores` are the kernel's numbers of them."""
 
     cores: list[int]
     gpus: list[Gpu] = field(default_factory=list)
+    name: str = ""
+    """"" for this one."""
 
 
-def inventory() -> Inventory:
+def this_machine() -> Machine:
     """The cores in this process's affinity mask (no more than a container's quota), and the GPUs it may see."""
     cores = sorted(os.sched_getaffinity(0))
-    return Inventory(cores[: cpu_quota(CPU_QUOTA) or None], _gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    return Machine(cores[: cpu_quota(CPU_QUOTA) or None], _gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
 
 
 def cpu_quota(path: Path) -> int | None:

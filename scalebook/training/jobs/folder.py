@@ -9,6 +9,7 @@ that is there and cannot be read is the end of its job, which has failed for it,
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,8 @@ from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files import records
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
-from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.jobs.executors.executor import Executor
+from scalebook.training.jobs.executors.known import EXECUTORS, Handle, executor_of
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -76,15 +78,37 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Started:
-    """`process.json`: the job's main process, and what it was given."""
+    """`process.json`: who runs the job, and what it was given."""
 
-    process: ProcessId
+    handle: Handle
     started: float
     cores: list[int] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     """UUIDs."""
     inline: bool = False
     """True when `scalebook fit` runs it in the foreground, outside the supervisor's queue."""
+    machine: str = ""
+    """Whose devices these are; "" for this one."""
+
+    def __post_init__(self) -> None:
+        if self.handle.executor not in EXECUTORS:
+            known = ", ".join(EXECUTORS)
+            raise ValueError(f"handle.executor is {self.handle.executor!r}, not one of {known}")
+
+    @classmethod
+    def older(cls, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Records of earlier versions name a process of this machine, and nobody who runs it."""
+        if "process" not in raw or "handle" in raw:
+            return raw
+        return {**raw, "handle": {"process": raw["process"], "leads_session": not raw.get("inline", False)}}
+
+    @property
+    def executor(self) -> Executor[Any]:
+        return executor_of(self.handle)
+
+    def alive(self) -> bool:
+        """Whether its main process runs."""
+        return self.executor.alive(self.handle)
 
 
 @dataclass(frozen=True)
@@ -191,13 +215,13 @@ class JobFolder(RecordFolder):
         return True
 
     def state(self) -> State:
-        """Derived from the files and the process table; a dead process without a result counts as failed."""
+        """Derived from the files, and whether its process lives; a dead one without a result counts as failed."""
         if result := self.result():
             return result.status
         started = self.started()
         if started is None:
             return "stopped" if self.stop_file.exists() else "waiting"
-        if not alive(started.process):
+        if not started.alive():
             return result.status if (result := self.result()) else "failed"
         return "stopping" if self.stop_file.exists() else "running"
 

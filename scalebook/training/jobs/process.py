@@ -6,6 +6,7 @@ All of it by what the kernel counts from the machine's start: a wall clock that 
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,8 @@ import psutil
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 LARGEST_PID = 2**22  # linux/threads.h, PID_MAX_LIMIT
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+KEPT_S = 10.0
+"""How long it is kept how a child ended: much less than it takes until its pid is another process's."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,24 @@ def reap() -> dict[int, int]:
         if pid == 0:
             return found
         found[pid] = os.waitstatus_to_exitcode(status)
+
+
+class Children:
+    """How this process's children ended, kept for whoever started them and asks within KEPT_S."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, tuple[float, int]] = {}
+
+    def look(self) -> None:
+        """Wait for every child that has ended, orphans that fell to this process included. Never blocks."""
+        now = time.monotonic()
+        self._codes = {pid: one for pid, one in self._codes.items() if now - one[0] < KEPT_S}
+        self._codes |= {pid: (now, code) for pid, code in reap().items()}
+
+    def take(self, pid: int) -> int | None:
+        """Its exit code, or minus the number of the signal that ended it; None where it has not been seen to end."""
+        _, code = self._codes.pop(pid, (0.0, None))
+        return code
 
 
 def die_with_parent(parent: int) -> None:

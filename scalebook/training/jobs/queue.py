@@ -22,9 +22,9 @@ from scalebook.training.files import records, yaml
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.executors.known import chosen
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
-from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
@@ -164,7 +164,7 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
     from mlflow.exceptions import MlflowException
 
     started = job.started()
-    if (job.state() not in ENDED and not _held(workspace, job)) or (started is not None and alive(started.process)):
+    if (job.state() not in ENDED and not _held(workspace, job)) or (started is not None and started.alive()):
         raise ConfigError(job.id[:12], f"is {job.state()}", "Stop it first.")
     try:
         open_store(workspace).delete_run(job.id)
@@ -189,7 +189,7 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         sign(beside.path, request.id, JOB)
         if inline:
             cores = sorted(os.sched_getaffinity(0))[: request.workers * request.threads]
-            beside.write(Started(ProcessId.of(), time.time(), cores, inline=True))
+            beside.write(Started(LocalHandle.own(leads_session=False), time.time(), cores, inline=True))
         made = JobFolder(beside.path.rename(workspace.jobs / request.id))
     except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
@@ -213,10 +213,10 @@ def checkpoint_file(told: str, folder: Path) -> str:
 
 
 def _accelerator(load: Workload) -> Literal["cpu", "gpu"]:
-    """What `auto` means on this machine; ConfigError for a GPU that is not there."""
+    """What `auto` means where jobs run; ConfigError for a GPU that is not there."""
     if load.accelerator not in ("auto", "gpu", "cuda"):
         return "cpu"
-    if inventory().gpus:
+    if any(machine.gpus for machine in chosen().machines()):
         return "gpu"
     if load.accelerator != "auto":
         raise ConfigError("trainer.accelerator", "asks for a GPU and this machine has none", "Write auto or cpu.")

@@ -1,17 +1,18 @@
 """Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
 
-Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores, and on GPUs min(W, all)
-of them besides; a trial whose times are compared holds everything. What a job that cannot start yet could use is kept
-free for it, so a small job behind it passes only where it takes nothing that the big one waits for: nobody starves.
+Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine, and on
+GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. What a job that cannot start
+yet needs is kept free for it: one behind it passes only where that delays nobody, in whatever order the jobs that run
+end. So nobody starves, and nothing is idle that somebody could use.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from scalebook.training.durations import roughly
-from scalebook.training.jobs.devices import Inventory
-from scalebook.training.jobs.folder import JobRequest
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
 
 STARTS = "starts now"
 Item = TypeVar("Item", int, str)
@@ -19,21 +20,34 @@ Item = TypeVar("Item", int, str)
 
 @dataclass(frozen=True)
 class Lease:
-    """A running job and the devices it holds. `left_s` is the estimate of its remaining time, s."""
+    """A job, running or about to, and the devices it holds. `left_s` is the estimate of its remaining time, s."""
 
     id: str
     name: str
     cores: list[int]
     gpus: list[str] = field(default_factory=list)
     left_s: float | None = None
+    machine: str = ""
+
+    @classmethod
+    def of(cls, job: JobFolder, started: Started) -> "Lease":
+        """Of a job that runs."""
+        progress = job.progress()
+        left = None if progress is None else progress.left_s
+        return cls(job.id, job.request().title, started.cores, started.gpus, left, started.machine)
 
 
 class Start(NamedTuple):
-    """A job that can start at once: `cores` to pin it to, UUIDs of the `gpus` it may see."""
+    """A job that can start at once: `cores` to pin it to, UUIDs of the `gpus` it may see, on a machine."""
 
     request: JobRequest
     cores: list[int]
     gpus: list[str]
+    machine: str = ""
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.request.id, self.request.title, self.cores, self.gpus, machine=self.machine)
 
 
 @dataclass(frozen=True)
@@ -44,16 +58,16 @@ class Plan:
     reasons: dict[str, str]
 
 
-def cores_wanted(request: JobRequest, inventory: Inventory) -> int:
+def cores_wanted(request: JobRequest, machine: Machine) -> int:
     if _alone(request):
-        return len(inventory.cores)
-    return min(max(1, request.workers * request.threads), len(inventory.cores))
+        return len(machine.cores)
+    return min(max(1, request.workers * request.threads), len(machine.cores))
 
 
-def gpus_wanted(request: JobRequest, inventory: Inventory) -> int:
+def gpus_wanted(request: JobRequest, machine: Machine) -> int:
     if _alone(request):
-        return len(inventory.gpus)
-    return min(max(1, request.workers), len(inventory.gpus)) if request.accelerator == "gpu" else 0
+        return len(machine.gpus)
+    return min(max(1, request.workers), len(machine.gpus)) if request.accelerator == "gpu" else 0
 
 
 def _alone(request: JobRequest) -> bool:
@@ -65,44 +79,93 @@ def in_order(waiting: Sequence[JobRequest]) -> list[JobRequest]:
     return sorted(waiting, key=lambda request: (-request.priority, request.created, request.id))
 
 
-def plan(waiting: Sequence[JobRequest], running: Sequence[Lease], inventory: Inventory) -> Plan:
+def plan(waiting: Sequence[JobRequest], running: Sequence[Lease], machines: Sequence[Machine]) -> Plan:
     """Devices for as many waiting jobs as can start now, and a reason in plain words for each of the others."""
-    cores = _free(inventory.cores, [core for lease in running for core in lease.cores])
-    gpus = _free([gpu.uuid for gpu in inventory.gpus], [gpu for lease in running for gpu in lease.gpus])
+    places = [_Place(machine, [lease for lease in running if lease.machine == machine.name]) for machine in machines]
     starts: list[Start] = []
     reasons: dict[str, str] = {}
     blocked = 0
     for request in in_order(waiting):
-        if request.accelerator == "gpu" and not inventory.gpus:
+        fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
+        if not fit:
             reasons[request.id] = "waits for a GPU; this machine has none"
             continue
-        wanted, wanted_gpus = cores_wanted(request, inventory), gpus_wanted(request, inventory)
-        if wanted <= len(cores) and wanted_gpus <= len(gpus):
-            starts.append(Start(request, cores[:wanted], gpus[:wanted_gpus]))
+        place = min(fit, key=lambda one: one.lacking(request))
+        if place.lacking(request) == 0:
+            starts.append(place.lend(request))
             reasons[request.id] = STARTS
         else:
-            started = [Lease(one.request.id, one.request.title, one.cores, one.gpus) for one in starts]
-            reasons[request.id] = _behind(blocked) or _lacking(request, [*running, *started], inventory)
+            reasons[request.id] = _behind(blocked) or _reason(request, place)
+            place.reserve(request)
             blocked += 1
-        cores, gpus = cores[wanted:], gpus[wanted_gpus:]
     return Plan(starts, reasons)
+
+
+class _Place:
+    """What of a machine can be lent while a plan is made."""
+
+    def __init__(self, machine: Machine, running: list[Lease]) -> None:
+        self.machine, self.leases = machine, running
+        self.uuids = [gpu.uuid for gpu in machine.gpus]
+        self.cores = _free(machine.cores, [core for lease in running for core in lease.cores])
+        self.gpus = _free(self.uuids, [gpu for lease in running for gpu in lease.gpus])
+        self._reserved = False
+
+    def lacking(self, request: JobRequest) -> int:
+        """How many devices must become free before the job can start."""
+        cores = cores_wanted(request, self.machine) - len(self.cores)
+        return max(0, cores) + max(0, gpus_wanted(request, self.machine) - len(self.gpus))
+
+    def lend(self, request: JobRequest) -> Start:
+        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
+        start = Start(request, self.cores[:cores], self.gpus[:gpus], self.machine.name)
+        self.cores, self.gpus = self.cores[cores:], self.gpus[gpus:]
+        self.leases.append(start.lease)
+        return start
+
+    def reserve(self, request: JobRequest) -> None:
+        """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
+        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
+        if self._reserved:
+            self.cores, self.gpus = self.cores[cores:], self.gpus[gpus:]
+        else:
+            self.cores = _last(self.cores, _spare(cores - len(self.cores), self.held_cores().values()))
+            self.gpus = _last(self.gpus, _spare(gpus - len(self.gpus), self.held_gpus().values()))
+        self._reserved = True
+
+    def held_cores(self) -> dict[str, int]:
+        return {lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases}
+
+    def held_gpus(self) -> dict[str, int]:
+        return {lease.id: len(set(lease.gpus) & set(self.uuids)) for lease in self.leases}
+
+
+def _spare(lacking: int, held: Iterable[int]) -> int:
+    """Of the devices that are free, how many a job that lacks so many will not need, whichever holders end first.
+
+    When it starts, the holders that have ended had at least the smallest of their sums that suffices.
+    """
+    sums = {0}
+    for one in held:
+        sums |= {one + other for other in sums}
+    return min((one for one in sums if one >= lacking), default=lacking) - lacking
+
+
+def _last(items: list[Item], count: int) -> list[Item]:
+    return items[len(items) - min(count, len(items)) :]
 
 
 def _behind(runs: int) -> str:
     return f"behind {runs} run{'s' if runs > 1 else ''}" if runs else ""
 
 
-def _lacking(request: JobRequest, running: Sequence[Lease], inventory: Inventory) -> str:
+def _reason(request: JobRequest, place: _Place) -> str:
     """Which devices the first job of the queue lacks, who has them, and for how long."""
-    uuids = [gpu.uuid for gpu in inventory.gpus]
-    free_gpus = len(_free(uuids, [gpu for lease in running for gpu in lease.gpus]))
-    if (wanted := gpus_wanted(request, inventory)) > free_gpus:
-        held = {lease.id: len(set(lease.gpus) & set(uuids)) for lease in running}
-        return _sentence("GPU", wanted, free_gpus, len(uuids), running, held)
-    free_cores = len(_free(inventory.cores, [core for lease in running for core in lease.cores]))
-    held = {lease.id: len(set(lease.cores) & set(inventory.cores)) for lease in running}
-    wanted = cores_wanted(request, inventory)
-    return _sentence("core", wanted, free_cores, len(inventory.cores), running, held)
+    wanted, total = gpus_wanted(request, place.machine), len(place.uuids)
+    if wanted > len(place.gpus):
+        return _sentence("GPU", wanted, len(place.gpus), total, place.leases, place.held_gpus())
+    wanted, total = cores_wanted(request, place.machine), len(place.machine.cores)
+    return _sentence("core", wanted, len(place.cores), total, place.leases, place.held_cores())
 
 
 def _sentence(kind: str, wanted: int, free: int, total: int, running: Sequence[Lease], held: dict[str, int]) -> str:

@@ -1,8 +1,7 @@
 """Why each waiting job waits, said at any time by anybody who can read the folders."""
 
 from scalebook.training.files.room import lacking
-from scalebook.training.jobs.devices import inventory
-from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.jobs.schedule import STARTS, Lease, plan
@@ -26,14 +25,8 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return {**reasons, **dict.fromkeys((one.id for one in waiting), NO_SUPERVISOR)}
     if full := lacking(workspace.hidden):
         return {**reasons, **dict.fromkeys((one.id for one in waiting), f"waits for room: {full}")}
-    running = [_lease(job, started) for job, state in states if state in ("running", "stopping")
+    running = [Lease.of(job, started) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
-    planned = plan(waiting, running, inventory()).reasons
+    planned = plan(waiting, running, chosen().machines()).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
     return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
-
-
-def _lease(job: JobFolder, started: Started) -> Lease:
-    progress = job.progress()
-    left = None if progress is None else progress.left_s
-    return Lease(job.id, job.request().title, started.cores, started.gpus, left)

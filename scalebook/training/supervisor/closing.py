@@ -27,8 +27,8 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
     `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
     processes the kernel has killed for want of memory while it ran.
     """
-    ended, pid = watch.ended or time.time(), watch.started.process.pid
-    how = f"its main process (pid {pid}) {_how(code)}"
+    ended, which = watch.ended or time.time(), watch.started.executor.shown(watch.started.handle)
+    how = f"its main process ({which}) {_how(code)}"
     if watch.timed_out:
         return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
     if watch.job.stop_file.exists():

@@ -4,10 +4,8 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
 
 from scalebook.training.jobs.folder import JobFolder, Started
-from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class JobLimits:
 
 
 class JobWatch:
-    """A started job. Call `look` at every turn; when `over` is true nothing of the job is left on this machine.
+    """A started job. Call `look` at every turn; when `over` is true nothing of the job is left.
 
     Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.
     """
@@ -50,11 +48,10 @@ class JobWatch:
         self._checked = self._moved = time.monotonic()
         self._signs: object = None
         self._asked: dict[str, float] = {}
-        self._known: list[ProcessId] = []
 
     def look(self, now: float) -> None:
         """`now` is time.monotonic(), s."""
-        if not alive(self.started.process):
+        if not self.started.alive():
             if self.died is None:
                 self.died, self.ended = now, time.time()
             self._sweep(now)
@@ -64,17 +61,14 @@ class JobWatch:
             self._press(now, since=told)  # it was asked to end, or has said that it has ended and does not
 
     def _press(self, now: float, since: float) -> None:
-        """SIGTERM to the main process alone (a whole group under DDP would deadlock), later SIGKILL to everything."""
+        """By one level more each time."""
         if not self.signals:
             if now - since >= self.limits.grace_s:
                 self._signal(now, "SIGTERM")
-                send(self.started.process, SIGTERM)
+                self.started.executor.stop(self.started.handle, "terminate")
         elif now - self._signalled >= self.limits.grace_s:
             self._signal(now, "SIGKILL")
-            self._known = self._left()
-            for process in self._known:
-                send(process, SIGKILL)
-            send(self.started.process, SIGKILL)
+            self.started.executor.stop(self.started.handle, "kill")
 
     def _signal(self, now: float, name: str) -> None:
         self._signalled = now
@@ -101,21 +95,10 @@ class JobWatch:
             return None
         return self._asked.setdefault(name, now)
 
-    def _left(self) -> list[ProcessId]:
-        """What the job consists of besides its main process. An inline job shares its session with a person's shell."""
-        family = descendants(self.started.process)
-        members = [] if self.started.inline else session(self.started.process)
-        known = [process for process in self._known if alive(process)]
-        main = self.started.process.pid
-        return [one for one in dict.fromkeys([*family, *members, *known]) if one.pid != main]
-
     def _sweep(self, now: float) -> None:
         """After the main process: end what it left behind, look again at the next turn, until nothing is there."""
-        left = self._left()
         assert self.died is not None
-        self.over = not left or now - self.died > self.limits.start_s
-        for process in left:
-            send(process, SIGKILL)
+        self.over = self.started.executor.clear(self.started.handle) or now - self.died > self.limits.start_s
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

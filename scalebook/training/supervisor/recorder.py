@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from signal import SIGKILL
 
-from scalebook.training.jobs.process import ProcessId, send
+from scalebook.training.jobs.process import Children, ProcessId, send
 from scalebook.training.safe_path import environment, python
 
 DEADLINE_S = 120.0
@@ -18,8 +18,8 @@ LONGEST_RETRY_S = 60.0
 class Recorder:
     """Give it marks, files that stay until MLflow has been told (see `closing.main`), and call `turn`."""
 
-    def __init__(self, retry_s: float) -> None:
-        self.retry_s = retry_s
+    def __init__(self, retry_s: float, children: Children) -> None:
+        self.retry_s, self.children = retry_s, children
         self.pending: set[Path] = set()
         self.failures = 0
         self._helper: ProcessId | None = None
@@ -31,11 +31,10 @@ class Recorder:
         """Whether it is worth waiting for: something is pending that has not failed again and again."""
         return self._helper is not None or (bool(self.pending) and self.failures < 3)
 
-    def turn(self, ended: dict[int, int]) -> None:
-        """`ended` are the children that this process has waited for since the last turn."""
+    def turn(self) -> None:
         now = time.monotonic()
         if self._helper is not None:
-            if self._helper.pid in ended:
+            if self.children.take(self._helper.pid) is not None:
                 self._take_stock(now)
             elif now - self._since > DEADLINE_S:
                 send(self._helper, SIGKILL)

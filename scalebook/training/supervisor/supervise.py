@@ -15,7 +15,8 @@ from typing import Any
 
 from scalebook.training.files.output import forgive
 from scalebook.training.files.records import Broken
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.executors.known import chosen
+from scalebook.training.jobs.executors.local.warming import PRELOAD, RUNNER
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import adopt_orphans
@@ -23,7 +24,6 @@ from scalebook.training.safe_path import HOME
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.search_drivers import any_open
 from scalebook.training.supervisor.turns import Turns
-from scalebook.training.supervisor.warming import PRELOAD, RUNNER
 from scalebook.training.trust import JOB, may_run
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
@@ -39,7 +39,7 @@ def supervise(workspace: Workspace, limits: JobLimits, runner: str = RUNNER, pre
     while True:
         if not lock.acquire():
             return 1
-        turns = Turns(lock, limits, inventory(), runner, preload)
+        turns = Turns(lock, limits, chosen(), runner, preload)
         try:
             while not leaving.is_set() and not turns.idle():
                 turns.turn()

@@ -15,10 +15,10 @@ from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking
 from scalebook.training.jobs import owners
-from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.executors.executor import CLAIMED_ELSEWHERE, Executor
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.lock import Status, SupervisorLock, noted
-from scalebook.training.jobs.process import ProcessId, alive, reap
+from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import Lease, in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
@@ -26,7 +26,6 @@ from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter
-from scalebook.training.supervisor.warm import CLAIMED_ELSEWHERE
 from scalebook.training.trust import FOUND, JOB, may_run
 
 CODE_PATIENCE_S = 1.0
@@ -39,12 +38,13 @@ class Turns:
     """The supervisor's working memory. `close` leaves the jobs running."""
 
     def __init__(
-        self, lock: SupervisorLock, limits: JobLimits, inventory: Inventory, runner: str, preload: Sequence[str]
+        self, lock: SupervisorLock, limits: JobLimits, executor: Executor[Any], runner: str, preload: Sequence[str]
     ) -> None:
-        self.lock, self.limits, self.inventory = lock, limits, inventory
+        self.lock, self.limits, self.executor = lock, limits, executor
         self.workspace = lock.workspace
-        self.starter = Starter(self.workspace, limits, runner, preload)
-        self.recorder = Recorder(limits.retry_s)
+        self.children = Children()
+        self.starter = Starter(executor.launcher(self.workspace, self.children, runner, preload), limits)
+        self.recorder = Recorder(limits.retry_s, self.children)
         self.drivers = Drivers(self.workspace)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
@@ -71,10 +71,7 @@ class Turns:
         began = time.monotonic()
         if not self._guarded("the warm process", self._listen):
             time.sleep(self.limits.poll_s)
-        ended = reap()
-        for name, watch in self.watches.items():
-            if watch.started.process.pid in ended:
-                self._codes[name] = ended[watch.started.process.pid]
+        self.children.look()
         self._look_for_room(began)
         self._guarded("the searches", partial(self.drivers.turn, self._full))
         self._guarded("the jobs", self._discover)
@@ -82,7 +79,7 @@ class Turns:
             self._guarded(name, partial(self._write_end, name))
         self._watch()
         self._guarded("the start of jobs", self._start)
-        self._guarded("the records", partial(self.recorder.turn, ended))
+        self._guarded("the records", self.recorder.turn)
         self._guarded("the note", self.note)
 
     def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
@@ -173,7 +170,7 @@ class Turns:
         if job.unrecorded.exists() and self._may_run(job):
             self.recorder.pending.add(job.unrecorded)
         started, result = job.started(), job.result()
-        if result is None or (started is not None and alive(started.process)):
+        if result is None or (started is not None and started.alive()):
             self.open[job.id] = job
             if not self._may_run(job):
                 self.held.add(job.id)
@@ -246,13 +243,10 @@ class Turns:
             if self._owned or self.drivers.open:
                 self.starter.prepare(fresh=False)
             return
-        running = [
-            Lease(name, watch.job.request().title, watch.started.cores, watch.started.gpus)
-            for name, watch in self.watches.items()
-        ]
+        running = [Lease.of(watch.job, watch.started) for watch in self.watches.values()]
         if self._full or time.monotonic() < self._held_until:
             return
-        starts = plan(waiting, [*running, *self.starter.leases()], self.inventory).starts
+        starts = plan(waiting, [*running, *self.starter.leases()], self.executor.machines()).starts
         if self.starter.prepare(fresh=bool(starts)):
             for start in starts:
                 if start.request.id in self.open:

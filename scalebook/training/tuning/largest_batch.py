@@ -68,9 +68,9 @@ def main(argv: Sequence[str]) -> int:
 
 def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
     """What each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
-    from scalebook.training.jobs.devices import inventory
+    from scalebook.training.jobs.devices import this_machine
 
-    if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and inventory().gpus):
+    if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and this_machine().gpus):
         if asked_mb is not None:
             raise ConfigError("--memory-mb", "has no effect on a GPU, whose own memory is the limit", "Remove it.")
         return None

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from scalebook.training.__main__ import main
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import Progress, Result, Started
-from scalebook.training.jobs.process import ProcessId
 from tests.training.benches import Bench, until_state, wait_for
 
 
@@ -19,7 +19,7 @@ def here(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_list_shows_state_progress_time_left_and_reason(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     failed, running, waiting = bench.job(name="a seed 1"), bench.job(name="a seed 2"), bench.job(name="b seed 1")
     failed.write(Result("failed", time.time(), "diverged", "train/loss became nan after 12 updates"))
-    running.write(Started(ProcessId.of(), time.time(), [0]))
+    running.write(Started(LocalHandle.own(), time.time(), [0]))
     running.write(Progress(time.time(), "training", 42, 420, 1.0, 0, 0.42, 40.0))
     assert main(["jobs", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()

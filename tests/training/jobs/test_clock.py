@@ -13,7 +13,7 @@ import pytest
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs import waiting
-from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
 from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
@@ -21,6 +21,7 @@ from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, sign
 from scalebook.training.workspace import Workspace
+from tests.training.jobs.machines import Cores
 
 STEPS = (-3600.0, -30.0, 30.0, 3600.0)
 
@@ -66,13 +67,11 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     tmp_path: Path, child: ProcessId, step: Callable[[float], None], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting, "inventory", lambda: Inventory([0]))
+    monkeypatch.setattr(waiting, "chosen", lambda: Cores(0))
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
-    running.write(Started(child, time.time(), [0]))
+    running.write(Started(LocalHandle(child), time.time(), [0]))
     running.write(Progress(time.time(), "training"))
-    turns = Turns(
-        SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Inventory([0]), "none", ()
-    )
+    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ())
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: False)
     turns.turn()
     step(seconds)
@@ -98,7 +97,7 @@ def started_at(pid: int) -> float:
 @pytest.mark.parametrize("seconds", STEPS)
 def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, seconds: float) -> None:
     job = waits(Workspace(tmp_path).create(), "a" * 32)
-    started = Started(child, time.time(), [0])
+    started = Started(LocalHandle(child), time.time(), [0])
     job.write(started)
     watch = JobWatch(job, started, JobLimits(grace_s=5.0))
     job.ask_to_stop("why")
@@ -112,7 +111,7 @@ def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, 
 
 def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: ProcessId) -> None:
     job = waits(Workspace(tmp_path).create(), "a" * 32)
-    started = Started(child, time.time(), [0])
+    started = Started(LocalHandle(child), time.time(), [0])
     job.write(started)
     watch = JobWatch(job, started, JobLimits(stall_s=10.0))
     watch._moved = watch._checked = 0.0
@@ -140,12 +139,12 @@ def test_records_of_earlier_versions_name_who_lives_and_nobody_else(tmp_path: Pa
     records.save(path, told)
     found = records.load(path, Started)
     assert found is not None
-    assert found.process == ProcessId.of()
+    assert found.handle.process == ProcessId.of()
     for older in ({"pid": os.getpid(), "create_time": wall - 100}, {"pid": 2**22 - 1, "create_time": wall}):
         records.save(path, {**told, "process": older})
         found = records.load(path, Started)
         assert found is not None
-        assert not alive(found.process)
+        assert not alive(found.handle.process)
     for wrong in (
         {"pid": 1},
         {"create_time": 1.0},

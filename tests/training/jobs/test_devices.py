@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs.devices import Gpu, cpu_quota, inventory, visible
+from scalebook.training.jobs.devices import Gpu, cpu_quota, this_machine, visible
 
 A, B = Gpu("GPU-aaaa", "H200", 141000), Gpu("GPU-bbbb", "H200", 141000)
 
 
 def test_the_cores_are_those_this_process_may_use() -> None:
-    found = inventory().cores
+    found = this_machine().cores
     assert found
     assert set(found) <= os.sched_getaffinity(0)
 

@@ -18,7 +18,7 @@ from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files import records, room
 from scalebook.training.files.room import EXIT_NO_ROOM
 from scalebook.training.jobs import waiting
-from scalebook.training.jobs.devices import Inventory
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
 from scalebook.training.jobs.lock import SupervisorLock, status
 from scalebook.training.jobs.process import ProcessId
@@ -30,6 +30,7 @@ from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, SEARCH, sign
 from scalebook.training.workspace import Workspace
+from tests.training.jobs.machines import Cores
 
 FULL = "the disk of /data is full (0.0 MB left)"
 
@@ -68,7 +69,7 @@ def job(workspace: Workspace, name: str = "a" * 32, process: ProcessId | None = 
     made.write(JobRequest(name, 1.0, "e", workspace.tracking_uri(), 1, 1, name="run"))
     sign(made.path, name, JOB)
     if process is not None:
-        made.write(Started(process, 1.0, [0]))
+        made.write(Started(LocalHandle(process), 1.0, [0]))
     return made
 
 
@@ -76,9 +77,9 @@ def job(workspace: Workspace, name: str = "a" * 32, process: ProcessId | None = 
 def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Turns]:
     def make() -> Turns:
         limits = JobLimits(poll_s=0.0, retry_s=0.1)
-        made = Turns(SupervisorLock(workspace), limits, Inventory([0]), "none", ())
+        made = Turns(SupervisorLock(workspace), limits, Cores(0), "none", ())
         monkeypatch.setattr(made.starter, "prepare", lambda fresh: True)
-        monkeypatch.setattr(made.recorder, "turn", lambda ended: None)
+        monkeypatch.setattr(made.recorder, "turn", lambda: None)
         return made
 
     return make

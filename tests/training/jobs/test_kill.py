@@ -5,6 +5,7 @@ import signal
 import time
 from dataclasses import replace
 
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import Started
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from tests.training.benches import Bench, until_state, wait_for
@@ -16,14 +17,14 @@ def test_a_killed_job_is_closed_with_its_cause(bench: Bench) -> None:
     wait_for(lambda: "child" in job.tail(), "its child")
     started = job.started()
     assert started is not None
-    send(started.process, signal.SIGKILL)
-    wait_for(lambda: not alive(started.process), "its death")
+    send(started.handle.process, signal.SIGKILL)
+    wait_for(lambda: not alive(started.handle.process), "its death")
     assert job.state() == "failed"  # at once, before anybody has written a result
     result = wait_for(job.result, "a result")
     assert (result.status, result.failure) == ("failed", "killed")
-    assert result.cause == f"its main process (pid {started.process.pid}) was ended by SIGKILL"
+    assert result.cause == f"its main process (pid {started.handle.process.pid}) was ended by SIGKILL"
     assert result.advice
-    assert session(started.process) == []
+    assert session(started.handle.process) == []
 
 
 def test_jobs_survive_the_supervisor_and_are_adopted(bench: Bench) -> None:
@@ -50,13 +51,13 @@ def test_a_job_killed_while_nobody_watched_is_closed(bench: Bench) -> None:
     wait_for(lambda: not alive(first), "the supervisor's death")
     started = job.started()
     assert started is not None
-    send(started.process, signal.SIGKILL)
+    send(started.handle.process, signal.SIGKILL)
     wait_for(lambda: job.state() == "failed", "the state that follows from its death")
     bench.supervise()
     result = wait_for(job.result, "a result")
     assert result.failure == "killed"
     assert result.cause.endswith("died while nobody watched it")
-    assert session(started.process) == []
+    assert session(started.handle.process) == []
 
 
 def test_the_warm_process_is_replaced_and_its_jobs_go_on(bench: Bench) -> None:
@@ -80,14 +81,14 @@ def test_an_orphan_of_a_dead_warm_process_has_its_signal_known(bench: Bench) -> 
     assert started is not None
     send(warm, signal.SIGKILL)
     wait_for(lambda: not alive(warm), "its death")
-    send(started.process, signal.SIGKILL)
+    send(started.handle.process, signal.SIGKILL)
     assert wait_for(job.result, "a result").cause.endswith("was ended by SIGKILL")
 
 
 def test_a_process_with_the_same_pid_is_not_the_job(bench: Bench) -> None:
     job = bench.job(seconds=60)
     me = ProcessId.of()
-    job.write(Started(replace(me, start=me.start - 360_000), time.time() - 3600, [0]))
+    job.write(Started(LocalHandle(replace(me, start=me.start - 360_000)), time.time() - 3600, [0]))
     assert job.state() == "failed"
     bench.supervise()
     assert wait_for(job.result, "a result").failure == "killed"
@@ -100,7 +101,7 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
         time.sleep(60)
         os._exit(0)
     job = bench.job()
-    job.write(Started(ProcessId.of(pid), time.time(), [], inline=True))
+    job.write(Started(LocalHandle(ProcessId.of(pid), leads_session=False), time.time(), [], inline=True))
     bench.supervise()
     assert job.state() == "running"
     os.kill(pid, signal.SIGKILL)
@@ -110,7 +111,7 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
 
 def test_a_job_claimed_by_another_process_is_not_run_twice(bench: Bench) -> None:
     job = bench.job(seconds=0.2)
-    mine = Started(ProcessId.of(), time.time(), [], inline=True)
+    mine = Started(LocalHandle.own(), time.time(), [], inline=True)
     assert job.claim(mine)
     assert not job.claim(replace(mine, started=0.0))
     assert job.started() == mine

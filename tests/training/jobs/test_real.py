@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scalebook.training.jobs.executors.local.warming import RUNNER
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, descendants, send, session
-from scalebook.training.supervisor.warming import RUNNER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store
 from tests.training.benches import Bench, until_state, wait_for
@@ -62,7 +62,7 @@ class Real:
         wait_for(lambda: (at := job.progress()) is not None and at.updates > 50, "50 updates")
         started = job.started()
         assert started is not None, job.tail()
-        return job, started.process, descendants(started.process)
+        return job, started.handle.process, descendants(started.handle.process)
 
     def end(self, job: JobFolder, main: ProcessId) -> tuple[Result, "Run"]:
         """Result and MLflow run of a job that is ending, when nothing of its session is left."""

@@ -60,13 +60,13 @@ def test_a_killed_run_has_failed_with_class_cause_and_advice(recorded: Recorded)
     recorded.client.update_run(job.id, status="RUNNING")
     started = job.started()
     assert started is not None
-    send(started.process, signal.SIGKILL)
+    send(started.handle.process, signal.SIGKILL)
     run = recorded.until_told(job)
     assert run.info.status == "FAILED"
     assert run.info.end_time >= run.info.start_time
     assert run.data.tags[names.TAG_STATUS] == "failed"
     assert run.data.tags[names.TAG_FAILURE] == "killed"
-    assert run.data.tags[names.TAG_CAUSE] == f"its main process (pid {started.process.pid}) was ended by SIGKILL"
+    assert run.data.tags[names.TAG_CAUSE] == f"its main process (pid {started.handle.process.pid}) was ended by SIGKILL"
     assert run.data.tags[names.TAG_ADVICE]
 
 
@@ -87,7 +87,7 @@ def test_what_a_dead_supervisor_left_untold_is_told_by_the_next(recorded: Record
     until_state(job, "running")
     started = job.started()
     assert started is not None
-    send(started.process, signal.SIGKILL)
+    send(started.handle.process, signal.SIGKILL)
     wait_for(job.result, "a result")
     send(first, signal.SIGKILL)
     wait_for(lambda: not alive(first), "the supervisor's death")

@@ -1,16 +1,17 @@
 """Order, leases and reasons, without a clock or a process."""
 
 from dataclasses import replace
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalebook.training.jobs.devices import Gpu, Inventory
+from scalebook.training.jobs.devices import Gpu, Machine
 from scalebook.training.jobs.folder import JobRequest, TrialOf
 from scalebook.training.jobs.schedule import STARTS, Lease, plan
 
-TWO = Inventory([0, 1])
-GPUS = Inventory(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
+TWO = Machine([0, 1])
+GPUS = Machine(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
 
 
 def request(name: str, workers: int = 1, *, threads: int = 1, created: float = 0.0, priority: int = 0) -> JobRequest:
@@ -22,74 +23,128 @@ def on_gpu(name: str, workers: int = 1) -> JobRequest:
 
 
 def test_a_job_gets_workers_times_threads_distinct_cores_or_all() -> None:
-    made = plan([request("a", 2, threads=2)], [], Inventory([2, 3, 5, 7, 11]))
+    made = plan([request("a", 2, threads=2)], [], [Machine([2, 3, 5, 7, 11])])
     assert made.starts[0].cores == [2, 3, 5, 7]
-    assert plan([request("a", 40)], [], TWO).starts[0].cores == [0, 1]
+    assert plan([request("a", 40)], [], [TWO]).starts[0].cores == [0, 1]
     assert made.reasons == {"a": STARTS}
 
 
 def test_jobs_side_by_side_hold_different_cores() -> None:
-    made = plan([request("b", created=2), request("a", created=1)], [], TWO)
+    made = plan([request("b", created=2), request("a", created=1)], [], [TWO])
     assert [(start.request.id, start.cores) for start in made.starts] == [("a", [0]), ("b", [1])]
 
 
 def test_a_trial_whose_times_are_compared_has_the_machine_for_itself() -> None:
     alone = replace(request("a", created=1), trial=TrialOf("a search", 0, exclusive=True))
-    made = plan([alone, request("b", created=2)], [], GPUS)
+    made = plan([alone, request("b", created=2)], [], [GPUS])
     assert [(start.request.id, start.cores, start.gpus) for start in made.starts] == [
         ("a", GPUS.cores, ["GPU-a", "GPU-b"])
     ]
     assert made.reasons["b"] == "waits for 1 core; 0 of 8 free, run a has all"
-    waiting = plan([alone], [Lease("x", "x", [0])], TWO)
+    waiting = plan([alone], [Lease("x", "x", [0])], [TWO])
     assert waiting.reasons["a"] == "waits for 2 cores; 1 of 2 free, run x has the other"
 
 
 def test_the_reason_names_what_is_lacking_who_has_it_and_for_how_long() -> None:
-    made = plan([request("a", 2)], [Lease("x", "pixelcnn", [1], left_s=40.0)], TWO)
+    made = plan([request("a", 2)], [Lease("x", "pixelcnn", [1], left_s=40.0)], [TWO])
     assert made.starts == []
     assert made.reasons == {"a": "waits for 2 cores; 1 of 2 free, run pixelcnn has the other, about 40 s left"}
 
 
 def test_the_time_left_is_that_of_the_run_whose_end_suffices() -> None:
     running = [Lease("x", "x", [0, 1], left_s=600.0), Lease("y", "y", [2], left_s=30.0), Lease("z", "z", [3])]
-    made = plan([request("a", 3)], running, Inventory([0, 1, 2, 3]))
+    made = plan([request("a", 3)], running, [Machine([0, 1, 2, 3])])
     assert made.reasons["a"] == "waits for 3 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4, about 10 min left"
-    unknown = plan([request("a", 4)], running, Inventory([0, 1, 2, 3]))
+    unknown = plan([request("a", 4)], running, [Machine([0, 1, 2, 3])])
     assert unknown.reasons["a"] == "waits for 4 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4"
 
 
 def test_a_small_job_does_not_overtake_a_big_one_that_waits_for_the_same() -> None:
     made = plan(
-        [request("big", 2), request("small", created=1), request("next", created=2)], [Lease("x", "x", [0])], TWO
+        [request("big", 2), request("small", created=1), request("next", created=2)], [Lease("x", "x", [0])], [TWO]
     )
     assert made.starts == []
     assert made.reasons["small"] == "behind 1 run"
     assert made.reasons["next"] == "behind 2 runs"
 
 
+def test_a_small_job_takes_what_a_big_one_will_not_need_whichever_runs_end_first() -> None:
+    four = Machine([0, 1, 2, 3])
+    big, small = request("big", 3), request("small", created=1)
+    made = plan([big, small, request("next", created=2)], [Lease("x", "x", [0, 1])], [four])
+    assert [(start.request.id, start.cores) for start in made.starts] == [("small", [3])]  # x ends: 3 of 4 are enough
+    assert made.reasons["big"] == "waits for 3 cores; 2 of 4 free, run x has the others"
+    assert made.reasons["next"] == "behind 1 run"
+    one_each = [Lease("x", "x", [0]), Lease("y", "y", [1])]
+    assert plan([big, small], one_each, [four]).starts == []  # either of them ends: all that is free then is needed
+    wide = [Lease("x", "x", [0]), Lease("y", "y", [1, 2])]
+    assert plan([big, small], wide, [four]).starts == []  # y ends: the same
+
+
+def test_a_job_goes_where_it_fits_and_waits_where_least_is_lacking() -> None:
+    here, there = Machine([0, 1], name="here"), Machine([0, 1, 2, 3], [Gpu("GPU-a", "A", 1)], "there")
+    made = plan([request("a", 2), request("b", 2, created=1), on_gpu("c")], [], [here, there])
+    placed = {start.request.id: (start.machine, start.cores, start.gpus) for start in made.starts}
+    assert placed == {"a": ("here", [0, 1], []), "c": ("there", [0], ["GPU-a"]), "b": ("there", [1, 2], [])}
+    running = [Lease("x", "x", [0, 1], machine="here"), Lease("y", "y", [0, 1, 2], machine="there")]
+    waits = plan([request("a", 2), request("b", 1, created=1)], running, [here, there])
+    assert waits.reasons == {
+        "a": "waits for 2 cores; 1 of 4 free, run y has the others",
+        "b": STARTS,  # y ends with more than a needs
+    }
+
+
 def test_a_job_passes_one_that_waits_for_something_else() -> None:
     running = [Lease("x", "x", [0], ["GPU-a"]), Lease("y", "y", [1], ["GPU-b"])]
-    made = plan([on_gpu("gpu job"), request("cpu job", 4, created=1)], running, GPUS)
+    made = plan([on_gpu("gpu job"), request("cpu job", 4, created=1)], running, [GPUS])
     assert [(start.request.id, start.cores) for start in made.starts] == [("cpu job", [3, 4, 5, 6])]
     assert made.reasons["gpu job"] == "waits for 1 GPU; 0 of 2 free, runs x (1), y (1) have the 2"
 
 
 def test_a_gpu_job_holds_as_many_gpus_as_workers_and_shares_when_there_are_fewer() -> None:
-    one = plan([on_gpu("a"), on_gpu("b")], [], GPUS).starts
+    one = plan([on_gpu("a"), on_gpu("b")], [], [GPUS]).starts
     assert [start.gpus for start in one] == [["GPU-a"], ["GPU-b"]]
-    four = plan([on_gpu("a", workers=4)], [], GPUS).starts[0]
+    four = plan([on_gpu("a", workers=4)], [], [GPUS]).starts[0]
     assert (four.gpus, four.cores) == (["GPU-a", "GPU-b"], [0, 1, 2, 3])
 
 
 def test_a_gpu_job_without_gpus_waits_alone() -> None:
-    made = plan([on_gpu("a"), request("b", created=1)], [], TWO)
+    made = plan([on_gpu("a"), request("b", created=1)], [], [TWO])
     assert made.reasons == {"a": "waits for a GPU; this machine has none", "b": STARTS}
 
 
 def test_priority_goes_before_age() -> None:
-    made = plan([request("old", 2), request("urgent", 2, created=9, priority=1)], [], TWO)
+    made = plan([request("old", 2), request("urgent", 2, created=9, priority=1)], [], [TWO])
     assert [start.request.id for start in made.starts] == ["urgent"]
     assert made.reasons["old"] == "waits for 2 cores; 0 of 2 free, run urgent has both"
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    st.lists(st.integers(1, 4), max_size=4),
+    st.integers(1, 8),
+    st.randoms(use_true_random=False),
+)
+def test_nobody_behind_the_first_delays_it(asked: list[int], held: list[int], cores: int, random: Random) -> None:
+    """Runs end in any order: the first of the queue starts after the same end, whoever else was started before it."""
+    machine, free = Machine(list(range(cores))), list(range(cores))
+    running: list[Lease] = []
+    for index, count in enumerate(held):
+        running += [Lease(f"run {index}", "", free[:count])] if count <= len(free) else []
+        free = free[count:] if count <= len(free) else free
+    waiting = [request(str(index), workers, created=index) for index, workers in enumerate(asked)]
+    passed = [
+        Lease(start.request.id, "", start.cores)
+        for start in plan(waiting, running, [machine]).starts
+        if start.request.id != "0"
+    ]
+    while True:
+        alone = plan(waiting[:1], running, [machine]).starts
+        beside = plan(waiting[:1], [*running, *passed], [machine]).starts
+        assert [start.request.id for start in beside] == [start.request.id for start in alone]
+        if alone:
+            break
+        running.remove(random.choice(running))
 
 
 @given(
@@ -100,7 +155,7 @@ def test_priority_goes_before_age() -> None:
 def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
     asked: list[tuple[int, int, int, bool]], cores: int, gpus: int
 ) -> None:
-    inventory = Inventory(list(range(cores)), [Gpu(f"GPU-{index}", "", 0) for index in range(gpus)])
+    machine = Machine(list(range(cores)), [Gpu(f"GPU-{index}", "", 0) for index in range(gpus)])
     waiting = [
         JobRequest(str(i), i, "e", "", 1, w, t, accelerator="gpu" if gpu and gpus else "cpu", priority=p)
         for i, (w, t, p, gpu) in enumerate(asked)
@@ -108,7 +163,7 @@ def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
     running: list[Lease] = []
     for _ in range(2 * len(asked)):
         everything_free = not running
-        made = plan(waiting, running, inventory)
+        made = plan(waiting, running, [machine])
         assert set(made.reasons) == {one.id for one in waiting}
         head = sorted(waiting, key=lambda one: (-one.priority, one.created))[:1]
         running += [Lease(start.request.id, "", start.cores, start.gpus) for start in made.starts]

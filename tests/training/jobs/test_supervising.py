@@ -23,7 +23,8 @@ def test_a_job_runs_in_a_process_of_its_own_on_its_cores(bench: Bench) -> None:
     assert started is not None
     assert started.cores == sorted(os.sched_getaffinity(0))[:1]
     log = job.log.read_text(encoding="utf-8")
-    assert log.splitlines()[0] == f"scalebook: job {job.id}, process {started.process.pid}, cores {started.cores[0]}"
+    process = started.handle.process
+    assert log.splitlines()[0] == f"scalebook: job {job.id}, process {process.pid}, cores {started.cores[0]}"
     assert f"affinity {started.cores} gpus \n" in log
     assert f"cwd {bench.workspace.root} input '' session True" in log
     assert "open [0, 1, 2]" in log
@@ -93,12 +94,12 @@ def test_stop_of_a_stubborn_job_ends_its_whole_session(bench: Bench) -> None:
     wait_for(lambda: "child" in job.tail(), "its child")
     started = job.started()
     assert started is not None
-    assert len(session(started.process)) == 2
+    assert len(session(started.handle.process)) == 2
     job.stop_file.touch()
     result = wait_for(job.result, "a result")
     assert result.status == "stopped"
     assert result.cause.endswith("got SIGTERM and SIGKILL")
-    assert session(started.process) == []
+    assert session(started.handle.process) == []
 
 
 def test_a_job_that_shows_no_life_is_timed_out(bench: Bench) -> None:

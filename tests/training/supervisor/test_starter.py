@@ -1,64 +1,104 @@
-"""The warm process and who looks after it."""
+import time
+from typing import Literal
 
-import os
-import select
-from pathlib import Path
+import pytest
 
-from scalebook.training.jobs.devices import inventory
-from scalebook.training.jobs.process import alive
-from scalebook.training.jobs.schedule import Start
+from scalebook.training.jobs.executors.executor import Ended, Event, Launcher, LauncherLost
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.schedule import Lease, Start
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.starter import Starter
-from scalebook.training.supervisor.warm import Order, Report
-from scalebook.training.supervisor.warming import WarmProcess
-from tests.training.benches import STAND_IN, Bench, until_state, wait_for
+from tests.training.benches import Bench, wait_for
 
 
-def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench: Bench) -> None:
-    warm = WarmProcess(bench.workspace.hidden / "warm.log", STAND_IN, ())
-    job = bench.job(end="exit")
-    try:
-        assert warm.order(Order(str(job.path), str(bench.workspace.root), inventory().cores[:1], []))
-        reports: list[Report] = []
-        while len(reports) < 2:
-            assert select.select([warm.connection], [], [], 20)[0], "no report in 20 s"
-            reports += warm.reports()
-        started = job.started()
-        assert started is not None
-        assert [(report.event, report.threads, report.pid, report.code) for report in reports] == [
-            ("ready", 1, 0, 0),
-            ("ended", 0, started.process.pid, 7),
-        ]
-        warm.connection.close()
-        wait_for(lambda: not alive(warm.process), "its end")
-    finally:
-        warm.close()
-    assert not os.path.exists(f"/proc/{warm.process.pid}")
+class Scripted(Launcher):
+    """Tells what it is told to tell."""
+
+    def __init__(self) -> None:
+        self.news: list[Event] = []
+        self.asked: list[bool] = []
+        self.closed = 0
+        self._state: Literal["none", "loading", "ready"] = "none"
+
+    @property
+    def state(self) -> Literal["none", "loading", "ready"]:
+        return self._state
+
+    def prepare(self, fresh: bool) -> bool:
+        self.asked.append(fresh)
+        self._state = "ready"
+        return True
+
+    def start(self, job: JobFolder, lease: Lease) -> bool:
+        return True
+
+    def events(self, wait_s: float) -> list[Event]:
+        news, self.news = self.news, []
+        if any(isinstance(event, LauncherLost) for event in news):
+            self._state = "none"
+        return news
+
+    def close(self) -> None:
+        self.closed += 1
+        self._state = "none"
 
 
-def test_a_changed_source_file_replaces_the_warm_process(bench: Bench, tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "module.py").write_text("a = 1\n", encoding="utf-8")
-    starter = Starter(bench.workspace, JobLimits(), STAND_IN, (), package)
-    try:
-        wait_for(lambda: starter.listen(0.02) or starter.prepare(fresh=True), "the warm process")
-        first = starter._warm
-        assert first is not None
-        assert starter.prepare(fresh=True)
-        assert starter._warm is first
-        (package / "module.py").write_text("a = 22\n", encoding="utf-8")
-        assert starter.prepare(fresh=False)
-        assert not starter.prepare(fresh=True)
-        assert not alive(first.process)
-        assert starter.state == "loading"
-        wait_for(lambda: starter.listen(0.02) or starter.prepare(fresh=True), "the next warm process")
-        job = bench.job()
-        starter.order(job, Start(job.request(), inventory().cores[:1], []))
-        assert [lease.id for lease in starter.leases()] == [job.id]
-        assert until_state(job, "finished", "failed") == "finished"
-    finally:
-        starter.close()
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
+
+
+def test_jobs_on_their_way_hold_their_devices_and_what_starts_them_is_not_replaced_meanwhile(
+    scripted: Scripted, bench: Bench
+) -> None:
+    starter, job = Starter(scripted, JobLimits()), bench.job()
+    assert starter.prepare(fresh=True)
+    starter.order(job, Start(job.request(), [1], ["GPU-a"], "there"))
+    assert starter.leases() == [Lease(job.id, job.request().title, [1], ["GPU-a"], machine="there")]
+    assert starter.prepare(fresh=True)
+    assert scripted.asked == [True, False]
+    scripted.news = [Ended(job.id, 3)]
+    assert starter.listen(0.0) == [Ended(job.id, 3)]
+
+
+def test_a_job_that_never_appears_is_given_up_after_three_losses(scripted: Scripted, bench: Bench) -> None:
+    starter, job = Starter(scripted, JobLimits()), bench.job()
+    for _ in range(3):
+        assert starter.hopeless([job.id]) == {}
+        assert starter.prepare(fresh=True)  # one that was ready is had again at once
+        starter.order(job, Start(job.request(), [0], []))
+        scripted.news = [LauncherLost(True, "it died")]
+        assert starter.listen(0.0) == []
+        assert starter.leases() == []
+    assert starter.hopeless([job.id]) == {job.id: "no process of it appeared"}
+
+
+def test_a_job_that_takes_too_long_to_appear_counts_as_a_loss(scripted: Scripted, bench: Bench) -> None:
+    starter, job = Starter(scripted, JobLimits(start_s=0.0)), bench.job()
+    for times in range(1, 4):
+        starter.prepare(fresh=True)
+        starter.order(job, Start(job.request(), [0], []))
+        time.sleep(0.001)
+        found = starter.hopeless([job.id])
+        assert (scripted.closed, starter.leases()) == (times, [])
+    assert found == {job.id: "no process of it appeared"}
+
+
+def test_what_cannot_get_ready_is_tried_again_after_a_pause_and_the_first_job_takes_the_blame(
+    scripted: Scripted,
+) -> None:
+    starter = Starter(scripted, JobLimits(retry_s=60.0))
+    for _ in range(3):
+        assert starter.hopeless(["a", "b"]) == {}
+        scripted.prepare(fresh=True)
+        scripted.news = [LauncherLost(False, "it ended: no module")]
+        starter.listen(0.0)
+        assert starter.problem == "it ended: no module"
+        assert not starter.prepare(fresh=True)  # not yet
+    assert starter.hopeless(["a", "b"]) == {"a": "it ended: no module"}
+    scripted.prepare(fresh=True)
+    starter.listen(0.0)
+    assert starter.problem == ""
 
 
 def test_a_job_is_not_kept_waiting_for_a_warm_process_that_cannot_be(bench: Bench) -> None:

@@ -23,7 +23,7 @@ from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
@@ -105,7 +105,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
 
 
 def _problems(config: Any, description: Description) -> list[Problem]:
-    return validate(config, description, cores=len(inventory().cores))
+    return validate(config, description, cores=len(this_machine().cores))
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:

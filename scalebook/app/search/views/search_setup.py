@@ -23,7 +23,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import cost
 from scalebook.training.config.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.errors import ConfigError, Problem
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
@@ -190,7 +190,7 @@ def _begin_with(preset: str, draft: SearchDraft, body: Body, description: Descri
     else:
         config = _config(body) or {}
         try:
-            body = search_setup.with_preset(body, preset, config, description, len(inventory().cores))
+            body = search_setup.with_preset(body, preset, config, description, len(this_machine().cores))
         except ConfigError as error:
             st.error(str(error), icon=":material/error:")
             return
@@ -218,7 +218,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     """The column beside the form; returns Start or Save."""
     body, opened = draft.body, _opened()
     name = draft.name or search_setup.suggested_name(body, opened.notebook)
-    config, cores = _config(body), len(inventory().cores)
+    config, cores = _config(body), len(this_machine().cores)
     if not body.get("space"):
         search_plan.buttons(blocked=True, shown=str(draft.version))
         st.caption("Choose one of the three, or a field: then this says what the search would do.")

@@ -20,7 +20,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, NoRoom
-from scalebook.training.jobs.devices import inventory
+from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervising import Keeper
@@ -253,7 +253,8 @@ class Driver:
         if self.spec.exclusive:
             return 1
         load = workload(self.spec.config, self.description)
-        return max(1, len(inventory().cores) // max(1, load.workers * load.threads))
+        each = max(1, load.workers * load.threads)
+        return max(1, sum(len(machine.cores) // each for machine in chosen().machines()))
 
 
 def _open(trial: Trial) -> list[JobFolder]:

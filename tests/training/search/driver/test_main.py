@@ -122,7 +122,7 @@ def kill(folder: SearchFolder, victims: str) -> None:
     if victims == "everything":
         for job in queue.all_jobs(folder.workspace):
             if (started := job.started()) is not None:
-                send(started.process, signal.SIGKILL)
+                send(started.handle.process, signal.SIGKILL)
     wait_for(lambda: supervising.running(folder.workspace) != now or victims == "driver", "the supervisor to be gone")
 
 

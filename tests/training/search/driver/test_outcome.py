@@ -8,6 +8,7 @@ import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec, read_search
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.search.driver import outcome
@@ -32,7 +33,7 @@ class Jobs:
         folder.path.mkdir()
         folder.write(JobRequest(folder.id, 1.0, "test", "sqlite://", 1, 1, trial=TrialOf("search", 0)))
         if result is not None:
-            folder.write(Started(LONG_DEAD, 100.0))
+            folder.write(Started(LocalHandle(LONG_DEAD), 100.0))
             folder.write(result)
         if loss is not None:
             folder.write(Progress(1.0, "ending", 90, 1000, seconds, metrics={"best/val/loss": loss, "val/loss": 9.0}))

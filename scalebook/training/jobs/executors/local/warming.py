@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from signal import SIGKILL
 
+from scalebook.training.jobs.executors.local.warm import PACKET, Order, Report
 from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.safe_path import environment, python
-from scalebook.training.supervisor.warm import PACKET, Order, Report
 
 RUNNER = "scalebook.training.runner:run_job"
 PRELOAD = (
@@ -25,7 +25,7 @@ PRELOAD = (
     "scalebook.training.data",
     "scalebook.training.strategies",
 )
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[3]
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
 
@@ -91,7 +91,7 @@ class WarmProcess:
 
 
 def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
-    words = python("-m", "scalebook.training.supervisor.warm", "--socket", "3", "--parent", str(os.getpid()))
+    words = python("-m", "scalebook.training.jobs.executors.local.warm", "--socket", "3", "--parent", str(os.getpid()))
     words += ["--runner", runner, "--preload", ",".join(preload)]
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

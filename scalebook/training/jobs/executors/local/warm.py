@@ -1,6 +1,6 @@
 """The warm process: everything imported, nothing touched, forked once per job.
 
-`python -m scalebook.training.supervisor.warm`.
+`python -m scalebook.training.jobs.executors.local.warm`.
 
 It imports torch, lightning, mlflow and this package, but no module of the user's, calls no tensor operation, starts no
 thread and no CUDA: a fork of it is a fresh process without 6 s of imports. Orders and reports are JSON packets on the
@@ -27,12 +27,12 @@ from typing import Any
 
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
+from scalebook.training.jobs.executors.executor import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
-from scalebook.training.jobs.process import ProcessId, die_with_parent
+from scalebook.training.jobs.process import die_with_parent
 
 Runner = Callable[[Path], int]
-CLAIMED_ELSEWHERE = 75
-"""Exit code of a fork that found its job already owned by another process."""
 PACKET = 65536
 
 
@@ -137,12 +137,12 @@ def _run(order: Order, runner: Runner) -> int:
         os.sched_setaffinity(0, order.cores)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
     os.chdir(order.workspace)
-    me = ProcessId.of()
+    me = LocalHandle.own()
     if not job.claim(Started(me, time.time(), order.cores, order.gpus)):
         return CLAIMED_ELSEWHERE
     gpus = f", GPUs {', '.join(order.gpus)}" if order.gpus else ""
     cores = ", ".join(map(str, order.cores))
-    print(f"scalebook: job {job.id}, process {me.pid}, cores {cores}{gpus}", flush=True)
+    print(f"scalebook: job {job.id}, process {me.process.pid}, cores {cores}{gpus}", flush=True)
     return runner(job.path)
 
 
@@ -167,7 +167,7 @@ def load(runner: str) -> Runner:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m scalebook.training.supervisor.warm")
+    parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.executors.local.warm")
     parser.add_argument("--socket", type=int, required=True, help="inherited descriptor of the supervisor's socket")
     parser.add_argument("--parent", type=int, required=True, help="the supervisor's pid")
     parser.add_argument("--runner", required=True, help="module:function that runs one job folder")

@@ -1,0 +1,75 @@
+"""Processes of this machine: found, ended and cleared away by what the kernel knows of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from signal import SIGKILL, SIGTERM
+from typing import ClassVar
+
+from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.executors.executor import Executor, Launcher, Level
+from scalebook.training.jobs.process import Children, ProcessId, alive, descendants, send, session
+from scalebook.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class LocalHandle:
+    """A job as a process of this machine."""
+
+    process: ProcessId
+    leads_session: bool = True
+    """False for a job in the foreground: it shares its session with a person's shell, which is not part of it."""
+    executor: str = "local"
+
+    @classmethod
+    def own(cls, *, leads_session: bool = True) -> "LocalHandle":
+        """Of this process."""
+        return cls(ProcessId.of(), leads_session)
+
+
+class LocalExecutor(Executor[LocalHandle]):
+    """A job is a process and its session; what has left the session is known by having been a descendant."""
+
+    name: ClassVar[str] = "local"
+
+    def __init__(self) -> None:
+        self._family: dict[LocalHandle, list[ProcessId]] = {}
+        """Of jobs that were killed here: all their processes but the main one, as they were found then."""
+
+    def machines(self) -> list[Machine]:
+        return [this_machine()]
+
+    def alive(self, handle: LocalHandle) -> bool:
+        return alive(handle.process)
+
+    def stop(self, handle: LocalHandle, level: Level) -> None:
+        if level == "terminate":
+            send(handle.process, SIGTERM)
+            return
+        self._family[handle] = left = self._left(handle)
+        for process in (*left, handle.process):
+            send(process, SIGKILL)
+
+    def clear(self, handle: LocalHandle) -> bool:
+        left = self._left(handle)
+        for process in left:
+            send(process, SIGKILL)
+        if not left:
+            self._family.pop(handle, None)
+        return not left
+
+    def shown(self, handle: LocalHandle) -> str:
+        return f"pid {handle.process.pid}"
+
+    def launcher(
+        self, workspace: Workspace, children: Children, runner: str | None, preload: Sequence[str] | None
+    ) -> Launcher:
+        from scalebook.training.jobs.executors.local.launcher import LocalLauncher
+
+        return LocalLauncher(workspace, children, runner, preload)
+
+    def _left(self, handle: LocalHandle) -> list[ProcessId]:
+        """What the job consists of besides its main process."""
+        family = descendants(handle.process)
+        members = session(handle.process) if handle.leads_session else []
+        known = [process for process in self._family.get(handle, ()) if alive(process)]
+        return [one for one in dict.fromkeys([*family, *members, *known]) if one != handle.process]

@@ -1,0 +1,15 @@
+"""This machine with as many cores as a test needs."""
+
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.executors.local.executor import LocalExecutor
+
+
+class Cores(LocalExecutor):
+    """Lends these cores, whatever the machine has."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self.numbers = list(numbers)
+
+    def machines(self) -> list[Machine]:
+        return [Machine(self.numbers)]
