@@ -1,7 +1,10 @@
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
+
+from scalebook.training.files import records
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
 from scalebook.training.jobs.process import ProcessId
@@ -62,6 +65,28 @@ def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) 
     assert job.state() == "failed"
     job.write(Result("finished", time.time()))
     assert job.state() == "finished"
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_record_that_names_nobody_who_runs_it_is_of_this_machine(tmp_path: Path, inline: bool) -> None:
+    """As earlier versions wrote it. A job in the foreground shared its session with a shell then, too."""
+    job, me = folder(tmp_path), ProcessId.of()
+    told = {"version": 1, "process": asdict(me), "started": 2.0, "cores": [1], "gpus": [], "inline": inline}
+    records.save(job.path / "process.json", told)
+    started = job.started()
+    assert started == Started(LocalHandle(me, leads_session=not inline), 2.0, [1], inline=inline)
+    assert (started.executor.name, started.alive(), job.state()) == ("local", True, "running")
+
+
+def test_a_job_of_an_executor_that_is_not_known_has_a_broken_record(tmp_path: Path) -> None:
+    job = folder(tmp_path)
+    job.write(Started(LocalHandle.own(), 2.0))
+    path = job.path / "process.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"local"', '"elsewhere"'), encoding="utf-8")
+    assert job.started() is None
+    result = job.result()
+    assert result is not None
+    assert result.cause == f"{path} is broken (handle.executor is 'elsewhere', not one of local)"
 
 
 def test_the_tail_is_the_end_of_a_long_log(tmp_path: Path) -> None:

@@ -5,7 +5,16 @@ import sys
 import time
 from dataclasses import replace
 
-from scalebook.training.jobs.process import ProcessId, alive, descendants, die_with_parent, reap, send, session
+from scalebook.training.jobs.process import (
+    Children,
+    ProcessId,
+    alive,
+    descendants,
+    die_with_parent,
+    reap,
+    send,
+    session,
+)
 from tests.training.benches import wait_for
 
 SLEEP = "import time; time.sleep(60)"
@@ -40,6 +49,17 @@ def test_a_session_is_known_by_its_leader_also_after_the_leaders_death() -> None
     assert session(replace(leader, boot="another")) == []  # from before the machine's start
     assert send(child, signal.SIGKILL)
     wait_for(lambda: session(leader) == [], "the child's end")
+
+
+def test_the_end_of_a_child_is_kept_for_whoever_started_it() -> None:
+    children, pid = Children(), os.fork()
+    if pid == 0:
+        os._exit(4)
+    wait_for(lambda: not alive(ProcessId.of(pid)), "its end")
+    assert children.take(pid) is None  # nobody has looked
+    children.look()
+    children.look()
+    assert (children.take(pid), children.take(pid)) == (4, None)
 
 
 def test_reap_tells_codes_and_signals() -> None:
