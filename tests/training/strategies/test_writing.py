@@ -102,6 +102,19 @@ def two(folder: Path, callback: Callback | None = None, model: Plain | None = No
     return fit(trainer(folder, AsyncPS(workers=2, rule="sync", **arguments), callbacks=callbacks), model or Plain())
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
+    return two(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module")
+def from_a_quarter(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
+    """What two workers reach from weights that are all 0.25."""
+    started = Plain()
+    by_data(started, [torch.full_like(p, 0.25) for p in started.parameters()])
+    return two(tmp_path_factory.mktemp("quarter"), model=started)
+
+
 @ways
 def test_an_average_that_is_swapped_in_is_validated_and_not_trained_on(way: Write, tmp_path: Path) -> None:
     found, expected, one, plain = alone(tmp_path, Plain, callbacks=[Average(way)])
@@ -111,11 +124,11 @@ def test_an_average_that_is_swapped_in_is_validated_and_not_trained_on(way: Writ
 
 @ways
 @pytest.mark.parametrize("host", ["inline", "process"])
-def test_so_it_is_with_two_workers(way: Write, host: Any, tmp_path: Path) -> None:
+def test_so_it_is_with_two_workers(way: Write, host: Any, undisturbed: Tensor, tmp_path: Path) -> None:
     """Nothing of it reaches the training."""
     shards = 1 if host == "inline" else 2
     found = two(tmp_path, Average(way), host=host, shards=shards)
-    torch.testing.assert_close(found, two(tmp_path), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, undisturbed, rtol=1e-5, atol=1e-6)
 
 
 @ways
@@ -140,12 +153,11 @@ def test_one_worker_may_write_everywhere(hook: str, way: Write, tmp_path: Path) 
 
 @ways
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])
-def test_weights_loaded_before_training_are_the_first(hook: str, way: Write, tmp_path: Path) -> None:
-    started = Plain()
-    by_data(started, [torch.full_like(p, 0.25) for p in started.parameters()])
-    expected = two(tmp_path, model=started)
+def test_weights_loaded_before_training_are_the_first(
+    hook: str, way: Write, from_a_quarter: Tensor, tmp_path: Path
+) -> None:
     found = two(tmp_path, In(hook, way, halves=False))
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, from_a_quarter, rtol=1e-5, atol=1e-6)
 
 
 def test_workers_that_load_different_weights_are_refused(tmp_path: Path) -> None:

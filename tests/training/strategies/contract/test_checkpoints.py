@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from tests.training.strategies.contract.cases import BATCHES, WORKERS, Case, every, exact, few, fitted, in_order
+from tests.training.strategies.contract.cases import BATCHES, WORKERS, Case, every, exact, few, fitted, in_order, some
 from tests.training.strategies.contract.models import GAN, Plain
 from tests.training.strategies.contract.test_exact import adam
 from tests.training.strategies.contract.test_schedules import RATE, by_step
@@ -59,7 +59,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(case: Case, tmp_path: Path) 
     torch.testing.assert_close(weights(model), weights(whole), rtol=1e-5, atol=1e-6)
 
 
-@every
+@some
 def test_a_resumed_run_goes_on_counting(case: Case, tmp_path: Path) -> None:
     first, _ = fitted(case, tmp_path, Plain(by_step), max_epochs=1, enable_checkpointing=True)
     _, seen = fitted(case, tmp_path, Plain(by_step), max_epochs=2, enable_checkpointing=True, ckpt_path=path_of(first))

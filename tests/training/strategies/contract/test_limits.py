@@ -10,7 +10,7 @@ import pytest
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
-from tests.training.strategies.contract.cases import BATCH, BATCHES, SAMPLES, WORKERS, Case, every, few, fitted
+from tests.training.strategies.contract.cases import BATCH, BATCHES, SAMPLES, WORKERS, Case, every, few, fitted, some
 from tests.training.strategies.contract.models import Plain
 
 pytestmark = pytest.mark.long
@@ -23,7 +23,7 @@ def test_max_steps_counts_updates_whoever_makes_them(case: Case, tmp_path: Path)
     assert len(seen) == WORKERS
 
 
-@every
+@some
 def test_max_epochs_counts_passes_over_the_data(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=3)
     assert seen[0]["updates"] == case.updates(3 * BATCHES)

@@ -32,7 +32,7 @@ def test_an_update_is_clipped_as_it_is_applied(case: Case, algorithm: str, tmp_p
     assert size.item() == pytest.approx(rate * limit, rel=1e-3)
 
 
-@every
+@some
 def test_a_gan_has_two_optimizers(case: Case, tmp_path: Path) -> None:
     model = GAN()
     before = {name: value.clone() for name, value in model.named_parameters()}

@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
 
-from tests.training.strategies.contract.cases import BATCHES, WORKERS, Case, every, few, fitted
+from tests.training.strategies.contract.cases import BATCHES, WORKERS, Case, few, fitted, some
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import Batch, data, weights
 
@@ -52,7 +52,7 @@ def test_bfloat16(case: Case, tmp_path: Path) -> None:
     assert loss_of_all(model) < 0.9 * before
 
 
-@every
+@some
 def test_a_loss_scaler_skips_steps_with_infinite_gradients(case: Case, tmp_path: Path) -> None:
     """A round of nothing but infinite gradients is an update without effect, as the skipped step of DDP."""
     model = Noting(has_bad_batch=True)

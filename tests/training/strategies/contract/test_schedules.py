@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, ReduceLROnPlateau, StepLR
 
-from tests.training.strategies.contract.cases import BATCHES, Case, every, few, fitted, some
+from tests.training.strategies.contract.cases import BATCHES, Case, few, fitted, some
 from tests.training.strategies.contract.models import Plain
 
 RATE = 0.08
@@ -45,7 +45,7 @@ def on_plateau(model: LightningModule) -> Any:
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val/loss"}}
 
 
-@every
+@some
 def test_by_step_it_follows_the_updates(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(by_step), max_epochs=2)
     updates = case.updates(2 * BATCHES)
