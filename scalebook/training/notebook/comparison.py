@@ -50,7 +50,7 @@ def compare(
         if experiment is None:
             rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
-        found = results(reader, notebook_name, experiment, description, experiment.seeds(seeds))
+        found = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
         runs = _shown([one.run for one in found if one.run and not one.stale])
         curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(found), _outcome(found))

@@ -6,9 +6,9 @@ from typing import Final
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
-from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
+from scalebook.training.tracking.reading import RunReader, RunRecord, tag_is
 
 MOST_RUNS: Final = 500
 """Newest runs of a cell that are looked at."""
@@ -32,14 +32,45 @@ def results(
     cell: ExperimentCell,
     description: Description,
     seeds: Sequence[int] | None = None,
+    notebook: Notebook | None = None,
 ) -> list[SeedResult]:
-    """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`."""
+    """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
+
+    In a `notebook` a cell that was renamed keeps its results: those of the same config under a name that no cell has.
+    """
     hash_now = config_hash(cell.config, description)
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
+    if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
+        runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
     found = []
     for seed in cell.seeds() if seeds is None else seeds:
         mine = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
-        current = [run for run in mine if run.tags.get(names.TAG_CONFIG_HASH) == hash_now]
+        current = [run for run in mine if _is_of(run, hash_now)]
         newest = next(iter(current or mine), None)
         found.append(SeedResult(seed, newest, stale=bool(mine) and not current))
     return found
+
+
+def _is_of(run: RunRecord, hash_now: str) -> bool:
+    return run.tags.get(names.TAG_CONFIG_HASH) == hash_now
+
+
+def _inherited(
+    reader: RunReader,
+    notebook_name: str,
+    cell: ExperimentCell,
+    description: Description,
+    hash_now: str,
+    notebook: Notebook,
+) -> list[RunRecord]:
+    """Runs of this config under a name that is no cell's any more. Of several cells that could have been called so,
+    the first one that has no runs of its own has them."""
+    same_config = tag_is(names.TAG_CONFIG_HASH, hash_now)
+    names_now = {getattr(one, "name", "") for one in notebook.cells}
+    runs = reader.runs(notebook=notebook_name, where=same_config, limit=MOST_RUNS)
+    left = [run for run in runs if run.cell not in names_now and names.TAG_PARENT not in run.tags]
+    if not left:
+        return []
+    owners = {run.cell for run in runs}
+    heirs = (one.name for one in notebook.experiments() if config_hash(one.config, description) == hash_now)
+    return left if cell.name == next((name for name in heirs if name not in owners), None) else []

@@ -1,8 +1,13 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.training.config import catalogue
+from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue
-from scalebook.training.notebook import store
+from scalebook.training.notebook import edit, store
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.results import results
+from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
@@ -189,7 +194,57 @@ def test_a_new_notebook_begins_with_an_open_editor_and_no_words_of_ours(open_pag
     assert (workspace.root / f"{'x' * 200}.md").read_text(encoding="utf-8") == f"---\ntitle: {'x' * 200}\n---\n"
     app.text_area[0].set_value("Why?").run()
     press(app, "Save")
-    assert (workspace.root / f"{'x' * 200}.md").read_text(encoding="utf-8").endswith("---\n\nWhy?\n")
+    assert (workspace.root / f"{'x' * 200}.md").read_text(encoding="utf-8").endswith("---\n\nWhy?\n\n")
+
+
+def test_a_renamed_experiment_keeps_its_results_and_undo_does_too(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    more = (
+        "\n```yaml comparison=both\nruns: [pixelcnn-async-2]\n```\n\n"
+        "```yaml search=sizes\nexperiment: pixelcnn-async-2\nobjective: val/loss\n"
+        "space:\n  batch_size: {powers_of_two: [16, 64]}\n```\n"
+    )
+    path.write_text(TEXT + more, encoding="utf-8")
+    cell = store.read(path).notebook.experiments()[0]
+    now = config_hash(cell.config, catalogue.describe(workspace))
+    first, second = (record(workspace, seed=seed, config_hash=now) for seed in (1, 2))
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    next(one for one in app.text_input if one.label == "Name").set_value("two-workers").run()
+    assert any("its results follow" in one.value for one in app.caption)
+    app.button(key="compose-save").click().run()
+    notebook = store.read(path).notebook
+    assert [one.name for one in notebook.experiments()] == ["two-workers"]
+    assert notebook.comparisons()[0].runs == ["two-workers"]
+    assert notebook.searches()[0].experiment == "two-workers"
+    for shown in (html(open_page()), html(press(open_page(), "Undo"))):
+        assert f"/runs?run={first.id}" in shown
+        assert f"/runs?run={second.id}" in shown
+        assert "stale: " not in shown
+        assert "not run yet" in shown.split("sizes</span>")[1]
+        assert "no such experiment" not in shown
+
+
+def test_results_go_to_one_heir_only_and_never_from_a_cell_that_is_there(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    stored = store.read(path)
+    description = catalogue.describe(workspace)
+    cell = stored.notebook.experiments()[0]
+    record(workspace, seed=1, config_hash=config_hash(cell.config, description))
+    twin = edit.put_experiment(stored.notebook, "twin", cell.config)
+    reader = RunReader(workspace.tracking_uri())
+
+    def have(notebook: Notebook) -> list[str]:
+        """The experiments that have a result."""
+        return [
+            one.name
+            for one in notebook.experiments()
+            if results(reader, path.name, one, description, [1], notebook)[0].run is not None
+        ]
+
+    assert have(twin) == ["pixelcnn-async-2"]
+    assert have(edit.rename(twin, "pixelcnn-async-2", "mine")) == ["mine"]
+    changed = edit.put_experiment(edit.rename(twin, "pixelcnn-async-2", "mine"), "mine", {**cell.config, "threads": 2})
+    assert have(changed) == ["twin"]
 
 
 def test_two_clicks_on_run_submit_once(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
 from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
@@ -181,6 +182,8 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     found = [*edited.refused, *known]
     wrong = [one for one in {one.key: one for one in found[::-1]}.values() if one.severity == "error"][::-1]
     intent = config_result.buttons(wrong, edited.repeats, str(state.draft().version))
+    if words := _renaming(edited, description):
+        st.caption(words)
     load = workload(config, description)
     config_result.sizes(load)
     st.caption(config_result.meaning(load))
@@ -188,6 +191,20 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     if not edited.text:
         config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
     return intent
+
+
+def _renaming(edited: Edited, description: Description) -> str:
+    """What becomes of the results of an experiment that gets another name; "" where it keeps its own."""
+    before, opened = state.draft().source[1], _opened()
+    cell = opened.notebook.experiment(before) if opened and before else None
+    if cell is None or edited.name == before:
+        return ""
+    if config_hash(cell.config, description) == config_hash(edited.config, description):
+        return f"{before} is renamed: its results follow, and so do the comparisons and searches that name it."
+    return (
+        f"{before} is renamed, and its config changes: comparisons and searches that name it follow, its results so "
+        "far stay on the Runs page. To keep them here, save one of the two first."
+    )
 
 
 def finish(

@@ -33,7 +33,7 @@ def show(stored: Stored, index: int, cell: ExperimentCell) -> None:
 def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
     workspace = resources.workspace()
     return experiments.seeds(
-        workspace, resources.reader(), stored.path.name, cell, resources.description(), resources.waiting_reasons
+        workspace, resources.reader(), stored, cell, resources.description(), resources.waiting_reasons
     )
 
 

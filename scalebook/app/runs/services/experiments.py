@@ -14,6 +14,7 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.results import results
+from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 
@@ -34,15 +35,15 @@ class SeedView:
 def seeds(
     workspace: Workspace,
     reader: RunReader,
-    notebook: str,
+    stored: Stored,
     cell: ExperimentCell,
     description: Description,
     reasons: Reasons,
 ) -> list[SeedView]:
-    """State and results of a cell by seed."""
+    """State and results of a cell of the notebook `stored`, by seed."""
     return [
         SeedView(one.seed, runs.view(workspace, one.run, reasons) if one.run else None, one.stale)
-        for one in results(reader, notebook, cell, description)
+        for one in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
     ]
 
 

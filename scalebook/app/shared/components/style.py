@@ -12,6 +12,9 @@ def draw() -> None:
     """Once a run of the frame, before the page."""
     st.logo(str(HERE / "wordmark.svg" if not dark() else HERE / "wordmark_dark.svg"), size="large")
     st.html(HERE / "style.css")
+    with st.container(key="keep-typing"):
+        script = (HERE / "keep_typing.js").read_text(encoding="utf-8")
+        st.html(f"<script>{script}</script>", unsafe_allow_javascript=True)
 
 
 def dark() -> bool:

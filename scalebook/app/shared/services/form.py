@@ -76,9 +76,11 @@ def choose(config: Config, key: str, info: ClassInfo, group: Group, description:
     if info.config_value is not None:
         put(config, key, info.config_value)
         return
-    before = chosen(config, key, group, description)
-    args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args")))) if before == info else {}
-    put(config, key, {"class_path": info.class_path, **({"init_args": args} if args else {})})
+    told, path, args = get(config, key), info.class_path, {}
+    if chosen(config, key, group, description) == info:  # with the name that it is written with: results hang on it
+        path = named(told).name or info.class_path
+        args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args"))))
+    put(config, key, {"class_path": path, **({"init_args": args} if args else {})})
 
 
 def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
