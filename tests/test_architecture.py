@@ -24,11 +24,18 @@ LAYERS = {
         "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning",
         "describe", "cli", "runner", "commands", "__main__",
     ],
-    "training/ps": ["policy", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay"],
+    "training/ps": [
+        "policy", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay", "launch",
+    ],
     "training/search": ["study", "folder", "launch", "map", "driver"],
     "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "notebook"],
 }  # fmt: skip
 """The rooms of each house, from the ground up: a room knows only those before it."""
+TRAINERS_MAY_USE = tuple(
+    f"scalebook.training.ps.{name}"
+    for name in ("policy", "coordination.measures", "launch", "memory.uncopied", "worker.end")
+)
+"""Of the parameter server: its policy and its measures, the worker's end, who gives one, and what cannot be copied."""
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 
@@ -78,6 +85,14 @@ def test_the_parameter_server_stands_alone() -> None:
         ours = [name for name in names if within(name, ("scalebook",))]
         assert [name for name in ours if not within(name, ("scalebook.training.ps",))] == [], path
         assert [name for name in names if within(name, ("lightning", "mlflow", "optuna"))] == [], path
+
+
+@pytest.mark.parametrize("room", ["strategies", "callbacks", "tuning"])
+def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> None:
+    """So that an end over something else than shared memory can take its place. (Its types hide the rest: mypy.)"""
+    for path in sources(f"training/{room}"):
+        names = [name for name in imports(path) if within(name, ("scalebook.training.ps",))]
+        assert [name for name in names if not within(name, TRAINERS_MAY_USE)] == [], path
 
 
 @pytest.mark.parametrize("house", LAYERS)

@@ -78,7 +78,6 @@ class OneWorker(AsyncPS):
             theirs = (one for one in self._trainer.callbacks if not _is_ours(one))  # type: ignore[attr-defined]
             self._trainer.callbacks = [*self._finders, *theirs]  # type: ignore[attr-defined]  # the caller's own list
             self.after_workers()
-            self._membership = None
             for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK"):
                 os.environ.pop(name, None)
 

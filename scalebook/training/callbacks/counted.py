@@ -1,6 +1,7 @@
 """Updates, samples and times of a run whose strategy does not count by itself: one process, and DDP."""
 
 import math
+from time import perf_counter
 from typing import Any, Literal
 
 from lightning.pytorch import Trainer
@@ -32,6 +33,9 @@ class CountedHere:
         self._last_iteration = -1
         self._bucket_bytes = math.nan if self.workers > 1 else 0.0  # of gradients; told by DDP
         self._first_update = trainer.global_step
+
+    def now(self) -> float:
+        return perf_counter()
 
     def counts(self) -> Counts:
         return Counts(self.trainer.global_step, self.samples * self.workers)

@@ -42,7 +42,7 @@ class Measure(Callback):
         self.summary = MetricSummary()
         self.latest: dict[str, float] = {}
         """Last values of what was recorded, by metric."""
-        self._begun: float | None = None  # perf_counter of the first training batch; earlier when resumed
+        self._begun: float | None = None  # when the first training batch began; earlier when resumed
         self._batch_begun = 0.0
         self._busy = 0.0  # seconds inside batches, not yet told to `measured`
         self._data_told = 0.0
@@ -66,9 +66,13 @@ class Measure(Callback):
     def counts(self) -> Counts:
         return Counts(0, 0) if self.measured is None else self.measured.counts()
 
+    def _now(self) -> float:
+        """On the run's clock."""
+        return perf_counter() if self.measured is None else self.measured.now()
+
     def seconds(self) -> float:
         """Since the first training batch began."""
-        return 0.0 if self._begun is None else perf_counter() - self._begun
+        return 0.0 if self._begun is None else self._now() - self._begun
 
     # --- the run -------------------------------------------------------------------------------------------------
 
@@ -89,7 +93,7 @@ class Measure(Callback):
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        now = perf_counter()
+        now = self._now()
         if self._begun is None:
             self._begun = now - self._restored.get("seconds", 0.0)
             self._next_event = self._next_figures = now
@@ -101,7 +105,7 @@ class Measure(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert self.measured is not None
-        now = perf_counter()
+        now = self._now()
         self._busy += now - self._batch_begun
         self.measured.add_samples(batch_size(batch))
         self._last_loss = loss_of(outputs)
@@ -124,7 +128,7 @@ class Measure(Callback):
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validating_since = perf_counter()
+        self._validating_since = self._now()
 
     @override
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -134,7 +138,7 @@ class Measure(Callback):
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._validating_since is not None:
-            self._validation_s += perf_counter() - self._validating_since
+            self._validation_s += self._now() - self._validating_since
         self._validating_since = self._pinned = None
         if not trainer.sanity_checking:
             self.summary.validated(trainer.callback_metrics)
@@ -160,7 +164,7 @@ class Measure(Callback):
         """Totals of the whole run, and best and final values."""
         if not trainer.is_global_zero or self.measured is None or self._begun is None:
             return
-        now, counts = perf_counter(), self.counts()
+        now, counts = self._now(), self.counts()
         trained_s = self._training_seconds(now) - self._begun
         points = self._training_loss(trainer)
         points |= {names.final(metric): value for metric, value in points.items()} | self.summary.points()

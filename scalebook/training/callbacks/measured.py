@@ -9,6 +9,10 @@ from scalebook.training.ps.coordination.measures import Counts, PushMeasures, St
 class Measured(Protocol):
     """Run-wide figures, readable at any time from worker 0 while the others go on."""
 
+    def now(self) -> float:
+        """Seconds on the run's clock; only differences mean something."""
+        ...
+
     def counts(self) -> Counts: ...
 
     def worker_times(self) -> list[WorkerTimes]: ...

@@ -5,13 +5,15 @@ every backward pass. With host `process`, `serve(...)` in each of `run.servers` 
 
 The rooms, from the ground up; each knows only those before it:
     policy         what is done with a gradient: rules, dampings, settings. Pure, and without torch
+    clock          how a worker waits, and what time it is: real, or played by a scheduler
     memory         shared memory, locks and events in it, views into it; versions lent as a worker's parameters
     optimizer      the user's optimizer on other tensors, the hyper-parameters that a push carries, its state seen
     trace          the log of updates
     coordination   what processes know of each other: the run, who may begin, who is let in, who is there; measures
     applying       one optimizer: where it lies in memory, its shards and rounds, and its hosts (who applies)
-    worker         a worker's end: join, pull, push; which batches are whose
+    worker         a worker's end: join, pull, push; which batches are whose; `end`, all that a trainer knows
     replay         a run made again from its trace
+    launch         what the processes of a run share, made before the fork, and the ends that they get
 """
 
 from importlib import import_module
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
     from scalebook.training.ps.coordination.run import SharedRun
     from scalebook.training.ps.policy.settings import Clip, HostName, Settings
-    from scalebook.training.ps.worker.client import Client, Pushed, WrittenError
-    from scalebook.training.ps.worker.join import Joined, Snapshot, join
+    from scalebook.training.ps.worker.client import Client
+    from scalebook.training.ps.worker.end import Pushed, Snapshot, WrittenError
+    from scalebook.training.ps.worker.join import Joined, join
 
 __all__ = [
     "Client",
@@ -48,8 +51,9 @@ _ROOMS: Final = {
     "coordination.measures": ("Counts", "PushMeasures", "StalenessHistogram", "WorkerTimes"),
     "coordination.run": ("SharedRun",),
     "policy.settings": ("Clip", "HostName", "Settings"),
-    "worker.client": ("Client", "Pushed", "WrittenError"),
-    "worker.join": ("Joined", "Snapshot", "join"),
+    "worker.client": ("Client",),
+    "worker.end": ("Pushed", "Snapshot", "WrittenError"),
+    "worker.join": ("Joined", "join"),
 }
 
 

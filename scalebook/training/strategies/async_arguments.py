@@ -7,10 +7,10 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from scalebook.training.ps import Clip, Settings
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.rules import Rule
+from scalebook.training.ps.policy.settings import Clip, Settings
 from scalebook.training.strategies.batch_norm import BatchNormPolicy
 
 

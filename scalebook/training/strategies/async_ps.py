@@ -14,23 +14,22 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.ps import HostName, Pushed, Settings, join
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
+from scalebook.training.ps.policy.settings import HostName, Settings
+from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
 from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING, Forking
 from scalebook.training.strategies.launcher import take_rank
-from scalebook.training.strategies.meetings import Phase
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage
 from scalebook.training.strategies.pushing import Pushing
 from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
-from scalebook.training.strategies.shared import Shared
 from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.snapshot_first import SnapshotFirst
 from scalebook.training.strategies.steps import Steps
@@ -119,14 +118,14 @@ class AsyncPS(SharedMeasures, Forking):
         if self._server is not None:
             self._serve(trainer)
         super().setup(trainer)
-        if self._shared is not None and self._membership is not None:
+        if self._end is not None:
             refuse_model(trainer.lightning_module, self.num_processes)  # what configure_model has made, too
-            refuse_optimizers(self.optimizers, self._shared.run.settings.writable(self.num_processes))
-            self._share_statistics(self._shared)
-            self._joined = join(self._shared.run, self._membership, self.optimizers, announce_memory)
+            refuse_optimizers(self.optimizers, self._end.settings.writable(self.num_processes))
+            self._share_statistics(self._end)
+            self._joined = self._end.join(self.optimizers, announce_memory)
             self._begin_anew()
             if self._statistics is not None:
-                self._statistics.share(self._shared.statistics)
+                self._statistics.share(self._end.rows)
             every = self.arguments.server.rule.push_every
             self._joined.name_parameters(trainer.lightning_module.named_parameters())
             self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
@@ -147,39 +146,37 @@ class AsyncPS(SharedMeasures, Forking):
         with updates_estimated(trainer, self.arguments.server.rule, self.num_processes):
             super().setup_optimizers(trainer)
 
-    def _share_statistics(self, shared: Shared) -> None:
-        assert self.lightning_module is not None
+    def _share_statistics(self, end: WorkerEnd) -> None:
         self._statistics = RunningStatistics(
-            self.lightning_module, self.arguments.batch_norm, self._worker, self.num_processes
+            self._trainer.lightning_module, self.arguments.batch_norm, self._worker, self.num_processes
         )
         if self._worker == 0:
-            self._statistics.allocate(shared.statistics)
+            self._statistics.allocate(end.rows)
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
-        if self._shared is None or not self._trainer.training:
+        if self._data is None or not self._trainer.training:
             return dataloader
-        return self._shared.data.process(self._trainer, dataloader)
+        return self._data.process(self._trainer, dataloader)
 
     @override
     def on_train_start(self) -> None:
-        assert self._shared is not None
         assert self._joined is not None
         assert self._statistics is not None
         trainer = self._trainer
         if self._worker > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._statistics.freeze()
-        self._shared.data.start(trainer, self._position)
+        self._own_data.start(trainer, self._position)
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.num_processes > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(
-                trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._shared.board
+                trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._own_end.signals
             )
             self._schedules.start({id(one): version for one, version in zip(self.optimizers, resumed, strict=True)})
             self.lr_scheduler_configs = self._schedules.mine()
         self._joined.start()
-        meetings = self._shared.meetings
+        meetings = self._own_end.meetings
         if self._collectives is not None:
             share_metrics(trainer.lightning_module, lambda: self._meeting)
             self._collectives.places.stage = Stage.TRAINING
@@ -199,12 +196,11 @@ class AsyncPS(SharedMeasures, Forking):
 
     def end_training(self) -> None:
         """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""
-        assert self._shared is not None
         assert self._joined is not None
         if self._trainer.should_stop:  # it may have been set after this worker's last push
-            self._shared.board.ask_to_stop()
+            self._own_end.signals.ask_to_stop()
         self._joined.push_rest()
-        self._shared.data.end()
+        self._own_data.end()
         self._joined.finish()
         if self._worker == 0:
             if not self._has_all:
@@ -216,8 +212,7 @@ class AsyncPS(SharedMeasures, Forking):
 
     @override
     def on_train_end(self) -> None:
-        assert self._shared is not None
-        self._shared.meetings.enter(Phase.GONE)
+        self._own_end.meetings.enter(Phase.GONE)
         if self._collectives is not None:
             self._collectives.places.stage = Stage.AFTER
 
@@ -239,15 +234,16 @@ class AsyncPS(SharedMeasures, Forking):
             self._leave_data()
             self._joined = self._schedules = self._statistics = None
         super().teardown()
-        if self._membership is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
+        if self._end is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
             take_rank(self._worker, self.num_processes)
 
     @override
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy or a pickle: without what belongs to this process of this run."""
-        shared = {"_shared", "_joined", "_schedules", "_statistics", "_snapshot", "_run"}  # None in every new one
+        ends = {"_launch", "_aside", "_figures", "_end", "_server", "_data"}
+        shared = {*ends, "_joined", "_schedules", "_statistics", "_snapshot"}  # None in every new one
         kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
-        return {**kept, "_membership": None, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}
+        return {**kept, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}
 
     # --- training ------------------------------------------------------------------------------------------------
 
@@ -279,20 +275,19 @@ class AsyncPS(SharedMeasures, Forking):
         return output
 
     def _after_push(self, pushed: Pushed, was_sent: bool) -> None:
-        assert self._shared is not None
         assert self._statistics is not None
-        trainer, board = self._trainer, self._shared.board
+        trainer, signals = self._trainer, self._own_end.signals
         self._snapshot = None
         self._statistics.publish()
         self._follow_schedules()
         assert self._steps is not None
         self._steps.pushed(self._versions(), least=(self.max_updates or 0) if pushed.is_last else 0)
         if trainer.should_stop:
-            board.ask_to_stop()
-        elif board.stop:
+            signals.ask_to_stop()
+        elif signals.stop:
             trainer.should_stop = True
         if was_sent and (pushed.applied or not pushed.is_last):
-            self._shared.data.pushed(trainer)
+            self._own_data.pushed(trainer)
 
     # --- counted in checkpoints ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
-from scalebook.training.ps.memory.region import Memory
+from scalebook.training.ps.worker.end import Rows
 
 BatchNormPolicy = Literal["per_worker", "averaged", "frozen"]
 _NAMES: Final = ("running_mean", "running_var")
@@ -50,17 +50,16 @@ class RunningStatistics:
     def _shares(self) -> bool:
         return bool(self._layers) and self._workers > 1 and self._policy == "averaged"
 
-    def allocate(self, memory: Memory) -> None:
+    def allocate(self, rows: Rows) -> None:
         """By worker 0, before the others share."""
         if self._shares:
-            memory.allocate(self._workers * self._row_bytes())
+            rows.allocate(self._row_bytes())
 
-    def share(self, memory: Memory) -> None:
+    def share(self, rows: Rows) -> None:
         """Put this worker's into the shared memory, once its model is where it will be trained."""
         if not self._shares:
             return
-        used = memory.map()[: self._workers * self._row_bytes()]
-        self._rows = used.view(self._own.dtype).view(self._workers, -1)
+        self._rows = rows.map(self._row_bytes()).view(self._own.dtype)
         mine = self._rows[self._worker]
         mine[-1] = 0
         mine[:-1].copy_(self._own)

@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Iterator
 
-from scalebook.training.ps.worker.cursor import Claim, Cursor
+from scalebook.training.ps.worker.end import Claim, DataCursor
 from scalebook.training.strategies.epoch_order import EpochOrder, Indices
 
 
 class Claims:
     """The index sampler of the loader inside: one epoch's claims, as they are made."""
 
-    def __init__(self, cursor: Cursor, worker: int, turns: bool, order: EpochOrder) -> None:
+    def __init__(self, cursor: DataCursor, worker: int, turns: bool, order: EpochOrder) -> None:
         self._cursor, self._worker, self._turns, self._order = cursor, worker, turns, order
         self.plans: dict[int, list[Claim]] = {}  # of epochs that a checkpoint has found begun: what was left
         self._held: Claim | None = None

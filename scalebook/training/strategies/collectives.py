@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scalebook.training.strategies.meetings import Meetings
+from scalebook.training.ps.worker.end import Meetings
 from scalebook.training.strategies.places import Places, Stage
 
 LISTENER: Final = -1

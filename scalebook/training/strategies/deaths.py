@@ -7,8 +7,8 @@ from typing import Final
 from lightning.pytorch import Callback
 
 from scalebook.training.failures import ProcessLost
+from scalebook.training.ps.launch import Launch
 from scalebook.training.strategies.processes import Lost, Reaction
-from scalebook.training.strategies.shared import Shared
 
 SERVER_RESTARTS: Final = 3
 """In one run; a server that keeps dying has a reason that a restart does not mend."""
@@ -25,8 +25,8 @@ class Deaths:
     with what lies in shared memory.
     """
 
-    def __init__(self, shared: Shared, restarts: int) -> None:
-        self._run, self._cursor, self._meetings = shared.run, shared.data.cursor, shared.meetings
+    def __init__(self, launch: Launch, restarts: int) -> None:
+        self._launch = launch
         self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
 
     def react(self, lost: Lost) -> Reaction:
@@ -35,17 +35,14 @@ class Deaths:
             return self._server(lost)
         if lost.number == 0:
             return Reaction.END
-        self._cursor.mark_dead(lost.number)
         if self._restarts == 0:
-            self._run.mark_dead(lost.number)
-            left = len(self._run.control.living())
+            self._launch.mark_dead(lost.number)
+            left = len(self._launch.living())
             log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
             return Reaction.GO_ON
         self._restarts -= 1
         log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
-        self._meetings.forget(lost.number)
-        self._run.rejoin(lost.number)
-        self._cursor.rejoin(lost.number)
+        self._launch.rejoin(lost.number)
         return Reaction.RESTART
 
     def _server(self, lost: Lost) -> Reaction:

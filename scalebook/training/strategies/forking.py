@@ -9,19 +9,16 @@ from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
-from scalebook.training.ps import SharedRun, serve
-from scalebook.training.ps.coordination.membership import Membership
-from scalebook.training.ps.memory.region import ARRIVALS
+from scalebook.training.ps.launch import Launch, ServerEnd
+from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, Phase
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
-from scalebook.training.strategies.meetings import Meetings, Phase
 from scalebook.training.strategies.places import Places, Stage
 from scalebook.training.strategies.processes import Lost, Reaction
 from scalebook.training.strategies.refused import refuse_model, refuse_optimizers, refuse_settings
 from scalebook.training.strategies.set_aside import SetAside
-from scalebook.training.strategies.shared import Shared
 from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.snapshots import Snapshots
 from scalebook.training.strategies.state_file import StateFile
@@ -36,17 +33,18 @@ MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end",
 class Forking(Snapshots, AroundFork):
     """A monitor, which does not train; workers; server processes, where the host has them."""
 
-    _run: SharedRun | None = None  # also after the fit, for its measures
+    _launch: Launch | None = None  # in the monitor, until the workers have ended
+    _server: ServerEnd | None = None  # in a server process
+    _figures: Figures | None = None  # also after the fit
+    _aside: SetAside | None = None  # in the monitor, its parameters
 
     def __init__(self, arguments: AsyncArguments) -> None:
         super().__init__()
         self.arguments = arguments
         self._forked = 0  # workers of this run; 0 before it starts
-        self._server: int | None = None  # of a server process, its number
-        self._meetings = 0  # that a server has come to
+        self._rendezvous = 0  # that a server has come to
         self._has_finished = False  # has said, in a meeting, that it will not push any more
         self._deaths: Deaths | None = None
-        self._membership: Membership | None = None
 
     @property
     @override
@@ -73,7 +71,7 @@ class Forking(Snapshots, AroundFork):
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Make what the processes share. Whatever is not training needs one worker only."""
-        self._run = None
+        self._figures = None
         if trainer.state.fn != TrainerFn.FITTING:
             self._forked = 1
             return Processes(1, threads=self.arguments.threads)
@@ -82,13 +80,12 @@ class Forking(Snapshots, AroundFork):
         refuse_settings(trainer, workers, settings)
         refuse_model(trainer.lightning_module, workers)
         self._kept = StateFile()
-        self._run = SharedRun(workers, settings)
-        meetings = Meetings(self._run.control)
-        data = SharedData(workers, turns=self.arguments.server.rule.synchronous, meetings=meetings)
-        self._shared = Shared(self._run, data, meetings, aside=SetAside.of(trainer.lightning_module.parameters()))
-        self._deaths = Deaths(self._shared, self.arguments.restarts)
+        self._launch = Launch(workers, settings)
+        self._figures = self._launch.figures
+        self._aside = SetAside.of(trainer.lightning_module.parameters())
+        self._deaths = Deaths(self._launch, self.arguments.restarts)
         self._forked = workers
-        return Processes(workers, self._run.servers, self.arguments.threads)
+        return Processes(workers, self._launch.servers, self.arguments.threads)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -96,22 +93,28 @@ class Forking(Snapshots, AroundFork):
         self._worker = worker
         take_rank(worker, self.num_processes)
         _without_finders(trainer)
-        if self._shared is not None:
-            self._shared.meetings.join(worker, self.arguments.deadline_s)
-            self._begin_collectives(trainer, worker)
-            self._membership = self._shared.run.member(worker, self.arguments.deadline_s)
-            if self._shared.run.settings.clip is not None:
+        if self._launch is not None:
+            end = self._launch.worker(worker, self.arguments.deadline_s)
+            self._end = self._figures = end
+            self._begin_collectives(trainer, worker, end.meetings)
+            if end.settings.clip is not None:
                 trainer.gradient_clip_val = None  # the engine does it
-            self._shared.data.join(worker, self.arguments.deadline_s, self._idle, self._shared.is_over)
+            self._data = self._shared_data(end.cursor, end.meetings)
+            self._data.join(worker, self.arguments.deadline_s, self._idle, end.is_over)
 
     @override
     def become_server(self, server: int, trainer: Trainer) -> None:
         """Become server `server`, whose rank comes after the workers'."""
-        self._server, self._worker = server, self.num_processes + server
+        assert self._launch is not None
+        self._server, self._worker = self._launch.server(server, self.arguments.deadline_s), self.num_processes + server
+        self._data = self._shared_data(self._server.cursor, self._server.meetings)
         take_rank(self._worker, self.num_processes)
         _without_finders(trainer)
         serve_only(trainer)
-        self._begin_collectives(trainer, LISTENER)
+        self._begin_collectives(trainer, LISTENER, self._server.meetings)
+
+    def _shared_data(self, cursor: DataCursor, meetings: Meetings) -> SharedData:
+        return SharedData(cursor, turns=self.arguments.server.rule.synchronous, meetings=meetings)
 
     @override
     def lost(self, lost: Lost) -> Reaction:
@@ -119,71 +122,71 @@ class Forking(Snapshots, AroundFork):
 
     @override
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
-        noted = None if self._shared is None else self._shared.board.checkpoint()
+        noted = None if self._launch is None else self._launch.checkpoint()
         return resume_hint(error, noted, callbacks)
 
     @override
     def after_workers(self) -> None:
         """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
-        if self._shared is not None:
-            self._shared.close()
-        self._shared, self._collectives, self._forked, self._has_finished = None, None, 0, False
+        if self._aside is not None:
+            self._aside.bring_back()
+        if self._launch is not None:
+            self._launch.close()
+        self._launch = self._aside = self._end = self._data = self._collectives = None
+        self._forked, self._has_finished = 0, False
 
     def _serve(self, trainer: Trainer) -> None:
         """A server process: the optimizers are set up as in a worker, on the CPU, and then it serves to the end."""
-        assert self._shared is not None
         assert self._server is not None
+        assert self._figures is not None
         assert self.model is not None
         self.model = self.precision_plugin.convert_module(self.model)
         self.setup_optimizers(trainer)
-        refuse_optimizers(self.optimizers, self._shared.run.settings.writable(self.num_processes))
-        serve(self._shared.run, self._server, self.arguments.deadline_s, self.optimizers)
+        refuse_optimizers(self.optimizers, self._figures.settings.writable(self.num_processes))
+        self._server.serve(self.optimizers)
         raise ServerEnded
 
     def show_data(self) -> None:
         """Where the training loader is as the user made it, hooks shall find that."""
-        if self._shared is not None:
-            self._shared.data.show(self._trainer)
+        if self._data is not None:
+            self._data.show(self._trainer)
 
     def _idle(self, idle: bool) -> None:
         """Leave the rule's clocks while there is nothing to compute, and come back."""
         assert self._joined is not None
-        assert self._shared is not None
+        assert self._end is not None
         if idle:
-            self._shared.meetings.enter(Phase.RESTING)
+            self._end.meetings.enter(Phase.RESTING)
             self._joined.rest()
         else:
             self._joined.begin()
-            self._shared.meetings.enter(Phase.TRAINING)
+            self._end.meetings.enter(Phase.TRAINING)
             self._snapshot = None
 
     # --- meetings ------------------------------------------------------------------------------------------------
 
     @override
     def arrivals(self) -> Sequence[int] | None:
-        if self._shared is None or self._shared.board.begun:
-            return None
-        return self._shared.run.control.column(ARRIVALS)
+        return None if self._launch is None else self._launch.arrivals()
 
     @override
     def barrier(self, name: str | None = None) -> None:
         if name not in MEETINGS:
             super().barrier(name)
-        elif self._shared is not None:
-            if self._membership is not None:
-                self._membership.rendezvous(name)
+        else:
+            if self._end is not None:
+                self._end.rendezvous(name)
                 if name == LAST_MEETING:
-                    self._shared.board.begin()
+                    self._end.signals.begin()
             elif self._server is not None:
-                self._meetings += 1
-                self._shared.await_workers(self._meetings, self.arguments.deadline_s)
+                self._rendezvous += 1
+                self._server.await_workers(self._rendezvous)
             if self._collectives is not None and name == "pre_setup":
                 self._collectives.places.stage = Stage.BEFORE
 
-    def _begin_collectives(self, trainer: Trainer, worker: int) -> None:
-        assert self._shared is not None
+    def _begin_collectives(self, trainer: Trainer, worker: int, meetings: Meetings) -> None:
         if self.num_processes > 1:
-            self._collectives = Collectives(self._shared.meetings, Places(trainer), worker, self._while_waiting)
+            self._collectives = Collectives(meetings, Places(trainer), worker, self._while_waiting)
 
     def _while_waiting(self) -> None:
         """In a meeting between batches. Who has made its last push says so now: worker 0 may be waiting for that before
@@ -191,10 +194,10 @@ class Forking(Snapshots, AroundFork):
         """
         assert self._collectives is not None
         assert self._joined is not None
-        assert self._shared is not None
+        assert self._end is not None
         if self._has_finished or not self._collectives.places.at_boundary:
             return
-        if over := self._shared.is_over():
+        if over := self._end.is_over():
             end_now(self._trainer)
         if over or ends_here(self._trainer):
             self._has_finished = True

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
-from scalebook.training.ps.memory.region import anonymous_file
+from scalebook.training.ps.launch import anonymous_file
 from scalebook.training.strategies import profiled
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.threads import check_fork

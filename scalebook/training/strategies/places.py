@@ -8,7 +8,7 @@ from typing import Any, Final
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 
-from scalebook.training.strategies.meetings import AFTER, IN_BATCH, boundary
+from scalebook.training.ps.worker.end import AFTER, IN_BATCH, boundary
 
 _OWN: Final = ("lightning.pytorch.", "lightning.fabric.")
 _FOR_THE_USER: Final = ("lightning.pytorch.core.module", "lightning.pytorch.demos.")

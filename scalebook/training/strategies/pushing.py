@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from scalebook.training.ps import Client
-from scalebook.training.ps.worker.client import Pushed
+from scalebook.training.ps.worker.end import OptimizerEnd, Pushed
 from scalebook.training.strategies.applied_step import AppliedStep
 
 
@@ -17,7 +16,7 @@ class Pushing:
     hand.
     """
 
-    def __init__(self, optimizer: Optimizer, client: Client, push_every: int) -> None:
+    def __init__(self, optimizer: Optimizer, client: OptimizerEnd, push_every: int) -> None:
         self._optimizer, self._client, self._every, self._count = optimizer, client, push_every, 0
         self._pushed: Pushed | None = None
         self._step = AppliedStep.of(optimizer)

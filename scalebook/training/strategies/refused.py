@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.join import Need
+from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes

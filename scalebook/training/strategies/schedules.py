@@ -21,7 +21,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
 from scalebook.training.ps.policy.rules import Rule
-from scalebook.training.strategies.signals import PlateauStep, Signals
+from scalebook.training.ps.worker.end import PlateauStep, Signals
 
 
 class Schedules:
@@ -31,12 +31,12 @@ class Schedules:
     """
 
     def __init__(
-        self, module: LightningModule, configs: Sequence[LRSchedulerConfig], worker: int, board: Signals
+        self, module: LightningModule, configs: Sequence[LRSchedulerConfig], worker: int, signals: Signals
     ) -> None:
-        self._module, self._configs, self._worker, self._board = module, list(configs), worker, board
+        self._module, self._configs, self._worker, self._signals = module, list(configs), worker, signals
         self._original: Callable[[Any, Any], None] = module.lr_scheduler_step
         self._taken = [0] * len(self._configs)  # steps of each scheduler
-        self._plateau_steps = 0  # of the board's, those that are done
+        self._plateau_steps = 0  # of those that worker 0 has told, the ones that are done
 
     def start(self, versions: Mapping[int, int]) -> None:
         """`versions`: by the id of each optimizer, where the schedulers stand now: 0, or the resumed checkpoint's."""
@@ -63,7 +63,7 @@ class Schedules:
                     self._original(config.scheduler, None)
                     self._taken[index] += 1
         if self._worker > 0:
-            for step in self._board.plateau_steps(self._plateau_steps):
+            for step in self._signals.plateau_steps(self._plateau_steps):
                 self._original(self._configs[step.scheduler].scheduler, step.metric)
                 self._plateau_steps += 1
 
@@ -72,7 +72,7 @@ class Schedules:
         index = next(i for i, config in enumerate(self._configs) if config.scheduler is scheduler)
         config = self._configs[index]
         if config.reduce_on_plateau:
-            self._board.add_plateau_step(PlateauStep(index, float(metric)))
+            self._signals.add_plateau_step(PlateauStep(index, float(metric)))
         elif config.interval == "step":
             return  # `follow` does it
         self._original(scheduler, metric)

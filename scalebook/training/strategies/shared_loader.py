@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 
 from scalebook.training.ps.memory.uncopied import UncopiedIterator
-from scalebook.training.ps.worker.cursor import Claim, Cursor
+from scalebook.training.ps.worker.end import Claim, DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
 
@@ -52,7 +52,7 @@ class SharedLoader:
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
     """
 
-    def __init__(self, loader: DataLoader[Any], trainer: Trainer, cursor: Cursor, worker: int, turns: bool) -> None:
+    def __init__(self, loader: DataLoader[Any], trainer: Trainer, cursor: DataCursor, worker: int, turns: bool) -> None:
         self.loader, self._trainer, self._workers = loader, trainer, cursor.workers
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
         self._claims = Claims(cursor, worker, turns, self._order)

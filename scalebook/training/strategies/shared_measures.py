@@ -1,37 +1,40 @@
 """What a run in shared memory has measured so far (scalebook.training.callbacks.measured.Measured)."""
 
-from typing import Final, Literal
+from time import perf_counter
+from typing import Literal
 
-from scalebook.training.ps import Counts, PushMeasures, SharedRun, StalenessHistogram, WorkerTimes
-from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES
-
-PARTS: Final = {"compute": COMPUTE, "data": DATA}
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.worker.end import Figures, WorkerEnd
 
 
 class SharedMeasures:
-    """Mixed into a strategy: `_run` while there is one, `_worker` the number of the worker that asks.
+    """Mixed into a strategy: `_figures` of the run while there is one, `_end` in a worker.
 
-    Every worker sees everybody's figures, and adds to its own row alone.
+    Every worker sees everybody's figures, and adds to its own alone.
     """
 
-    _run: SharedRun | None
-    _worker: int
+    _figures: Figures | None
+    _end: WorkerEnd | None
+
+    def now(self) -> float:
+        """Seconds on the run's clock."""
+        return perf_counter() if self._end is None else self._end.now()
 
     def counts(self) -> Counts:
         """Updates and samples of all workers together."""
-        return Counts(0, 0) if self._run is None else self._run.counts()
+        return Counts(0, 0) if self._figures is None else self._figures.counts()
 
     def worker_times(self) -> list[WorkerTimes]:
         """Each worker's seconds."""
-        return [] if self._run is None else self._run.worker_times()
+        return [] if self._figures is None else self._figures.worker_times()
 
     def staleness(self) -> StalenessHistogram | None:
         """The staleness of every update."""
-        return None if self._run is None else self._run.staleness()
+        return None if self._figures is None else self._figures.staleness()
 
     def pushes(self) -> list[PushMeasures]:
         """What became of the pushes, by worker and shard."""
-        return [] if self._run is None else self._run.pushes()
+        return [] if self._figures is None else self._figures.pushes()
 
     def moved_bytes(self) -> float:
         """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
@@ -40,14 +43,14 @@ class SharedMeasures:
     @property
     def max_updates(self) -> int | None:
         """The budget of updates, all workers together. The Trainer's own `max_steps` is no measure while it trains."""
-        return None if self._run is None else self._run.settings.max_updates
+        return None if self._figures is None else self._figures.settings.max_updates
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         """Add to this worker's own time."""
-        if self._run is not None:
-            self._run.control.seconds[self._worker * ROW + PARTS[part]] += seconds
+        if self._end is not None:
+            self._end.add_time(part, seconds)
 
     def add_samples(self, samples: int) -> None:
         """Add to the samples that this worker has computed on."""
-        if self._run is not None:
-            self._run.control.counters[self._worker * ROW + SAMPLES] += samples
+        if self._end is not None:
+            self._end.add_samples(samples)

@@ -2,7 +2,7 @@
 
 How a strategy uses `SharedData` (one for each fit):
 
-- `__init__` before the fork; the monitor calls `cursor.mark_dead(worker)` when it dies, `rejoin` before a restart
+- `__init__` in a worker, or in a server process; there `join` does not follow
 - `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
 - `show` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
 - `pushed` after each push; `mark` when parameters are copied for a checkpoint, which is given the `position`
@@ -24,8 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from scalebook.training.ps.memory.uncopied import Uncopied
-from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.strategies.meetings import Meetings
+from scalebook.training.ps.worker.end import DataCursor, Meetings
 from scalebook.training.strategies.shared_loader import SharedLoader
 from scalebook.training.strategies.streams import Stream
 
@@ -39,14 +38,13 @@ class SharedData(Uncopied):
     (`use_distributed_sampler: false`, a DistributedSampler, streams that differ between workers) stays as it is.
 
     Args:
-        workers: Workers of the run.
+        cursor: Which batches are whose; of all workers of the run.
         turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
     """
 
-    def __init__(self, workers: int, turns: bool, meetings: Meetings | None = None) -> None:
-        self.workers, self.turns = workers, turns
+    def __init__(self, cursor: DataCursor, turns: bool, meetings: Meetings | None = None) -> None:
+        self.cursor, self.workers, self.turns = cursor, cursor.workers, turns
         self._meetings = meetings
-        self.cursor = Cursor(workers)
         self.worker, self._joined = 0, False  # not, in a server process
         self.deadline_s = 600.0
         self._idle: Callable[[bool], None] = lambda idle: None

@@ -8,13 +8,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.ps import Joined, Snapshot
-from scalebook.training.ps.optimizer.rebuilding import packed
+from scalebook.training.ps.worker.end import JoinedEnd, Snapshot, WorkerEnd
 from scalebook.training.strategies.batch_norm import RunningStatistics
 from scalebook.training.strategies.independent import IndependentWorkers
 from scalebook.training.strategies.portable import for_any_trainer, for_workers, position_in
 from scalebook.training.strategies.schedules import Schedules
-from scalebook.training.strategies.shared import Shared
+from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.state_file import StateFile, all_but_weights
 from scalebook.training.strategies.steps import Steps
 from scalebook.training.strategies.worker_role import ends_here
@@ -27,8 +26,9 @@ class Snapshots(IndependentWorkers):
     every update, and holds after the fit too. A subclass sets the attributes below once training is set up.
     """
 
-    _shared: Shared | None = None
-    _joined: Joined | None = None
+    _end: WorkerEnd | None = None  # in a worker, of a run of several processes
+    _data: SharedData | None = None  # there, and in a server process
+    _joined: JoinedEnd | None = None
     _schedules: Schedules | None = None
     _statistics: RunningStatistics | None = None
     _steps: Steps | None = None
@@ -40,6 +40,16 @@ class Snapshots(IndependentWorkers):
     _has_begun = False  # this worker's training: until then it has the first version, and what was loaded into it
     _has_all = False  # the snapshot is the run's last, of which nobody trains on
 
+    @property
+    def _own_end(self) -> WorkerEnd:
+        assert self._end is not None
+        return self._end
+
+    @property
+    def _own_data(self) -> SharedData:
+        assert self._data is not None
+        return self._data
+
     def _begin_anew(self) -> None:
         """Forget an earlier fit."""
         self._snapshot, self._resumed, self._position = None, None, None
@@ -47,9 +57,9 @@ class Snapshots(IndependentWorkers):
 
     def _leave_data(self) -> None:
         """After training: the loaders are the user's own, and a checkpoint has the position that they have come to."""
-        if self._shared is not None:
-            self._position = self._shared.data.position()
-            self._shared.data.leave(self._trainer)
+        if self._data is not None:
+            self._position = self._data.position()
+            self._data.leave(self._trainer)
 
     def before_validation(self) -> None:
         """Take what is validated: first of all hooks, so that others may swap weights in theirs."""
@@ -61,8 +71,8 @@ class Snapshots(IndependentWorkers):
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """One sign of life for each batch, for workers that a rule lets wait meanwhile: their deadline begins anew."""
         output = super().validation_step(*args, **kwargs)
-        if self._shared is not None:
-            self._shared.run.control.event.wake()
+        if self._end is not None:
+            self._end.sign_of_life()
         return output
 
     @override
@@ -85,12 +95,11 @@ class Snapshots(IndependentWorkers):
         `moment`: when, for the error that names who wrote into parameters before.
         """
         assert self._joined is not None
-        assert self._shared is not None
         if self._has_all and self._snapshot is not None:
             return self._snapshot
         if not self._trainer.sanity_checking and ends_here(self._trainer):
             self._wait_for_others()
-        self._shared.data.mark()
+        self._own_data.mark()
         if self._has_begun:
             self._joined.settle(moment)
         self._snapshot = self._joined.snapshot(renew=self._has_begun)
@@ -111,9 +120,8 @@ class Snapshots(IndependentWorkers):
         that waits would wait for it.
         """
         assert self._joined is not None
-        assert self._shared is not None
         if self._trainer.should_stop:
-            self._shared.board.ask_to_stop()
+            self._own_end.signals.ask_to_stop()
         self._finish()
         self._joined.wait_for_others()
         self._has_all = True
@@ -121,9 +129,8 @@ class Snapshots(IndependentWorkers):
     def _finish(self) -> None:
         """This worker pushes what it has left, and then no more."""
         assert self._joined is not None
-        assert self._shared is not None
         if self._joined.push_rest():
-            self._shared.data.done()
+            self._own_data.done()
         self._joined.finish()
 
     def _follow_schedules(self) -> None:
@@ -135,15 +142,15 @@ class Snapshots(IndependentWorkers):
     def _versions(self) -> list[int]:
         """Of each optimizer, in this worker's replica."""
         assert self._joined is not None
-        return [one.version for one in self._joined.clients]
+        return self._joined.versions
 
     def _at_step(self, versions: Sequence[int]) -> None:
         if self._steps is not None:
             self._steps.moved(versions)
 
     def _show_mean(self) -> None:
-        if self._statistics is not None and self._shared is not None:
-            self._statistics.show_mean(self._shared.run.control.living())
+        if self._statistics is not None and self._end is not None:
+            self._statistics.show_mean(self._end.living())
 
     @contextmanager
     def _as_validated(self) -> Iterator[None]:
@@ -176,7 +183,7 @@ class Snapshots(IndependentWorkers):
         number = next(i for i, one in enumerate(self.optimizers) if one is optimizer)
         states = snapshot.optimizers[number]["state"]
         mine = {key: {name: _own_storage(value) for name, value in state.items()} for key, state in states.items()}
-        return {"state": mine, "param_groups": packed(optimizer.param_groups)}
+        return {"state": mine, "param_groups": self._joined.clients[number].groups()}
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
@@ -187,8 +194,8 @@ class Snapshots(IndependentWorkers):
             callbacks = {**checkpoint["callbacks"], **kept["callbacks"]}  # on_save_checkpoint may have added to them
             checkpoint = {**checkpoint, **kept, "callbacks": callbacks}
         super().save_checkpoint(checkpoint, filepath, storage_options)
-        if self._shared is not None and self.is_global_zero:
-            self._shared.board.note_checkpoint(filepath)
+        if self._end is not None and self.is_global_zero:
+            self._end.signals.note_checkpoint(filepath)
 
     def keep(self) -> None:
         """Save all but the weights of a checkpoint that may be written after the fit; once all hooks have run."""
@@ -199,8 +206,8 @@ class Snapshots(IndependentWorkers):
         assert self._snapshot is not None
         ours = {"versions": self._snapshot.versions, "samples": self._samples()}
         step = {"global_step": sum(self._snapshot.versions)}  # Lightning asked before there was a snapshot
-        if self._joined is not None and self._shared is not None:
-            self._position = self._shared.data.position()
+        if self._joined is not None and self._data is not None:
+            self._position = self._data.position()
         return for_any_trainer({**checkpoint, **step}, self.num_processes, ours, self._position)
 
     @override

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Final
 
-from scalebook.training.ps.memory.region import anonymous_file
+from scalebook.training.ps.launch import anonymous_file
 
 _ANSWER_S: Final = 2.0
 MOST_LINES: Final = 40

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from scalebook.training.strategies.meetings import Meetings
+from scalebook.training.ps.worker.end import Meetings
 
 _NOTHING: Final = object()
 

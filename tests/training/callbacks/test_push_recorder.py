@@ -1,6 +1,7 @@
 import json
 import math
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ class Told(SingleDeviceStrategy):
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
+
+    def now(self) -> float:
+        return perf_counter()
 
     def counts(self) -> Counts:
         return Counts(2 * self.batches, 6 * self.batches)

@@ -1,4 +1,4 @@
-"""The rules on a virtual clock: golden traces, properties, and distributions that the papers state."""
+"""The engine on a virtual clock: golden traces, properties, and distributions that the papers state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -228,5 +228,34 @@ def test_a_straggler_stops_sync_but_not_sync_with_a_backup() -> None:
     ends = {}
     for rule in (Async(), Bounded(2), Sync(), Sync(1)):
         run = VirtualRun(rule, speeds, pushes=100).run()
-        ends[rule] = next(event.time_s for event in run.trace if event.what == "finishes" and event.worker == 0)
+        done = ("pushes", "is dropped")
+        ends[rule] = max(event.time_s for event in run.trace if event.what in done and event.worker == 0)
     assert ends == {Async(): 100.0, Bounded(2): pytest.approx(197, abs=2), Sync(): 199.0, Sync(1): 100.0}
+
+
+# --- the engine under a clock of somebody else's ---------------------------------------------------------------------
+
+
+def test_the_same_run_gives_the_same_weights_and_measures() -> None:
+    first, second = (
+        VirtualRun(Bounded(2), [exponential(1.0)] * 4, 20, Inverse(), 3, [Fate(2, 30, 2.0)], seed=3).run()
+        for _ in range(2)
+    )
+    assert (first.trace, first.weight, first.times) == (second.trace, second.weight, second.times)
+    assert first.weight == pytest.approx(-sum(update.rate for update in first.updates), rel=1e-6)  # every gradient is 1
+    assert sum(row.applied for row in first.measures) == first.version
+
+
+def test_seconds_are_those_of_the_clock() -> None:
+    run = VirtualRun(Sync(), [constant(1.0), constant(1.0), constant(3.0)], pushes=10).run()
+    assert [one.wait for one in run.times] == [20.0, 20.0, 0.0]
+    assert [one.communicate for one in run.times] == [0.0] * 3
+    assert [row.age_s for row in run.measures] == [3.0] * 3  # from a gradient's pull to its round's update
+
+
+def test_who_waits_on_a_virtual_clock_is_played_step_by_step() -> None:
+    """Sixty-four workers in this process take turns, and none is in another's way."""
+    run = VirtualRun(Bounded(1), [constant(1.0 + worker / 64) for worker in range(64)], pushes=3).run()
+    assert run.version == 64 * 3
+    pushed = [event.time_s for event in run.trace if event.what == "pushes"]
+    assert pushed[64:128] == pytest.approx([1 + 63 / 64 + 1 + worker / 64 for worker in range(64)], abs=1e-6)

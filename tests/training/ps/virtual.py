@@ -1,18 +1,32 @@
-"""A run on a virtual clock: the engine's rules and dampings over workers that are nothing but compute times.
+"""Production's clients on a virtual clock: all workers of a run in one process, which compute nothing but time.
 
-What the engine does, without memory, processes or numbers: versions, rounds, clocks, drops, the warm-up, deaths. Seeded
-and event-driven: the same settings give the same trace.
+Who begins, what is let in, averaged, dropped or damped is the engine's; here is only who is next, when workers die, and
+how long a gradient takes. Seeded and event-driven: the same settings give the same trace.
 """
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Literal, NamedTuple
 
+import torch
+from torch.nn import Parameter
+from torch.optim import SGD
+
+from scalebook.training.ps import Joined, PushMeasures, Settings, SharedRun, WorkerTimes
+from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.clock import Steps, T, Wait
+from scalebook.training.ps.memory.region import DROPPED, METER
 from scalebook.training.ps.policy.damping import Damping, NoDamping
-from scalebook.training.ps.policy.rules import Arrival, Rule, View
+from scalebook.training.ps.policy.rules import Rule, View
+from scalebook.training.ps.trace import read_updates
+from scalebook.training.ps.worker.join import join_steps
 
+DEADLINE_S: Final = 10.0
+"""Of waits for locks, which nobody else holds; other waits end when nothing is left to happen."""
 Speed = Callable[[random.Random], float]
 """Seconds for one gradient."""
 Happening = Literal["begins", "pushes", "is dropped", "dies", "returns", "finishes", "update"]
@@ -78,9 +92,37 @@ class Deadlock(AssertionError):
     """Nobody computes, somebody is left, and nothing will happen any more."""
 
 
+class VirtualClock:
+    """The time is what somebody has set, and nobody waits."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def now(self) -> float:
+        return self.time_s
+
+    def play(self, steps: Steps[T]) -> T:
+        try:
+            while True:
+                wait = next(steps)
+                assert wait.ready(), f"{wait.what()}: play its steps"
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class Computes(NamedTuple):
+    """A worker may begin its next gradient, and has the version to compute it from."""
+
+    base_version: int
+
+
+Life = Generator[Wait | Computes, None, None]
+
+
 @dataclass
 class VirtualRun:
-    """`pushes` of each worker, by the rule; `run()` once, then read the rest."""
+    """`pushes` of each worker, by the rule; `run()` once, then read the rest. Every gradient is 1, the rate 1."""
 
     rule: Rule
     speeds: Sequence[Speed]
@@ -89,55 +131,116 @@ class VirtualRun:
     warmup_updates: int = 0
     fates: Sequence[Fate] = ()
     seed: int = 0
-    watch: Callable[[View], None] = lambda view: None  # sees every event
+    watch: Callable[[View], None] | None = None  # sees every event, and every view that the rule is asked about
 
     def __post_init__(self) -> None:
-        workers = range(len(self.speeds))
-        self.rule.check(len(workers))
         self.trace: list[Event] = []
         self.updates: list[Update] = []
         self.pushed: list[Gradient] = []
         self.dropped: list[Gradient] = []
-        self.living, self.inside = set(workers), set[int]()
-        self._left = dict.fromkeys(workers, self.pushes)
-        self._clocks = dict.fromkeys(workers, 0)
-        self._round: list[Gradient] = []
+        self.living = set(range(len(self.speeds)))
+        self._left = dict.fromkeys(self.living, self.pushes)
+        self._lives: dict[int, Life] = {}
+        self._waiting: dict[int, Wait] = {}
+        self._ready: dict[int, int] = {}  # to begin, from which version
         self._computing: dict[int, Gradient] = {}
+        self._numbers: dict[tuple[int, int], int] = {}  # by worker and push
         self._agenda: list[tuple[float, int, int]] = []  # time, number of a gradient or -1 for a return, worker
         self._fates = sorted(self.fates, key=lambda fate: fate.event, reverse=True)
         self._draw = random.Random(self.seed)
-        self._numbers, self._now = 0, 0.0
+        self._begun = 0
+        self._last = dict.fromkeys(self.living, 0)  # by worker, the base of its last gradient
+        self._clock = VirtualClock()
 
     def run(self) -> "VirtualRun":
         """Until everybody has finished or is dead for good."""
-        self._settle()
-        while self._agenda:
-            self._now, number, worker = heapq.heappop(self._agenda)
-            if number < 0:
-                self._return(worker)
-            elif worker in self._computing and self._computing[worker].number == number:
-                self._push(self._computing.pop(worker))
+        with TemporaryDirectory() as folder:
+            settings = Settings(self.rule, self.damping, self.warmup_updates, trace=Path(folder))
+            run = SharedRun(len(self.speeds), settings, self._clock)
+            self._run, self._shards = run, list[Section]()
+            self._start()
             self._settle()
-        if self._active():
-            raise Deadlock(f"{self.rule} leaves workers {sorted(self._active())} waiting for ever: {self.view()}")
+            while self._agenda:
+                self._clock.time_s, number, worker = heapq.heappop(self._agenda)
+                if number < 0:
+                    self._return(worker)
+                elif worker in self._computing and self._computing[worker].number == number:
+                    self._push(worker)
+                self._settle()
+            if self._waiting:
+                raise Deadlock(f"{self.rule} leaves workers {sorted(self._waiting)} waiting for ever: {self.view()}")
+            self._read(Path(folder))
+            shard = self._shards[0].shards[0]
+            self.weight = float(shard.views[shard.newest().buffer][0])
+            self.times: list[WorkerTimes] = run.worker_times()
+            self.measures: list[PushMeasures] = run.pushes()
+            run.close()
         return self
 
     @property
     def version(self) -> int:
-        return len(self.updates)
+        return self._version
 
     def view(self) -> View:
         """This moment, as the rule sees it."""
-        return View(
-            self.version,
-            len(self._round) if self.rule.gathers else 0,
-            frozenset(gradient.worker for gradient in self._round),
-            {worker: self._clocks[worker] for worker in sorted(self.inside & self._active())},
-        )
+        with self._shards[0].admission.locked():
+            return self._shards[0].admission.view()
 
-    def _active(self) -> set[int]:
-        """Living workers with pushes left."""
-        return {worker for worker in self.living if self._left[worker]}
+    # --- the workers' lives ----------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """All join, which takes no time."""
+        self._version = 0
+        joining = {worker: self._join(worker) for worker in sorted(self.living)}
+        while joining:
+            for worker, steps in list(joining.items()):
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    del joining[worker]
+                    self._lives[worker] = self._life(worker, end.value)
+        if self.watch is not None:
+            admission, seen = self._shards[0].admission, self.watch
+            plain = admission.view
+
+            def watched() -> View:
+                view = plain()
+                seen(view)
+                return view
+
+            admission.view = watched  # type: ignore[method-assign]
+        for worker in sorted(self.living):
+            self._go_on(worker)
+
+    def _join(self, worker: int) -> Steps[Joined]:
+        optimizer = SGD([Parameter(torch.zeros(1))], lr=1.0)
+        return join_steps(self._run, self._run.member(worker, DEADLINE_S), [optimizer], common=self._shards)
+
+    def _life(self, worker: int, joined: Joined | None) -> Life:
+        if joined is None:
+            joined = yield from self._join(worker)
+        yield from joined.begin_steps()
+        client = joined.clients[0]
+        (parameter,) = client.replica.parameters
+        while self._left[worker]:
+            yield Computes(client.version)
+            self._left[worker] -= 1
+            parameter.grad = torch.ones(1)
+            yield from client.push_steps()
+        yield from joined.finish_steps()
+
+    def _go_on(self, worker: int) -> None:
+        try:
+            step = next(self._lives[worker])
+        except StopIteration:
+            self._note("finishes", worker, self._last[worker])
+        else:
+            if isinstance(step, Computes):
+                self._ready[worker] = step.base_version
+            else:
+                self._waiting[worker] = step
+
+    # --- what happens ----------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Whatever follows from what has happened: deaths, who is let in, updates, who begins."""
@@ -146,71 +249,93 @@ class VirtualRun:
             before = len(self.trace)
             while self._fates and self._fates[-1].event <= len(self.trace):
                 self._die(self._fates.pop())
-            self._let_in()
-            while self._round and len(self._round) >= self.rule.needed(self.view()):
-                self._update()
-                self._let_in()
-            for worker in sorted(self.inside & self._active() - set(self._computing)):
-                if self.rule.may_begin(worker, self.view()):
-                    self._begin(worker)
+            self._wake()
+            for worker in sorted(self._ready):
+                self._begin(worker, self._ready.pop(worker))
 
-    def _let_in(self) -> None:
-        """All once the warm-up is over; before that one worker, the lowest when nobody is inside."""
-        active = self._active()
-        waiting = sorted(active - self.inside)
-        if self.version < self.warmup_updates:
-            waiting = [] if self.inside & active else waiting[:1]
-        slowest = min(self.view().clocks.values(), default=0)
-        for worker in waiting:
-            self.inside.add(worker)
-            self._clocks[worker] = slowest
+    def _wake(self) -> None:
+        """Those that wait, in order, until nobody can go on."""
+        while self._waiting:
+            ready = [worker for worker in sorted(self._waiting) if self._waiting[worker].ready()]
+            self._note_updates()
+            for worker in ready:
+                del self._waiting[worker]
+                self._go_on(worker)
+                self._note_updates()
+            if not ready:
+                return
 
-    def _begin(self, worker: int) -> None:
-        gradient = Gradient(self._numbers, worker, self.version)
-        self._numbers += 1
+    def _begin(self, worker: int, base_version: int) -> None:
+        gradient = Gradient(self._begun, worker, base_version)
+        self._begun += 1
         self._computing[worker] = gradient
-        heapq.heappush(self._agenda, (self._now + self.speeds[worker](self._draw), gradient.number, worker))
-        self._note("begins", worker, gradient.base_version)
+        at_s = self._clock.time_s + self.speeds[worker](self._draw)
+        heapq.heappush(self._agenda, (at_s, gradient.number, worker))
+        self._note("begins", worker, base_version)
 
-    def _push(self, gradient: Gradient) -> None:
-        worker, base = gradient.worker, gradient.base_version
-        arrival = Arrival(worker, base, self.version)
+    def _push(self, worker: int) -> None:
+        counters, gradient = self._run.control.sections[0], self._computing.pop(worker)
+        before, staleness = self._version, self._version - gradient.base_version
+        dropped = counters.shards[0].meters[worker * METER + DROPPED]
+        self._last[worker] = gradient.base_version
+        self._numbers[worker, counters.begun[worker] + 1] = gradient.number
+        at = len(self.trace)
+        self._go_on(worker)
+        is_dropped = counters.shards[0].meters[worker * METER + DROPPED] > dropped
         self.pushed.append(gradient)
-        accepted = self.rule.accepts(arrival, self.view()) and self.damping.accepts(arrival.staleness)
-        (self._round if accepted else self.dropped).append(gradient)
-        self._clocks[worker] += 1
-        self._left[worker] -= 1
-        self._note("pushes" if accepted else "is dropped", worker, base, arrival.staleness)
-        if not self.rule.gathers and self._round:
-            self._update()
-        if not self._left[worker]:
-            self._note("finishes", worker, base)
+        if is_dropped:
+            self.dropped.append(gradient)
+        finished = self.trace[at:]
+        del self.trace[at:]
+        self._note("is dropped" if is_dropped else "pushes", worker, gradient.base_version, staleness, version=before)
+        self._note_updates()
+        self.trace += [one._replace(version=self._version) for one in finished]
 
-    def _update(self) -> None:
-        gradients, self._round = tuple(self._round), []
-        made = Update(self.version, gradients, 0.0)
-        stalenesses = made.stalenesses
-        made = made._replace(rate=self.damping.rate(stalenesses))
-        self.updates.append(made)
-        mean = sum(stalenesses) / len(stalenesses)
-        self._note("update", -1, min(gradient.base_version for gradient in gradients), mean, made.rate)
+    def _note_updates(self) -> None:
+        """What they average is read from the engine's own trace, at the end."""
+        version = self._shards[0].shards[0].version
+        while self._version < version:
+            self._version += 1
+            self._note("update", -1, 0)
 
     def _die(self, fate: Fate) -> None:
         worker = fate.worker
         if worker not in self.living:
             return
         self.living.remove(worker)
-        self.inside.discard(worker)
-        self._computing.pop(worker, None)
+        for part in (self._computing, self._ready, self._waiting):
+            part.pop(worker, None)
+        self._lives[worker].close()
+        self._run.mark_dead(worker)
         if fate.away_s is not None:
-            heapq.heappush(self._agenda, (self._now + fate.away_s, -1, worker))
-        self._note("dies", worker, self.version)
+            heapq.heappush(self._agenda, (self._clock.time_s + fate.away_s, -1, worker))
+        self._note("dies", worker, self._version)
 
     def _return(self, worker: int) -> None:
         self.living.add(worker)
-        self._note("returns", worker, self.version)
+        self._note("returns", worker, self._version)
+        if self._left[worker]:
+            self._run.rejoin(worker)
+            self._lives[worker] = self._life(worker, None)
+            self._go_on(worker)
 
-    def _note(self, what: Happening, worker: int, base: int, staleness: float = 0, rate: float = 1.0) -> None:
-        event = Event(round(self._now, 6), what, worker, base, self.version, round(staleness, 6), round(rate, 6))
-        self.trace.append(event)
-        self.watch(self.view())
+    def _note(self, what: Happening, worker: int, base: int, staleness: float = 0, version: int | None = None) -> None:
+        at_s = round(self._clock.time_s, 6)
+        self.trace.append(
+            Event(at_s, what, worker, base, self._version if version is None else version, staleness, 1.0)
+        )
+        if self.watch is not None:
+            self.view()
+
+    def _read(self, folder: Path) -> None:
+        """What became of the pushes, from the trace that the engine has written."""
+        most = self._run.settings.most(len(self.speeds))
+        for records in read_updates(folder, 0, 0, most, 1, self._version):
+            gradients = [Gradient(self._numbers[one.worker, one.seq], one.worker, one.base_version) for one in records]
+            self.updates.append(Update(records[0].version - 1, tuple(gradients), records[0].rate))
+        for place, event in enumerate(self.trace):
+            if event.what == "update":
+                made = self.updates[event.version - 1]
+                mean, oldest = sum(made.stalenesses) / len(made.gradients), min(g.base_version for g in made.gradients)
+                rate = round(made.rate, 6)
+                self.trace[place] = event._replace(base_version=oldest, staleness=round(mean, 6), rate=rate)

@@ -14,6 +14,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.strategies.independent import IndependentWorkers
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.sharing import SharedData
@@ -144,17 +145,17 @@ def run(
     workers: int,
     pauses: tuple[float, ...] = (),
     turns: bool = False,
-    lost: Callable[[SharedData, Lost], Reaction] | None = None,
+    lost: Callable[[Cursor, Lost], Reaction] | None = None,
     callbacks: Callable[[int], list[Callback]] = lambda worker: [],
     net: Callable[..., Net] = Net,
     ckpt_path: Path | None = None,
     **settings: Any,
 ) -> Notes:
     seed_everything(5, verbose=False)
-    notes, data = Notes(folder), SharedData(workers, turns)
+    notes, cursor = Notes(folder), Cursor(workers)
 
     def body(worker: int) -> None:
-        strategy = Sharing(data, worker)
+        strategy = Sharing(SharedData(cursor, turns), worker)
         made = trainer(folder, strategy, callbacks=callbacks(worker), **settings)
         note = notes.writer(worker)
         model = net(note, (*pauses, *[0.0] * workers)[worker])
@@ -162,7 +163,7 @@ def run(
         (optimizer,) = made.optimizers
         note("end", [made.current_epoch, optimizer.param_groups[0]["lr"], len(strategy.rests)])
 
-    run_workers(workers, body, lost=lambda one: Reaction.END if lost is None else lost(data, one))
+    run_workers(workers, body, lost=lambda one: Reaction.END if lost is None else lost(cursor, one))
     return notes
 
 

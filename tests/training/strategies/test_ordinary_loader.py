@@ -9,6 +9,7 @@ from lightning.pytorch import Trainer
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
+from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.shared_loader import Interval
 from scalebook.training.strategies.sharing import SharedData
@@ -125,4 +126,4 @@ def test_too_few_loader_processes_are_warned_of(workers: int, tmp_path: Path, mo
     monkeypatch.setattr("lightning.fabric.utilities.data._num_cpus_available", lambda: 4)
     made = Trainer(default_root_dir=tmp_path, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False)
     with pytest.warns(UserWarning, match="'train_dataloader' does not have many workers"):
-        SharedData(workers, turns=False).process(made, numbers(8))
+        SharedData(Cursor(workers), turns=False).process(made, numbers(8))

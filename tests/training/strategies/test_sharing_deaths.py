@@ -10,8 +10,8 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.strategies.processes import Lost, Reaction
-from scalebook.training.strategies.sharing import SharedData
 from tests.training.strategies.sharing_runs import Net, numbers, run
 
 
@@ -30,14 +30,14 @@ class DieAt(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def mark_dead(data: SharedData, lost: Lost) -> Reaction:
-    data.cursor.mark_dead(lost.number)
+def mark_dead(cursor: Cursor, lost: Lost) -> Reaction:
+    cursor.mark_dead(lost.number)
     return Reaction.GO_ON
 
 
-def mark_dead_and_restart(data: SharedData, lost: Lost) -> Reaction:
-    data.cursor.mark_dead(lost.number)
-    data.cursor.rejoin(lost.number)
+def mark_dead_and_restart(cursor: Cursor, lost: Lost) -> Reaction:
+    cursor.mark_dead(lost.number)
+    cursor.rejoin(lost.number)
     return Reaction.RESTART
 
 

@@ -6,7 +6,7 @@ hold a version while they use it; what nobody holds is written over, or what onl
 synchronised: called under the shard's lock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -56,12 +56,13 @@ class Shard:
         optimizer: Optimizer,
         settings: Settings,
         trace: ShardTrace | None = None,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self.plan, self.counters = plan, counters
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
         self.views = [plan.version.views(flat) for flat in self.flats]
         self._workers = len(counters.held)
-        self._damping, self._norms, self._trace = settings.damping, settings.norms, trace
+        self._damping, self._norms, self._trace, self._now = settings.damping, settings.norms, trace, now
         self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
@@ -199,7 +200,7 @@ class Shard:
         return float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
 
     def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
-        meters, gauges, time_s = self.counters.meters, self.counters.gauges, monotonic()
+        meters, gauges, time_s = self.counters.meters, self.counters.gauges, self._now()
         for origin in origins:
             row = origin.worker * METER
             meters[row + APPLIED] += 1

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final, NamedTuple
 
+from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, METER, Control
 from scalebook.training.ps.policy.rules import Arrival, View
 
@@ -80,14 +81,14 @@ class Admission:
 
     # --- beginning -----------------------------------------------------------------------------------------------
 
-    def await_turn(self, worker: int) -> None:
-        """Sleep until the rule lets `worker` begin its next gradient, or the budget is used up.
+    def await_turn(self, worker: int) -> Steps[None]:
+        """Wait until the rule lets `worker` begin its next gradient, or the budget is used up.
 
         TimeoutError when nothing happens for the deadline.
         """
         if self.may_wait or self.counters.clocks[worker] < 0:
             what = f"worker {worker} waits until rule {self.rule.name} lets it begin"
-            self.control.event.wait(lambda: self.has_turn(worker), self._deadline_s, lambda: what)
+            yield Wait(lambda: self.has_turn(worker), self._deadline_s, lambda: what)
 
     def has_turn(self, worker: int) -> bool:
         """Whether `worker` may begin now; lets it in when the warm-up is over."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.memory.region import ARRIVALS, STARTED, Control
 
 
@@ -16,7 +17,7 @@ class Membership:
         """Whether training was under way when this worker came: it was started again."""
         return bool(self._control.head[STARTED])
 
-    def rendezvous(self, name: str) -> None:
+    def rendezvous(self, name: str) -> Steps[None]:
         """Wait until every living worker has come to as many rendezvous as this one; TimeoutError names who is missing.
 
         For the time before training only: a worker that computes waits for nobody.
@@ -24,14 +25,14 @@ class Membership:
         mine = self._control.counter(self.worker, ARRIVALS) + 1
         self._control.set_counter(self.worker, ARRIVALS, mine)
         self._control.event.wake()
-        self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
+        yield self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
 
-    def wait_for_others(self) -> None:
+    def wait_for_others(self) -> Steps[None]:
         """Wait until all other living workers have finished; TimeoutError when nothing happens for the deadline.
 
         Through `Joined`, which also waits until all is applied that they pushed.
         """
-        self._wait(self._running, "workers {} neither pushed nor finished")
+        yield self._wait(self._running, "workers {} neither pushed nor finished")
 
     def _late(self, mine: int) -> list[int]:
         return [w for w in self._control.living() if self._control.counter(w, ARRIVALS) < mine]
@@ -39,8 +40,8 @@ class Membership:
     def _running(self) -> list[int]:
         return [w for w in self._control.training() if w != self.worker]
 
-    def _wait(self, missing: Callable[[], list[int]], message: str) -> None:
+    def _wait(self, missing: Callable[[], list[int]], message: str) -> Wait:
         def what() -> str:
             return f"worker {self.worker} waited in vain, {message.format(missing())}"
 
-        self._control.event.wait(lambda: not missing(), self.deadline_s, what)
+        return Wait(lambda: not missing(), self.deadline_s, what)

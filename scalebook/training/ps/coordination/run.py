@@ -1,5 +1,6 @@
 """What the processes of one run have in common."""
 
+from scalebook.training.ps.clock import Clock
 from scalebook.training.ps.coordination.admission import mark_dead
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.ps.coordination.membership import Membership
@@ -12,10 +13,10 @@ from scalebook.training.ps.trace import Head, write_head
 class SharedRun:
     """What the processes of one run have in common. Made once, before the fork, by the process that forks."""
 
-    def __init__(self, workers: int, settings: Settings | None = None) -> None:
+    def __init__(self, workers: int, settings: Settings | None = None, clock: Clock | None = None) -> None:
         self.settings = settings or Settings()
         self.settings.check(workers)
-        self.control = Control(workers, self.settings)
+        self.control = Control(workers, self.settings, clock)
         self.memory = Memory()
         if self.settings.trace is not None:
             self.settings.trace.mkdir(parents=True, exist_ok=True)

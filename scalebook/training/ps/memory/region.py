@@ -14,6 +14,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from scalebook.training.ps.clock import Clock, RealClock
 from scalebook.training.ps.memory.event import Event
 from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.ps.policy.settings import Settings
@@ -144,7 +145,7 @@ class Control:
     holds two shards.
     """
 
-    def __init__(self, workers: int, settings: Settings | None = None) -> None:
+    def __init__(self, workers: int, settings: Settings | None = None, clock: Clock | None = None) -> None:
         settings = settings or Settings()
         self.workers, self.settings = workers, settings
         self.slots = settings.slots(workers)
@@ -153,6 +154,7 @@ class Control:
         carve = _Carver(size)
         self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
         self.event = Event(carve.bytes(8))
+        self.clock = clock or RealClock(self.event.wait)
         self.head = carve.ints(8)
         self.counters = carve.ints(ROW * workers)
         self.seconds = carve.floats(ROW * workers)

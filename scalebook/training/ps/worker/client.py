@@ -2,24 +2,25 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from time import monotonic, perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.hosts import Host, Push
+from scalebook.training.ps.applying.hosts import Host, Outcome, Push
 from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest, Shard
+from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.trace import WorkerTrace
+from scalebook.training.ps.worker.end import Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.replica import Replica
@@ -27,20 +28,6 @@ from scalebook.training.ps.worker.replica import Replica
 COMPARED: Final = 4
 """How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
 in place, leaves no other trace."""
-
-
-class Pushed(NamedTuple):
-    """What became of a push: the version the replica has now, whether the gradient was let in, and whether it was the
-    last that the budget of updates allows."""
-
-    version: int
-    applied: bool
-    staleness: int
-    is_last: bool
-
-
-class WrittenError(ValueError):
-    """Somebody wrote into parameters where that would be lost; names them, the moment, and what to do."""
 
 
 class Client:
@@ -65,7 +52,7 @@ class Client:
         self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
         self._shown = ShownState(self._read_state, self._state_version)
         self._bases: list[Newest] = []
-        self._pulled = 0.0
+        self._pulled, self._now = 0.0, control.clock.now
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
             self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
@@ -75,10 +62,19 @@ class Client:
         """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
         return min(base.version for base in self._bases)
 
-    def begin(self) -> None:
+    def groups(self) -> list[dict[str, Any]]:
+        """The param groups as a state dict has them."""
+        return packed(self.optimizer.param_groups)
+
+    def name_parameters(self, names: Mapping[int, str]) -> None:
+        """What errors call them: names by the id of the parameter."""
+        pairs = zip(self.names, self.replica.parameters, strict=True)
+        self.names = [names.get(id(parameter), name) for name, parameter in pairs]
+
+    def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
-        self.host.settle(self._worker)
-        self.host.await_turn(self._worker)
+        yield from self.host.settle(self._worker)
+        yield from self.host.await_turn(self._worker)
         self.pull()
 
     def push(self, valid: bool = True) -> Pushed:
@@ -87,7 +83,11 @@ class Client:
         `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
         all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `settle`.
         """
-        started, waited = perf_counter(), self._waited()
+        return self._control.clock.play(self.push_steps(valid))
+
+    def push_steps(self, valid: bool = True) -> Steps[Pushed]:
+        """The steps of `push`."""
+        started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self.replica.gradients(), self.optimizer.param_groups
         if self._clip is not None:
@@ -99,8 +99,8 @@ class Client:
             gradients, valid = self._sum.gradients, self._sum.valid
         verdict, staleness = Verdict.ADMIT, 0
         if not self._sums or self._sum.is_full:
-            verdict, staleness = self._push(gradients, groups, valid)
-            self.host.await_turn(self._worker)
+            verdict, staleness = yield from self._push(gradients, groups, valid)
+            yield from self.host.await_turn(self._worker)
         if self._steps % self._pull_every == 0:
             self._pull()
         elif usable:
@@ -109,7 +109,7 @@ class Client:
         self._communicated(started, waited)
         return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
 
-    def push_rest(self) -> bool:
+    def push_rest_steps(self) -> Steps[bool]:
         """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
 
         As Lightning steps in the last batch, however few it has accumulated by then. False: the budget of updates
@@ -117,9 +117,9 @@ class Client:
         """
         if not self._sum.is_left:
             return True
-        started, waited = perf_counter(), self._waited()
+        started, waited = self._now(), self._waited()
         self.settle("after its last step", thorough=True)
-        verdict, _ = self._push(self._sum.gradients, self._sum.groups, valid=True)
+        verdict, _ = yield from self._push(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
         self._pull()
         self._communicated(started, waited)
@@ -198,7 +198,7 @@ class Client:
         self._snapshot = None
         self._shown.forget()
         self._bases = self.host.pull(self._worker)
-        self._pulled = monotonic()
+        self._pulled = self._now()
         self._take()
         return self.version
 
@@ -259,20 +259,20 @@ class Client:
             for shard in self.host.section.shards:
                 self._bases.append(shard.hold(self._worker))
                 state.update(_copied(shard.optimizer_state()))
-        self._pulled = monotonic()
+        self._pulled = self._now()
         if renew:
             self._take()
             self.replica.privatise()
         self._snapshot = dict(sorted(state.items()))
-        return self.version, {"state": self._snapshot, "param_groups": packed(self.optimizer.param_groups)}
+        return self.version, {"state": self._snapshot, "param_groups": self.groups()}
 
-    def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> tuple[Verdict, int]:
+    def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
             self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
         push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid)
-        outcome = self.host.push(push)
+        outcome = yield from self.host.push(push)
         self.host.section.admission.tick(self._worker)
         return outcome
 
@@ -288,7 +288,7 @@ class Client:
         return float(self._control.seconds[self._worker * ROW + WAIT])
 
     def _communicated(self, started: float, waited: float) -> None:
-        spent = perf_counter() - started - (self._waited() - waited)
+        spent = self._now() - started - (self._waited() - waited)
         self._control.seconds[self._worker * ROW + COMMUNICATE] += spent
 
 

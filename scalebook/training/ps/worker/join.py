@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -11,55 +11,39 @@ from torch.optim import Optimizer
 from scalebook.training.ps.applying.hosts import make_host
 from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
+from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.membership import Membership
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.memory.region import ALLOCATED, DIGEST, FINISHED, RESTING, STARTED, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.worker.client import Client
+from scalebook.training.ps.worker.end import Need, Snapshot
 from scalebook.training.ps.worker.replica import Replica
-
-
-class Need(NamedTuple):
-    """Bytes of memory that a run takes while it trains, beside activations: of the parameters, and of all together."""
-
-    parameters: int
-    shared: int  # versions, optimizer state, gradients that travel
-    gradients: int  # of every worker
-
-    @property
-    def total(self) -> int:
-        """Both together."""
-        return self.shared + self.gradients
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of the run at one moment: the updates that each optimizer's shards all have, and its state dict.
-
-    The parameters of that moment are in the worker's replica. Shards that are updated while the snapshot is taken may
-    be ahead of others by the pushes under way.
-    """
-
-    versions: list[int]
-    optimizers: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Joined:
-    """One worker's parts, ready for training; one client for each optimizer, in order."""
+    """One worker's parts, ready for training; one client for each optimizer, in order.
+
+    What may have to wait is there twice: as a call, and as its steps for whoever plays several workers (`clock.py`).
+    """
 
     run: SharedRun
     membership: Membership
     clients: list[Client]
     late: bool = False
 
+    @property
+    def versions(self) -> list[int]:
+        """Of each optimizer, in this worker's replica."""
+        return [client.version for client in self.clients]
+
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """What messages call them; those that are not among `named` by their numbers."""
         names = {id(parameter): name for name, parameter in named}
         for client in self.clients:
-            unnamed = zip(client.names, client.replica.parameters, strict=True)
-            client.names = [names.get(id(parameter), name) for name, parameter in unnamed]
+            client.name_parameters(names)
 
     def start(self) -> None:
         """Once, before `begin`: what has been written into the parameters since `join` is part of the first version.
@@ -67,6 +51,10 @@ class Joined:
         Worker 0's counts, and others that have written must have written the same (`WrittenError`). All wait for each
         other. A worker that comes late has the newest version instead.
         """
+        self.run.control.clock.play(self.start_steps())
+
+    def start_steps(self) -> Steps[None]:
+        """The steps of `start`."""
         for client in self.clients:
             client.grow()
         if self.membership.worker == 0 and not self.late:
@@ -75,7 +63,7 @@ class Joined:
                 if state := client.own_state():  # loaded by whoever loaded weights, or the constructor's own
                     for shard in client.host.section.shards:
                         shard.restore(shard.version, state)
-        self.membership.rendezvous("weights loaded before training")
+        yield from self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
             if self.membership.worker > 0 and not self.late:
                 different = client.replica.written(thorough=True)
@@ -96,6 +84,10 @@ class Joined:
 
     def begin(self) -> None:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
+        self.run.control.clock.play(self.begin_steps())
+
+    def begin_steps(self) -> Steps[None]:
+        """The steps of `begin`."""
         control, worker = self.run.control, self.membership.worker
         self.settle("before its first step, or while it waited for data")
         if control.counter(worker, RESTING):
@@ -103,7 +95,7 @@ class Joined:
                 client.host.section.counters.clocks[worker] = -1
             control.set_counter(worker, RESTING, 0)
         for client in self.clients:
-            client.begin()
+            yield from client.begin_steps()
 
     def pull(self, moment: str = "between two pulls") -> None:
         """Make the replicas as new as can be; `moment` as in `settle`."""
@@ -113,27 +105,41 @@ class Joined:
 
     def rest(self) -> None:
         """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
-        self._leave(RESTING)
+        self.run.control.clock.play(self._leave(RESTING))
 
     def push_rest(self) -> bool:
         """Push what has been summed and not pushed; False where the budget of updates does not allow it."""
-        handed_in = [client.push_rest() for client in self.clients]
-        return all(handed_in)
+        return self.run.control.clock.play(self.push_rest_steps())
+
+    def push_rest_steps(self) -> Steps[bool]:
+        """The steps of `push_rest`."""
+        is_allowed = True
+        for client in self.clients:
+            is_allowed &= yield from client.push_rest_steps()
+        return is_allowed
 
     def finish(self) -> None:
         """This worker will not push any more, but for what is left of a sum."""
-        self.push_rest()
-        self._leave(FINISHED)
+        self.run.control.clock.play(self.finish_steps())
+
+    def finish_steps(self) -> Steps[None]:
+        """The steps of `finish`."""
+        yield from self.push_rest_steps()
+        yield from self._leave(FINISHED)
 
     def wait_for_others(self) -> None:
         """After `finish`: wait until all living workers have finished and all that they pushed has been applied."""
-        self.membership.wait_for_others()
-        for client in self.clients:
-            client.host.complete()
+        self.run.control.clock.play(self.wait_for_others_steps())
 
-    def _leave(self, counter: int) -> None:
+    def wait_for_others_steps(self) -> Steps[None]:
+        """The steps of `wait_for_others`."""
+        yield from self.membership.wait_for_others()
         for client in self.clients:
-            client.host.settle(self.membership.worker)
+            yield from client.host.complete()
+
+    def _leave(self, counter: int) -> Steps[None]:
+        for client in self.clients:
+            yield from client.host.settle(self.membership.worker)
         self.run.control.set_counter(self.membership.worker, counter, 1)
         self.run.control.event.wake()
         for client in self.clients:
@@ -175,6 +181,18 @@ def join(
     and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
     `announce` is told by worker 0 what the run needs, before it takes it, and may raise.
     """
+    return run.control.clock.play(join_steps(run, membership, optimizers, announce))
+
+
+def join_steps(
+    run: SharedRun,
+    membership: Membership,
+    optimizers: Sequence[Optimizer],
+    announce: Callable[[Need], None] = lambda need: None,
+    common: list[Section] | None = None,
+) -> Steps[Joined]:
+    """The steps of `join`. Workers of one process pass the same list `common`, empty at first: they work with the same
+    shards in its memory, each with parameters of its own."""
     control, worker, late = run.control, membership.worker, membership.joins_late
     plans = plan_sections(run, optimizers)
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
@@ -182,29 +200,33 @@ def join(
         announce(_need(plans, control.workers))
         run.memory.allocate(plans[-1].end)
         control.head[ALLOCATED] = 1
-    membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
+    yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
     if not control.head[ALLOCATED]:
         raise RuntimeError("worker 0 died before it had made the parameters, so there is nothing to train.")
     if not late:
         _compare(control, worker)
-    sections = make_sections(run, plans, optimizers, worker, membership.deadline_s)
+    sections = [] if common is None else common
+    if not sections:
+        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s)
     own_steps = run.settings.rule.push_every > 1 or run.settings.rule.pull_every > 1
     lending = Lending.of(run.memory)
     clients = []
-    for section in sections:
-        parameters = parameters_of(section.optimizer)
+    for section, optimizer in zip(sections, optimizers, strict=True):
+        parameters = parameters_of(optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
         replica = Replica(section, parameters, own_steps, lending)
-        clients.append(Client(control, worker, make_host(section), replica, section.optimizer))
+        clients.append(Client(control, worker, make_host(section), replica, optimizer))
     if worker == 0 and not late:
         control.head[STARTED] = 1
         if run.settings.trace is not None:
             run.write_trace_head()
-    membership.rendezvous("first parameters")
+    yield from membership.rendezvous("first parameters")
     joined = Joined(run, membership, clients, late)
     for client in clients:
-        client.host.settle(worker)  # a server may still need what the last push of its former life was computed from
+        yield from client.host.settle(
+            worker
+        )  # a server may still need what the last push of its former life was computed from
     joined.pull()
     _give_back()
     return joined

@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from time import perf_counter
 from typing import NamedTuple
 
 from torch import Tensor
 
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
+from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
@@ -45,26 +45,28 @@ class Outcome(NamedTuple):
 class Host(ABC):
     """One worker's way to the shards of one optimizer. Every wait ends at the deadline with a TimeoutError.
 
-    A push is applied at most once, whoever dies. It returns when the gradient's memory may be used again.
+    A push is applied at most once, whoever dies. It returns when the gradient's memory may be used again. What may have
+    to wait is steps, to be played by the run's clock (`clock.py`).
     """
 
     def __init__(self, section: Section) -> None:
         self.section = section
         self._control, self._admission, self._shards = section.control, section.admission, section.shards
         self._rule, self._deadline_s = section.admission.rule, section.deadline_s
+        self._now = section.control.clock.now
         self._sizes = [field.nbytes for field in section.plan.gradients.fields]
         self._size = sum(self._sizes)
 
     @abstractmethod
-    def push(self, push: Push) -> Outcome:
+    def push(self, push: Push) -> Steps[Outcome]:
         """Hand in a gradient; whether it was applied, dropped, or came after the end. TimeoutError at the deadline."""
 
     @abstractmethod
-    def settle(self, worker: int) -> None:
+    def settle(self, worker: int) -> Steps[None]:
         """Wait until the last push of `worker` has been applied, where that is not so anyway."""
 
     @abstractmethod
-    def await_turn(self, worker: int) -> None:
+    def await_turn(self, worker: int) -> Steps[None]:
         """Wait until the rule lets `worker` begin its next gradient."""
 
     @abstractmethod
@@ -72,11 +74,11 @@ class Host(ABC):
         """Apply a round that is complete because another worker finished, rests or died; nothing to do for servers."""
 
     @abstractmethod
-    def complete(self) -> None:
+    def complete(self) -> Steps[None]:
         """When all have finished: return when everything that was pushed has been applied."""
 
     @abstractmethod
-    def _await_round(self, worker: int) -> None:
+    def _await_round(self, worker: int) -> Steps[None]:
         """Return when a closed round may have been applied, by this worker or by others."""
 
     def pull(self, worker: int) -> list[Newest]:
@@ -85,7 +87,7 @@ class Host(ABC):
 
     def _hold(self, number: int, worker: int) -> Newest:
         shard = self._shards[number]
-        asked = perf_counter()
+        asked = self._now()
         shard.counters.lock.acquire(self._deadline_s)
         self._waited(worker, asked)
         try:
@@ -93,13 +95,13 @@ class Host(ABC):
         finally:
             shard.counters.lock.release()
 
-    def _contribute(self, push: Push) -> Outcome:
+    def _contribute(self, push: Push) -> Steps[Outcome]:
         """For a rule that gathers: lay the gradient into a slot and make it part of the round."""
         rounds, base = self.section.rounds, min(base.version for base in push.bases)
         slot = rounds.slot(push.worker)
         self._fill(slot, push)
         while (verdict := rounds.register(push.worker, slot, base)) is None:
-            self._await_round(push.worker)
+            yield from self._await_round(push.worker)
         outcome = Outcome(verdict, self._admission.version() - base)
         self.help()
         return outcome
@@ -115,7 +117,7 @@ class Host(ABC):
         self._control.counters[push.worker * ROW + PUSHED] += self._size - absent
 
     def _waited(self, worker: int, since: float) -> None:
-        self._control.seconds[worker * ROW + WAIT] += perf_counter() - since
+        self._control.seconds[worker * ROW + WAIT] += self._now() - since
 
     def _staleness(self, push: Push) -> int:
         """The largest over the shards, as it is now."""

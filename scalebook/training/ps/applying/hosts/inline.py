@@ -1,9 +1,8 @@
 """Shards without processes of their own: whoever pushes applies, under the lock of each shard in turn."""
 
-from time import perf_counter
-
 from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
 from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.coordination.admission import Verdict
 
 
@@ -15,9 +14,9 @@ class InlineHost(Host):
         self._places = [shard.plan.parameters for shard in section.shards]
         self._gives_base = self._control.settings.gives_base
 
-    def push(self, push: Push) -> Outcome:
+    def push(self, push: Push) -> Steps[Outcome]:
         if self._rule.gathers:
-            return self._contribute(push)
+            return (yield from self._contribute(push))
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
@@ -34,30 +33,32 @@ class InlineHost(Host):
             self._apply(push)
         return Outcome(verdict, staleness)
 
-    def settle(self, worker: int) -> None:
+    def settle(self, worker: int) -> Steps[None]:
         """Nothing: a push returns after it has been applied."""
+        yield from ()
 
-    def await_turn(self, worker: int) -> None:
-        asked = perf_counter()
+    def await_turn(self, worker: int) -> Steps[None]:
+        asked = self._now()
         if self._rule.gathers:
             what = f"worker {worker} waits in rule {self._rule.name}"
-            self._control.event.wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
+            yield Wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
         else:
-            self._admission.await_turn(worker)
+            yield from self._admission.await_turn(worker)
         self._waited(worker, asked)
 
     def help(self) -> None:
         if self._rule.gathers and self.section.rounds.close():
             self.section.rounds.commit()
 
-    def complete(self) -> None:
+    def complete(self) -> Steps[None]:
         self.help()
+        yield from ()
 
     def _apply(self, push: Push) -> None:
         giver = push.worker if self._gives_base else None
         for number in self.section.order:
             shard = self._shards[number]
-            asked = perf_counter()
+            asked = self._now()
             shard.counters.lock.acquire(self._deadline_s)
             self._waited(push.worker, asked)
             try:
@@ -67,8 +68,9 @@ class InlineHost(Host):
                 shard.counters.lock.release()
         self._handed_in(push)
 
-    def _await_round(self, worker: int) -> None:
+    def _await_round(self, worker: int) -> Steps[None]:
         self.section.rounds.commit()
+        yield from ()
 
     def _helped(self, worker: int) -> bool:
         """Whether the worker's turn has come; applies a round that is complete first."""

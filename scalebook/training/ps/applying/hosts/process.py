@@ -1,9 +1,8 @@
 """Shards with a server process each: a worker lays its gradient into shared memory, the servers apply it."""
 
-from time import perf_counter
-
 from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
 from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.coordination.admission import Verdict
 
 
@@ -17,10 +16,10 @@ class ProcessHost(Host):
         super().__init__(section)
         self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
 
-    def push(self, push: Push) -> Outcome:
+    def push(self, push: Push) -> Steps[Outcome]:
         if self._rule.gathers:
-            return self._contribute(push)
-        self.settle(push.worker)
+            return (yield from self._contribute(push))
+        yield from self.settle(push.worker)
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
@@ -32,33 +31,33 @@ class ProcessHost(Host):
                 verdict = self._admission.judge(push.worker, push.seq, staleness)
                 if verdict is Verdict.ADMIT and self._serial:
                     self._hand_in(push)
-                    self.settle(push.worker)
+                    yield from self.settle(push.worker)
             if verdict is not Verdict.ADMIT:
                 return Outcome(verdict, staleness)
             if not self._serial:
                 self._hand_in(push)
         if not self._overlap:
-            self.settle(push.worker)
+            yield from self.settle(push.worker)
         return Outcome(Verdict.ADMIT, staleness)
 
-    def settle(self, worker: int) -> None:
+    def settle(self, worker: int) -> Steps[None]:
         if self._rule.gathers or self._settled(worker):
             return
-        asked = perf_counter()
+        asked = self._now()
         what = f"worker {worker} waits for the server processes"
-        self._control.event.wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
+        yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
         self._waited(worker, asked)
 
-    def await_turn(self, worker: int) -> None:
-        asked = perf_counter()
-        self._admission.await_turn(worker)
+    def await_turn(self, worker: int) -> Steps[None]:
+        asked = self._now()
+        yield from self._admission.await_turn(worker)
         self._waited(worker, asked)
 
     def help(self) -> None:
         """Nothing: the servers close and apply rounds."""
 
-    def complete(self) -> None:
-        self._control.event.wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
+    def complete(self) -> Steps[None]:
+        yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
 
     def _is_complete(self) -> bool:
         if self._rule.gathers:
@@ -74,7 +73,7 @@ class ProcessHost(Host):
         self.section.counters.pushed[push.worker] = push.seq
         self._control.event.wake()
 
-    def _await_round(self, worker: int) -> None:
-        asked, what = perf_counter(), f"worker {worker} waits for the servers to apply a round"
-        self._control.event.wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
+    def _await_round(self, worker: int) -> Steps[None]:
+        asked, what = self._now(), f"worker {worker} waits for the servers to apply a round"
+        yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
         self._waited(worker, asked)

@@ -50,8 +50,8 @@ class Phase(IntEnum):
     GONE = 4  # past the last hook of training
 
 
-class Meetings(Uncopied):
-    """Anonymous memory and files, made before the fork. `join` makes it a worker's; without, it is an observer's, which
+class SharedMeetings(Uncopied):
+    """Anonymous memory and files, made before the fork. `of` gives a worker its own; this one is an observer's, which
     reads what the workers said before training (a server process).
     """
 
@@ -68,10 +68,12 @@ class Meetings(Uncopied):
         self._deadline_s = 600.0
         self._calls = 0  # of before training, in this process
 
-    def join(self, worker: int, deadline_s: float) -> None:
-        """Become worker `worker`'s."""
-        self._worker, self._deadline_s = worker, deadline_s
-        self.forget(worker)
+    def of(self, worker: int, deadline_s: float) -> "SharedMeetings":
+        """Worker `worker`'s, over the same memory. `close` is for this one alone."""
+        own = SharedMeetings.__new__(SharedMeetings)
+        vars(own).update(vars(self), _worker=worker, _deadline_s=deadline_s, _calls=0)
+        own.forget(worker)
+        return own
 
     def forget(self, worker: int) -> None:
         """A worker that has died is about to be started again: it waits for nothing and is on no roll."""

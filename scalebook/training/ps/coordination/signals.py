@@ -24,7 +24,7 @@ class PlateauStep(NamedTuple):
     metric: float
 
 
-class Signals:
+class SharedSignals:
     """Anonymous memory, made before the fork; 1 MiB, of which only what is written takes room.
 
     `stop` and `begun` may be set by every process; all else is written by worker 0 alone, its length last, so that

@@ -1,0 +1,57 @@
+"""What is next on a run's clock: how a worker waits, and what time it is for the measures.
+
+Whatever a worker does that may have to wait is written as steps: a generator which yields a `Wait` at each such place
+and returns the result. One loop plays them, `Clock.play`: over real time it sleeps; a scheduler that plays many
+workers in one process calls `next` on the steps of each, and goes on with those whose `Wait` is ready, in its own order
+and at its own time. Between two steps a worker holds no lock under the host `inline`, so no step can wait for another.
+"""
+
+from collections.abc import Callable, Generator
+from time import monotonic
+from typing import NamedTuple, Protocol, TypeVar
+
+
+class Wait(NamedTuple):
+    """Go on once `ready()`, which may be asked at any time, as often as one likes, by whoever plays this worker: it may
+    also do what the worker can do meanwhile (let workers in, apply a complete round).
+
+    In vain when nothing happens in the run for `deadline_s` (real seconds): a TimeoutError that says `what()`.
+    """
+
+    ready: Callable[[], bool]
+    deadline_s: float
+    what: Callable[[], str]
+
+
+T = TypeVar("T")
+Steps = Generator[Wait, None, T]
+
+
+class Clock(Protocol):
+    """Of one run, the same for all workers in a process."""
+
+    def now(self) -> float:
+        """Seconds; only differences mean something."""
+
+    def play(self, steps: Steps[T]) -> T:
+        """Do all steps of one call, waiting as they ask; their result, or what they raise."""
+
+
+class RealClock:
+    """For workers that are processes. `sleep`: until `Wait.ready`, as `Event.wait` does."""
+
+    def __init__(self, sleep: Callable[[Callable[[], bool], float, Callable[[], str]], None]) -> None:
+        self._sleep = sleep
+        self.now = monotonic
+
+    def play(self, steps: Steps[T]) -> T:
+        try:
+            while True:
+                try:
+                    wait = next(steps)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                self._sleep(*wait)
+        finally:
+            steps.close()  # a wait in vain gives back the locks at once, whoever keeps the traceback

@@ -1,0 +1,109 @@
+"""A run before the fork and beside it: what its processes share, and the ends that they get.
+
+Made by the process that starts the others, the monitor; `worker` and `server` are called in these.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch.optim import Optimizer
+
+from scalebook.training.ps.applying.server import serve
+from scalebook.training.ps.coordination.meetings import SharedMeetings
+from scalebook.training.ps.coordination.rows import SharedRows
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.coordination.signals import SharedSignals
+from scalebook.training.ps.memory.region import ARRIVALS, STARTED, anonymous_file
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.cursor import Cursor
+from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, WorkerEnd
+from scalebook.training.ps.worker.shared_end import SharedEnd, SharedFigures
+
+__all__ = ["Launch", "ServerEnd", "anonymous_file"]
+
+
+class Launch:
+    """Anonymous memory: gone with the last process that has it, whatever ends it. ValueError for settings that
+    contradict each other, naming key and remedy."""
+
+    def __init__(self, workers: int, settings: Settings) -> None:
+        self._run = SharedRun(workers, settings)
+        self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(), SharedRows(workers)
+        self._meetings = SharedMeetings(self._run.control)
+
+    @property
+    def servers(self) -> int:
+        """Server processes to start."""
+        return self._run.servers
+
+    @property
+    def figures(self) -> Figures:
+        """What the run has measured; also after `close`."""
+        return SharedFigures(self._run)
+
+    # --- in the processes that were started ------------------------------------------------------------------------
+
+    def worker(self, worker: int, deadline_s: float) -> WorkerEnd:
+        """Become worker `worker`; `deadline_s` (seconds) bounds each of its waits."""
+        return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
+
+    def server(self, server: int, deadline_s: float) -> "ServerEnd":
+        """Become server process `server`."""
+        return ServerEnd(self._run, server, deadline_s, self._cursor, self._meetings)
+
+    # --- in the monitor --------------------------------------------------------------------------------------------
+
+    def arrivals(self) -> list[int] | None:
+        """How many rendezvous each worker has come to; None once training has begun."""
+        return None if self._signals.begun else self._run.control.column(ARRIVALS)
+
+    def living(self) -> list[int]:
+        """The workers whose process has not died."""
+        return self._run.control.living()
+
+    def checkpoint(self) -> Path | None:
+        """The newest that worker 0 has noted, if it is there."""
+        return self._signals.checkpoint()
+
+    def mark_dead(self, worker: int) -> None:
+        """A worker has died: nobody waits for it any more, and its share of the data is open to all."""
+        self._cursor.mark_dead(worker)
+        self._run.mark_dead(worker)
+
+    def rejoin(self, worker: int) -> None:
+        """A worker has died and will be started again, so that the others wait for it. Instead of `mark_dead`."""
+        self._cursor.mark_dead(worker)
+        self._meetings.forget(worker)
+        self._run.rejoin(worker)
+        self._cursor.rejoin(worker)
+
+    def close(self) -> None:
+        """Give up this process's handles when the run has ended, and complete its trace."""
+        self._run.close()
+        self._rows.close()
+        self._meetings.close()
+
+
+class ServerEnd:
+    """A server process's end. What it is given of data and meetings is to look at: it claims and says nothing."""
+
+    def __init__(self, run: SharedRun, server: int, deadline_s: float, cursor: DataCursor, meetings: Meetings) -> None:
+        self._run, self._server, self._deadline_s = run, server, deadline_s
+        self.cursor, self.meetings = cursor, meetings
+
+    def await_workers(self, rendezvous: int) -> None:
+        """A server takes part in no rendezvous: wait until the workers have been to so many, as before the model's
+        `setup`, which may need what worker 0 has downloaded. TimeoutError when nothing happens for the deadline."""
+        control = self._run.control
+
+        def have_come() -> bool:
+            late = [worker for worker in control.living() if control.counter(worker, ARRIVALS) < rendezvous]
+            return not late or bool(control.head[STARTED]) or not control.training()
+
+        control.event.wait(
+            have_come, self._deadline_s, lambda: f"a server waits for rendezvous {rendezvous} of the workers"
+        )
+
+    def serve(self, optimizers: Sequence[Optimizer]) -> None:
+        """Apply what workers push, with the same optimizers as theirs; returns when they have finished."""
+        serve(self._run, self._server, self._deadline_s, optimizers)

@@ -1,0 +1,96 @@
+"""What a worker shares with the others beside parameters: parts of its end (`end.py`, which has what holds for all)."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from scalebook.training.ps.coordination.meetings import Phase
+from scalebook.training.ps.coordination.signals import PlateauStep
+from scalebook.training.ps.worker.cursor import Claim
+
+
+class DataCursor(Protocol):
+    """Which batch of which epoch is whose: each once, and again only after a death. Short calls, which take a lock.
+
+    `worker`: the one that asks. A claim is a promise to push the batch's gradient, kept until `done`.
+    """
+
+    @property
+    def workers(self) -> int: ...
+
+    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> None:
+        """The worker enters an epoch of so many batches; with `turns` batch i belongs to worker i % workers. ValueError
+        when another worker has begun it with another number of batches."""
+
+    def claim(self, worker: int) -> Claim | None:
+        """The next batch for this worker, of its epoch or an earlier one; None: nothing is left now."""
+
+    def done(self, worker: int, count: int = 1) -> None:
+        """The gradients of its oldest `count` claims have been pushed."""
+
+    def outstanding(self, besides: Collection[int] = ()) -> int:
+        """Not 0: the death of a worker other than `besides` can bring batches back."""
+
+    def progress(self) -> int:
+        """A number that grows whenever a worker claims or pushes: what a deadline on waiting for others looks at."""
+
+    def mark_dead(self, worker: int) -> None:
+        """The worker claims no more: what it has claimed and not done, and its share, is open to all."""
+
+    def state(self) -> dict[int, list[tuple[int, int]]]:
+        """What is not done: by epoch, in order, ranges [start, stop) of batches."""
+
+
+class Signals(Protocol):
+    """What the workers tell each other beside parameters. Nothing here blocks."""
+
+    @property
+    def stop(self) -> bool:
+        """Whether every worker is to end after its present step."""
+
+    def ask_to_stop(self) -> None:
+        """Tell every worker to end after its present step."""
+
+    def begin(self) -> None:
+        """Tell that all have come to the start of training."""
+
+    def note_checkpoint(self, path: str | Path) -> None:
+        """By worker 0: the newest checkpoint, so that somebody else can name it when worker 0 is dead."""
+
+    def add_plateau_step(self, step: PlateauStep) -> None:
+        """By worker 0. RuntimeError when there is no room for more."""
+
+    def plateau_steps(self, since: int) -> list[PlateauStep]:
+        """All that were added, from number `since` on."""
+
+
+class Meetings(Protocol):
+    """Where workers exchange letters; each call blocks until all that must come are there."""
+
+    def enter(self, phase: Phase) -> None:
+        """Say how far this worker is; who is waited for depends on it."""
+
+    def before(self, letter: bytes, what: str) -> dict[int, bytes]:
+        """Before training: every worker's letter at this call, by worker; also for who joins late."""
+
+    def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+        """While training: the letters of those who have come to this place, by worker, the same for all of them.
+
+        `meanwhile` is called whenever something happens in the run.
+        """
+
+    def streams_differ(self, digest: int) -> bool:
+        """Whether the workers' streams begin with different batches; `digest` (not 0) is of this worker's."""
+
+
+class Rows(Protocol):
+    """A row of bytes for each worker, which it writes and all read, each number whole. What is in a row when its worker
+    pushes the others see, at the latest, when they next take a snapshot."""
+
+    def allocate(self, row_bytes: int) -> None:
+        """By worker 0, before `join`, after which anybody maps them. OSError where memory is too small."""
+
+    def map(self, row_bytes: int) -> Tensor:
+        """All rows, uint8 [workers, row_bytes] on the CPU, zeros at first."""

@@ -1,0 +1,87 @@
+"""The worker's end over shared memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from torch.optim import Optimizer
+
+from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.meetings import SharedMeetings
+from scalebook.training.ps.coordination.rows import SharedRows
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.coordination.signals import SharedSignals
+from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.cursor import Cursor
+from scalebook.training.ps.worker.end import Need, Part
+from scalebook.training.ps.worker.join import Joined, join
+
+PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
+
+
+class SharedFigures:
+    """What has been measured of a run in shared memory; readable in each of its processes."""
+
+    def __init__(self, run: SharedRun) -> None:
+        self._run = run
+
+    @property
+    def settings(self) -> Settings:
+        return self._run.settings
+
+    def counts(self) -> Counts:
+        return self._run.counts()
+
+    def worker_times(self) -> list[WorkerTimes]:
+        return self._run.worker_times()
+
+    def staleness(self) -> StalenessHistogram:
+        return self._run.staleness()
+
+    def pushes(self) -> list[PushMeasures]:
+        return self._run.pushes()
+
+
+class SharedEnd(SharedFigures):
+    """A `WorkerEnd`; made in the worker's process, of what was made before the fork."""
+
+    def __init__(
+        self,
+        run: SharedRun,
+        worker: int,
+        deadline_s: float,
+        cursor: Cursor,
+        signals: SharedSignals,
+        meetings: SharedMeetings,
+        rows: SharedRows,
+    ) -> None:
+        super().__init__(run)
+        self.worker, self.workers = worker, run.control.workers
+        self.cursor, self.signals, self.rows = cursor, signals, rows
+        self.meetings = meetings.of(worker, deadline_s)
+        self._membership = run.member(worker, deadline_s)
+
+    def rendezvous(self, name: str) -> None:
+        self._run.control.clock.play(self._membership.rendezvous(name))
+
+    def join(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = lambda need: None) -> Joined:
+        return join(self._run, self._membership, optimizers, announce)
+
+    def living(self) -> list[int]:
+        return self._run.control.living()
+
+    def sign_of_life(self) -> None:
+        self._run.control.event.wake()
+
+    def is_over(self) -> bool:
+        most = self.settings.max_updates
+        return self.signals.stop or (most is not None and self.counts().updates >= most)
+
+    def now(self) -> float:
+        return self._run.control.clock.now()
+
+    def add_time(self, part: Part, seconds: float) -> None:
+        self._run.control.seconds[self.worker * ROW + PARTS[part]] += seconds
+
+    def add_samples(self, samples: int) -> None:
+        self._run.control.counters[self.worker * ROW + SAMPLES] += samples
