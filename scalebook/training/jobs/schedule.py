@@ -30,11 +30,9 @@ class Lease:
     machine: str = ""
 
     @classmethod
-    def of(cls, job: JobFolder, started: Started) -> "Lease":
+    def of(cls, job: JobFolder, started: Started, left_s: float | None = None) -> "Lease":
         """Of a job that runs."""
-        progress = job.progress()
-        left = None if progress is None else progress.left_s
-        return cls(job.id, job.request().title, started.cores, started.gpus, left, started.machine)
+        return cls(job.id, job.request().title, started.cores, started.gpus, left_s, started.machine)
 
 
 class Start(NamedTuple):

@@ -2,6 +2,7 @@
 
 from scalebook.training.files.room import lacking
 from scalebook.training.jobs.executors.known import chosen
+from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.jobs.schedule import STARTS, Lease, plan
@@ -25,8 +26,14 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return {**reasons, **dict.fromkeys((one.id for one in waiting), NO_SUPERVISOR)}
     if full := lacking(workspace.hidden):
         return {**reasons, **dict.fromkeys((one.id for one in waiting), f"waits for room: {full}")}
-    running = [Lease.of(job, started) for job, state in states if state in ("running", "stopping")
+    running = [Lease.of(job, started, _left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
     planned = plan(waiting, running, chosen().machines()).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
     return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
+
+
+def _left(job: JobFolder) -> float | None:
+    """How long it still takes, as it has last said, s."""
+    progress = job.progress()
+    return None if progress is None else progress.left_s
