@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "config", "durations", "errors", "estimate", "failures", "files", "jobs", "modules", "notebook",
+        "config", "curves", "durations", "errors", "estimate", "failures", "files", "jobs", "modules", "notebook",
         "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names", "tracking.reading", "trust",
         "workspace",
     )
@@ -20,7 +20,7 @@ BROWSER_MAY_USE = tuple(
 LAYERS = {
     "training": [
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
-        "tracking", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit",
+        "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit",
         "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning",
         "describe", "cli", "runner", "commands", "__main__",
     ],

@@ -17,6 +17,7 @@ from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
+from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, Result
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
@@ -142,6 +143,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             names.TAG_CAUSE: result.cause,
             names.TAG_ADVICE: result.advice,
             names.TAG_DEVICES: _devices(job),
+            names.TAG_MACHINE: _machine(),
         }
         for name, value in told.items():
             if value:
@@ -159,6 +161,18 @@ def _devices(job: JobFolder) -> str:
     if started is None or started.inline:
         return ""
     return ", ".join([*started.gpus, *(f"core {core}" for core in started.cores)])
+
+
+def _machine() -> str:
+    """All cores of where it ran, and the GPUs that it could see.
+
+    "" where their driver does not answer any more, which is printed.
+    """
+    try:
+        return machine_words(os.cpu_count() or 1, this_machine().gpus)
+    except Exception:  # noqa: BLE001 - a lost GPU, maybe why the run failed: that is still to be told
+        traceback.print_exc()
+        return ""
 
 
 @contextmanager

@@ -32,6 +32,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
     assert result is not None
     assert (code, result.status, record.status, record.outcome) == (0, "finished", "FINISHED", "finished")
     updates = 24 if strategy == "ddp" else 48  # 128 / 8 = 16 batches an epoch, by one worker or divided by two
+    assert record.tags[names.TAG_MACHINE].startswith(f"{os.cpu_count()} core")
     found = record.metrics
     assert (found[names.UPDATES], found[names.SAMPLES]) == (updates, 3 * 128)
     assert 0 < found[names.SECONDS] < 60

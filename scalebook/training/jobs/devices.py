@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,6 +36,12 @@ def this_machine() -> Machine:
     """The cores in this process's affinity mask (no more than a container's quota), and the GPUs it may see."""
     cores = sorted(os.sched_getaffinity(0))
     return Machine(cores[: cpu_quota(CPU_QUOTA) or None], _gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
+
+
+def machine_words(cores: int, gpus: Iterable[Gpu]) -> str:
+    """`8 cores, 2 x NVIDIA H100 80GB HBM3`."""
+    many = Counter(one.name for one in gpus)
+    return ", ".join([f"{cores} core{'' if cores == 1 else 's'}", *(f"{many[name]} x {name}" for name in many)])
 
 
 def cpu_quota(path: Path) -> int | None:

@@ -110,6 +110,16 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
     return next((one for one, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
+def stale(
+    folder: SearchFolder, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
+) -> bool:
+    """Whether `body` says another search than the one that ran: another space, objective or config."""
+    try:
+        return identity(read_search(body, base, description), description) != folder.request().identity
+    except ConfigError:
+        return True
+
+
 def delete(folder: SearchFolder) -> None:
     """Remove an ended search's folder with its study; its runs stay."""
     if folder.state() not in ENDED and (folder.may_run() or folder.driven()):

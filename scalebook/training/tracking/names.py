@@ -4,6 +4,7 @@ A metric's MLflow step is always the number of updates. With each point `samples
 step, so a curve can be drawn against any of the three. Metrics a model logs by itself keep the name the model gives.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 # Curves of every run
@@ -90,6 +91,7 @@ TAG_COMMIT: Final = "mlflow.source.git.commit"
 TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
 TAG_HOST: Final = "scalebook.host"
 TAG_DEVICES: Final = "scalebook.devices"
+TAG_MACHINE: Final = "scalebook.machine"  # of the machine that it ran on: how many cores, which GPUs
 TAG_TEST: Final = "scalebook.test"  # learning rates, largest batch: a run that only tests a config
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
 TAG_SUBMISSION: Final = "scalebook.submission"  # what began the run; names a file while the run has no folder yet
@@ -122,3 +124,13 @@ def lower_is_better(metric: str) -> bool:
     """Whether the smaller value of `metric` wins: losses and bits, but not accuracies."""
     last = metric.rsplit("/", 1)[-1]
     return not any(word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "score"))
+
+
+def main_metric(metrics: Iterable[str]) -> str | None:
+    """By which metric runs are judged: validation bits, accuracy, loss, any other of validation, then training's."""
+    known = set(metrics)
+    for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_LOSS):
+        if name in known:
+            return name
+    own = sorted(name for name in known if name.startswith("val/"))
+    return own[0] if own else (TRAIN_LOSS if TRAIN_LOSS in known else None)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs.devices import Gpu, cpu_quota, this_machine, visible
+from scalebook.training.jobs.devices import Gpu, cpu_quota, machine_words, this_machine, visible
 
 A, B = Gpu("GPU-aaaa", "H200", 141000), Gpu("GPU-bbbb", "H200", 141000)
 
@@ -31,3 +31,8 @@ def test_a_containers_quota_counts_in_whole_cores(tmp_path: Path, content: str, 
 )
 def test_gpus_are_those_the_variable_lets_through(told: str | None, seen: list[Gpu]) -> None:
     assert visible([A, B], told) == seen
+
+
+def test_a_machine_in_words_counts_gpus_of_one_name() -> None:
+    assert machine_words(8, [A, B, Gpu("GPU-cccc", "L4", 24000)]) == "8 cores, 2 x H200, 1 x L4"
+    assert machine_words(1, []) == "1 core"

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from scalebook.app.compare.services.mean_curve import mean_curve
 from scalebook.app.navigation import RUNS
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plain, strategy
+from scalebook.training.curves import mean_curve
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison

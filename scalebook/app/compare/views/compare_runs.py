@@ -12,6 +12,7 @@ from scalebook.app.shared.components import axis_choice, html, number_box, page_
 from scalebook.app.shared.services import links
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison, compare_runs
+from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
 EVERY_S = 2.0
@@ -35,7 +36,7 @@ def show(run_ids: Sequence[str]) -> None:
         st.page_link(RUNS.script, label="Runs", icon=RUNS.icon)
         return
     metrics = list(dict.fromkeys(metric for one in records for metric in runs.curve_metrics(one)))
-    main = runs.main_metric(metrics)
+    main = names.main_metric(metrics)
     if main is None:
         html.empty("No curve yet", "These runs have logged no metric so far; the page looks again every few seconds.")
         return

@@ -9,7 +9,6 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
-from scalebook.app.runs.services.runs import main_metric
 from scalebook.app.shared.components import html, press
 from scalebook.app.shared.services.experiment_summary import ExperimentSummary
 from scalebook.app.shared.services.words import figure, plural, sentence
@@ -84,7 +83,7 @@ def _summary(line: ExperimentSummary, repeats: int) -> None:
 def results(seeds: Sequence[SeedView]) -> str:
     """A table with a row for each seed that has a run."""
     found = [one.run.record.metrics for one in seeds if one.run]
-    metric = main_metric(key for metrics in found for key in metrics)
+    metric = names.main_metric(key for metrics in found for key in metrics)
     stale = any(names.STALENESS_MEAN in metrics for metrics in found)
     head = ["Run", "State", *([f"best {metric}", "final"] if metric else []), *(["staleness"] if stale else [])]
     head += ["updates", "updates/s", "time"]

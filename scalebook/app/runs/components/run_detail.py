@@ -7,7 +7,7 @@ from typing import Literal
 import streamlit as st
 
 from scalebook.app.runs.components import progress
-from scalebook.app.runs.services.runs import RunView, main_metric
+from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import ago, figure, sentence
@@ -62,7 +62,7 @@ def standing(view: RunView) -> None:
 def figures(record: RunRecord) -> None:
     """The main results in a row."""
     metrics = record.metrics
-    main = main_metric(metrics)
+    main = names.main_metric(metrics)
     pairs: list[tuple[str, float | None, int]] = []
     if main:
         pairs.append((f"best {main}", metrics.get(names.best(main)), 4))

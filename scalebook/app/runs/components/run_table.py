@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from scalebook.app.runs.services.runs import RunView, main_metric
+from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import style
 from scalebook.app.shared.services.words import ago
 from scalebook.training.tracking import names
@@ -63,7 +63,7 @@ def _told(value: Any) -> bool:
 
 def _row(view: RunView) -> dict[str, Any]:
     metrics = view.record.metrics
-    metric = main_metric(metrics)
+    metric = names.main_metric(metrics)
     return {
         "name": view.title,
         "state": [view.state],

@@ -150,16 +150,6 @@ _STATE_FILTERS = {
 }
 
 
-def main_metric(metrics: Iterable[str]) -> str | None:
-    """By which metric runs are judged: validation bits, accuracy, loss, any other of validation, then training's."""
-    known = set(metrics)
-    for name in (names.VAL_BITS_PER_DIM, names.VAL_ACCURACY, names.VAL_LOSS):
-        if name in known:
-            return name
-    own = sorted(name for name in known if name.startswith("val/"))
-    return own[0] if own else (names.TRAIN_LOSS if names.TRAIN_LOSS in known else None)
-
-
 PARTS = {name.removeprefix("perf/").removesuffix("_share"): name for name in names.SHARES}
 """compute, wait, communicate, data -> the metric of its share."""
 
@@ -169,7 +159,7 @@ NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "syste
 def curve_metrics(record: RunRecord) -> list[str]:
     """The metrics worth a chart of their own, the main one first: what the model logs, not what we measure about it."""
     found = [name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")]
-    main = main_metric(found)
+    main = names.main_metric(found)
     return sorted(found, key=lambda name: (name != main, not name.startswith("val/"), name))
 
 

@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 
 from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
-from scalebook.app.shared.components import charts
 from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.curves import thin
 from scalebook.training.search.map.landscape import range_of, value
 from scalebook.training.search.map.shades import Shades
 from scalebook.training.search.study.trials import TrialRecord
@@ -63,7 +63,7 @@ def _lines(
     y: list[float] = []
     numbers: list[int] = []
     for one in mine:
-        xs, ys = charts.thin([float(at) for at, _ in one.curve], [each for _, each in one.curve], POINTS)
+        xs, ys = thin([float(at) for at, _ in one.curve], [each for _, each in one.curve], POINTS)
         x += [*xs, np.nan]
         y += [*ys, np.nan]
         numbers += [one.number] * (len(xs) + 1)
@@ -103,7 +103,7 @@ def _highlight(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec,
     winner = search_view.best(known, spec)
     if winner is None:
         return
-    x, y = charts.thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
+    x, y = thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
     common = {
         "x": np.array(x, dtype=np.float32),
         "y": np.array(y, dtype=np.float32),

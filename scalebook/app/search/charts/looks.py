@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from scalebook.app.shared.components import charts
 from scalebook.training.search.map.landscape import COLOURS
-from scalebook.training.search.map.shades import STOPS, Shades
+from scalebook.training.search.map.shades import STOPS, Shades, colour_at
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,7 @@ def colorscale(dark: bool) -> list[tuple[float, str]]:
 
 def shade(position: float, dark: bool) -> str:
     """One colour of the scale, between its stops too."""
-    stops = SHADES[dark]
-    inner = min(max(position, 0.0), 1.0) * (len(stops) - 1)
-    left = min(int(inner), len(stops) - 2)
-    share = inner - left
-    parts = [
-        round(int(stops[left][i : i + 2], 16) * (1 - share) + int(stops[left + 1][i : i + 2], 16) * share)
-        for i in (1, 3, 5)
-    ]
-    return "#" + "".join(f"{part:02x}" for part in parts)
+    return colour_at(position, SHADES[dark])
 
 
 def ink(dark: bool) -> str:

@@ -9,7 +9,6 @@ from scalebook.app.search.services.search_setup import Body, objectives
 from scalebook.app.shared.services.words import figure, plain, plural
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description
-from scalebook.training.config.search.definition import identity, read_search
 from scalebook.training.config.search.point import resolve
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
@@ -145,10 +144,7 @@ def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | Non
 
 def stale(found: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> bool:
     """Whether the cell says another search than the one that ran: another space, objective or config."""
-    try:
-        return identity(read_search(body, base, description), description) != found.request.identity
-    except ConfigError:
-        return True
+    return launch.stale(found.folder, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:

@@ -6,6 +6,8 @@ from functools import cache
 
 import plotly.graph_objects as go
 
+from scalebook.training.curves import thin
+
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
 """Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
 PARTS = {"compute": "#12868c", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
@@ -70,20 +72,6 @@ def _figure(dark: bool, height: int, title: str = "") -> go.Figure:
     return figure
 
 
-def thin(x: Sequence[float], y: Sequence[float], points: int = POINTS) -> tuple[list[float], list[float]]:
-    """At most about `points` of a curve: of each stretch its lowest and its highest, so that no spike is lost."""
-    if len(x) <= points:
-        return list(x), list(y)
-    stretch = -(-len(x) * 2 // points)  # ceil; two points are kept of each stretch
-    kept: list[int] = []
-    for start in range(0, len(x), stretch):
-        part = range(start, min(start + stretch, len(x)))
-        kept.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
-    if kept[-1] != len(x) - 1:
-        kept.append(len(x) - 1)
-    return [x[i] for i in kept], [y[i] for i in kept]
-
-
 def lines(
     series: Sequence[Series],
     *,
@@ -101,7 +89,7 @@ def lines(
     for one in series:
         if one.low and one.high:
             figure.add_trace(_band(one))
-        x, y = thin(one.x, one.y)
+        x, y = thin(one.x, one.y, POINTS)
         figure.add_trace(
             go.Scatter(
                 x=x,

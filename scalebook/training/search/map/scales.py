@@ -48,7 +48,7 @@ class Scale:
 
     def _round(self) -> list[float]:
         if not self.log:
-            return _round_steps(self.low, self.high)
+            return round_steps(self.low, self.high)
         found: list[float] = []
         for factors in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):  # the finest that still has room
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -59,7 +59,8 @@ class Scale:
         return found if len(found) > 1 else [self.low, self.high]
 
 
-def _round_steps(low: float, high: float) -> list[float]:
+def round_steps(low: float, high: float) -> list[float]:
+    """Values in steps of 1, 2 or 5 times a power of ten, three or more steps from `low` to `high`, which is larger."""
     step = 10.0 ** math.floor(math.log10((high - low) / 3))
     step *= next(factor for factor in (5, 2, 1) if factor == 1 or (high - low) / (step * factor) >= 3)
     return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -61,3 +61,15 @@ def shades(values: Sequence[float], lower: bool) -> Shades | None:
         best, worst = -best, -worst
     small, large = min(best, worst), max(best, worst)
     return Shades(best, worst, small > 0 and large / small >= LOG_RATIO, clipped)
+
+
+def colour_at(position: float, stops: Sequence[str] = STOPS) -> str:
+    """One colour of the scale from 0 to 1, between its stops too."""
+    inner = min(max(position, 0.0), 1.0) * (len(stops) - 1)
+    left = min(int(inner), len(stops) - 2)
+    share = inner - left
+    parts = [
+        round(int(stops[left][i : i + 2], 16) * (1 - share) + int(stops[left + 1][i : i + 2], 16) * share)
+        for i in (1, 3, 5)
+    ]
+    return "#" + "".join(f"{part:02x}" for part in parts)

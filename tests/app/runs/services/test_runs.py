@@ -82,15 +82,6 @@ def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) 
     assert "scalebook.training.models.PixelCNN" in artifacts.config_text(reader, one.id)
 
 
-@pytest.mark.parametrize(
-    ("metrics", "main"),
-    [(["train/loss", "val/loss", "val/accuracy"], "val/accuracy"), (["val/f1", "train/loss"], "val/f1"),
-     (["train/loss"], "train/loss"), (["perf/wait_share"], None)],
-)  # fmt: skip
-def test_the_metric_by_which_runs_are_judged(metrics: list[str], main: str | None) -> None:
-    assert runs.main_metric(metrics) == main
-
-
 def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:
     bare = RunRecord("0123456789", "by hand", "0", "FINISHED", 0.0, 1.0)
     assert runs.RunView(bare, "finished").title == "by hand"

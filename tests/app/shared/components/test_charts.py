@@ -1,24 +1,7 @@
-import math
-
 import pytest
 
 from scalebook.app.shared.components import charts
 from scalebook.app.shared.components.charts import Series
-
-
-def test_thinning_keeps_the_ends_and_every_spike() -> None:
-    x = [float(i) for i in range(10_000)]
-    y = [math.sin(i / 500) for i in range(10_000)]
-    y[4321] = 50.0
-    thin_x, thin_y = charts.thin(x, y, points=600)
-    assert len(thin_x) == len(thin_y) <= 602
-    assert (thin_x[0], thin_x[-1]) == (0.0, 9999.0)
-    assert max(thin_y) == 50.0
-    assert thin_x == sorted(thin_x)
-
-
-def test_a_short_curve_stays_as_it_is() -> None:
-    assert charts.thin([1.0, 2.0], [3.0, 4.0]) == ([1.0, 2.0], [3.0, 4.0])
 
 
 def test_curves_of_one_name_share_the_legend() -> None:

@@ -1,4 +1,4 @@
-"""Several seeds as one curve with its interval."""
+"""Curves as they are drawn: several seeds as one with its interval, and no more points than can be seen."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -47,3 +47,17 @@ def at_x(x: Sequence[float], y: Sequence[float], at: float) -> float:
         return y[right]
     share = (at - x[right - 1]) / (x[right] - x[right - 1])
     return y[right - 1] + share * (y[right] - y[right - 1])
+
+
+def thin(x: Sequence[float], y: Sequence[float], points: int) -> tuple[list[float], list[float]]:
+    """At most about `points` of a curve: of each stretch its lowest and its highest, so that no spike is lost."""
+    if len(x) <= points:
+        return list(x), list(y)
+    stretch = -(-len(x) * 2 // points)  # ceil; two points are kept of each stretch
+    kept: list[int] = []
+    for start in range(0, len(x), stretch):
+        part = range(start, min(start + stretch, len(x)))
+        kept.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
+    if kept[-1] != len(x) - 1:
+        kept.append(len(x) - 1)
+    return [x[i] for i in kept], [y[i] for i in kept]

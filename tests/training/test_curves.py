@@ -1,6 +1,8 @@
+import math
+
 import pytest
 
-from scalebook.app.compare.services.mean_curve import at_x, mean_curve
+from scalebook.training.curves import at_x, mean_curve, thin
 from scalebook.training.tracking.reading import MetricCurve
 
 
@@ -29,3 +31,18 @@ def test_other_axes_and_curves_without_a_common_stretch() -> None:
 def test_values_between_points_lie_on_the_line() -> None:
     assert at_x([0, 10], [0, 5], 4) == 2.0
     assert at_x([0, 10], [0, 5], 10) == 5
+
+
+def test_thinning_keeps_the_ends_and_every_spike() -> None:
+    x = [float(i) for i in range(10_000)]
+    y = [math.sin(i / 500) for i in range(10_000)]
+    y[4321] = 50.0
+    thin_x, thin_y = thin(x, y, points=600)
+    assert len(thin_x) == len(thin_y) <= 602
+    assert (thin_x[0], thin_x[-1]) == (0.0, 9999.0)
+    assert max(thin_y) == 50.0
+    assert thin_x == sorted(thin_x)
+
+
+def test_a_short_curve_stays_as_it_is() -> None:
+    assert thin([1.0, 2.0], [3.0, 4.0], 600) == ([1.0, 2.0], [3.0, 4.0])
