@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, STEPS_PER_S, WARM_UP_STEPS, Measured
 from scalebook.training.strategies import register
+from scalebook.training.strategies.processes import run_workers
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
@@ -94,6 +95,13 @@ def through_lightning(strategy: str, workers: int, seconds: float) -> Measured:
     per_update = 1 if strategy == "async_ps" else workers  # gradients averaged into one update
     gradients = workers / metrics["step_s"]
     return Measured(gradients / per_update, gradients, 1000 * metrics["cpu_s"], metrics.get("staleness", 0.0))
+
+
+def unconnected(processes: int, seconds: float) -> Measured:
+    """A Trainer in each of several processes that share nothing: what the machine gives to any two of them."""
+    alone = run_workers(processes, lambda worker: through_lightning("auto", 1, seconds))
+    rate = sum(one.gradients_per_s for one in alone)
+    return Measured(rate, rate, sum(one.cpu_ms for one in alone) / processes)
 
 
 def _as_it_is(batch: Any) -> Any:
