@@ -151,6 +151,14 @@ def test_a_cell_or_notebook_that_is_not_there_is_said_and_no_form_shown(open_pag
     assert "There is no notebook called other" in html(open_page("compose", notebook="other"))
 
 
+def test_an_empty_choice_says_in_words_what_it_means(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    as_yaml(app, "model: {class_path: Foo, init_args: {a: 1}}\ndata: Digits\n")
+    assert choice(app, "Model").proto.placeholder == "Foo"
+    assert choice(app, "Schedule").proto.placeholder == "constant"
+    assert off(app) == (True, True)
+
+
 def test_a_draft_says_that_it_is_one_and_can_be_discarded(open_page: Open, workspace: Workspace) -> None:
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     number(app, "Workers").set_value(7).run()

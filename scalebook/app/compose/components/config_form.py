@@ -225,6 +225,7 @@ class ConfigForm:
             [None, *entries],
             entries.index(before) + 1 if before in entries else 0,
             format_func=lambda one: one.name if one else NO_SCHEDULE,
+            placeholder=NO_SCHEDULE,
             key=self.key("lr_scheduler"),
             help="How the learning rate changes during the run.",
         )

@@ -61,14 +61,23 @@ def _bool(field: Field, value: Any, label: str, key: str, hint: str) -> bool | N
     if field.nullable:
         options: list[bool | None] = [None, True, False]
         names = {None: "default", True: "yes", False: "no"}
-        return st.selectbox(label, options, options.index(value), format_func=names.__getitem__, key=key, help=hint)
+        return st.selectbox(
+            label,
+            options,
+            options.index(value),
+            format_func=names.__getitem__,
+            key=key,
+            help=hint,
+            placeholder=names[None],
+        )
     return st.toggle(label, bool(value), key=key, help=hint)
 
 
 def _enum(field: Field, value: Any, label: str, key: str, hint: str) -> Any:
     options = ([None] if field.nullable and None not in field.choices else []) + field.choices
     index = options.index(value) if value in options else (None if field.required else 0)
-    return st.selectbox(label, options, index, format_func=plain, key=key, help=hint)
+    empty = "Choose one" if field.required else plain(field.default)  # what an emptied one means
+    return st.selectbox(label, options, index, format_func=plain, key=key, help=hint, placeholder=empty)
 
 
 def _number(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | str | None:

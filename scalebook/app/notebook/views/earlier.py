@@ -48,7 +48,7 @@ def _draw(stored: Stored) -> None:
     chosen = st.selectbox("State", found, format_func=_words, key="earlier-state")
     text = chosen.content().decode("utf-8", "replace")
     st.caption("What a return to it would change in the file. The state that is there now stays in this list.")
-    st.code(notebooks.difference(text, now), language="diff", height=320)
+    st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
         if press.button("Return to this state", "earlier-return", type="primary"):
             attempt(lambda: store.restore(stored, chosen), f"The notebook is as it was {ago(chosen.at)}.")

@@ -143,10 +143,10 @@ def move(notebook: Notebook, index: int, by: int) -> Notebook:
     return edit.move(notebook, index, to) if 0 <= to < len(notebook.cells) else notebook
 
 
-def difference(mine: str, theirs: str) -> str:
-    """A unified diff from the file as it is now to what would be written."""
+def difference(mine: str, theirs: str, called: str = "yours") -> str:
+    """A unified diff from the file as it is now to what would be written, which is `called` so."""
     lines = difflib.unified_diff(
-        theirs.splitlines(keepends=True), mine.splitlines(keepends=True), "in the file now", "yours", n=2
+        theirs.splitlines(keepends=True), mine.splitlines(keepends=True), "in the file now", called, n=2
     )
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
