@@ -153,39 +153,6 @@ def test_the_second_step_says_how(open_page: Open) -> None:
     assert "seconds]" in cell_text(app)
 
 
-def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) -> None:
-    app = preset(setting_up(open_page, experiment=CELL), "batch-size")
-    for label, typed in (("From, learning_rate", "1,5"), ("To, learning_rate", "much"), ("For a batch of", "0")):
-        refused(app, label, typed)
-    app = press(app, "Next: how")
-    for label, typed in (
-        ("Trials", "0"), ("Trials", "1,5"), ("Seeds of each", "two"), ("Minutes in all", "-1"), ("Target", "low"),
-        ("Failures that stop the search", "0"), ("Memory of each process, MB", "1.5"),
-    ):  # fmt: skip
-        refused(app, label, typed)
-    number(app, "Trials").set_value("0")
-    app.button(key="search-start").click().run()
-    assert not app.exception
-    assert any("Not started" in one.value for one in app.toast)
-
-
-def refused(app: AppTest, label: str, typed: str) -> None:
-    before = number(app, label).box.value
-    number(app, label).set_value(typed).run()
-    assert not app.exception, (label, typed)
-    assert app.button(key="search-start").disabled, (label, typed)
-    assert app.button(key="search-save").disabled, (label, typed)
-    assert app.error, (label, typed)
-    assert number(app, label).box.value == typed
-    number(app, label).set_value(before).run()
-    assert not app.button(key="search-start").disabled, (label, typed)
-
-
-def test_what_the_notebook_does_not_have_is_said(open_page: Open) -> None:
-    assert "First steps has no search called gone" in html(setting_up(open_page, cell="gone"))
-    assert "First steps has no experiment called gone" in html(setting_up(open_page, experiment="gone"))
-
-
 def test_save_writes_the_cell_below_its_experiment(open_page: Open, workspace: Workspace) -> None:
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
     next(one for one in app.text_input if one.label == "Name").set_value("mine").run()

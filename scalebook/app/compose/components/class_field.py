@@ -9,7 +9,10 @@ import streamlit as st
 from scalebook.app.compose.components import fields
 from scalebook.app.shared.services import form
 from scalebook.training.config.class_fields import chosen, short
+from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Field
+from scalebook.training.config.workload import STRATEGY_LABELS
+from scalebook.training.errors import one_line
 
 DrawField = Callable[[str, Field], Any]
 """Draws the field at a dotted path, writes what it says into the config, and returns it."""
@@ -55,6 +58,17 @@ def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo 
         placeholder="none" if field.nullable else "Choose one",
     )
     return found
+
+
+def label_of(info: ClassInfo) -> str:
+    """The class in a list of choices."""
+    name = "single" if info.config_value == "auto" else info.config_value or info.name
+    return STRATEGY_LABELS.get(name, info.name) + (" (yours)" if info.source == "user" else "")
+
+
+def written(value: Any) -> str:
+    """What stands in a choice while none of its options is chosen: the unknown class by its name."""
+    return one_line(named(value).name or "", 60) or "Choose one"
 
 
 def _line(info: ClassInfo) -> str:

@@ -16,18 +16,15 @@ from scalebook.app.compose.components import class_field, fields, rate_fields
 from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
-from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.config.fields import check_value
-from scalebook.training.config.workload import STRATEGY_LABELS
-from scalebook.training.errors import Problem, one_line
+from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
 MOST_WORKERS = 1024
 WORKERS = "Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own."
 SEEDS = "How often it is run, each time with the next seed. Three give an interval."
 NO_SCHEDULE = "constant"
-SOURCES = {"user": " (yours)", "library": "", "scalebook": ""}
 
 
 @dataclass
@@ -105,10 +102,10 @@ class ConfigForm:
             label,
             entries,
             index,
-            format_func=lambda one: STRATEGY_LABELS.get(_strategy_key(one), one.name) + SOURCES[one.source],
+            format_func=class_field.label_of,
             key=self.key(path),
             help="\n\n".join(f"**{one.name}**: {one.summary}" for one in entries if one.summary) or None,
-            placeholder=_written(form.get(self.config, path)),
+            placeholder=class_field.written(form.get(self.config, path)),
         )
         self._slot(path)
         if info is None:
@@ -298,12 +295,3 @@ class ConfigForm:
         while path and path not in self.slots:
             path = path.rpartition(".")[0]
         return self.slots.get(path)
-
-
-def _strategy_key(info: ClassInfo) -> str:
-    return {"auto": "single"}.get(info.config_value or "", info.config_value or info.name)
-
-
-def _written(value: Any) -> str:
-    """What stands in a choice while none of its options is chosen: the unknown class by its name."""
-    return one_line(named(value).name or "", 60) or "Choose one"

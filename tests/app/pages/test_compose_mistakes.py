@@ -1,0 +1,133 @@
+"""The form of an experiment trains nothing but what it shows, and loses nothing that was typed."""
+
+import os
+import time
+
+import pytest
+
+from scalebook.training.workspace import Workspace
+from tests.app.pages.conftest import Open, html, number
+from tests.app.pages.test_compose_page import as_yaml, choice, config, off
+
+pytestmark = pytest.mark.long
+
+
+REFUSED = [
+    ("Batch size per worker", "0", "Is 0, which is out of bounds. Give a whole number above 0."),
+    ("Batch size per worker", "1,5", "Is '1,5', which is not a whole number."),
+    ("Batch size per worker", "2.5", "Is 2.5, which is not a whole number."),
+    ("Learning rate", "-1", "Is -1.0, which is out of bounds."),
+    ("Learning rate", "abc", "Is 'abc', which is not a number."),
+    ("Epochs", "0", "Is 0, which is out of bounds. Give a whole number of at least 1."),
+    ("Epochs", "", "Is empty. Give a whole number of at least 1."),
+    ("Workers", "many", "Is 'many', which is not a whole number."),
+    ("Workers", "1025", "Is 1025, which is out of bounds."),
+    ("Seeds", "1.5", "Is 1.5, which is not a whole number."),
+    ("First seed", "-1", "Is -1, which is out of bounds."),
+]
+
+
+def test_a_field_that_holds_no_such_number_says_so_and_nothing_runs(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    for label, typed, said in REFUSED:
+        before = number(app, label).box.value
+        number(app, label).set_value(typed).run()
+        assert [one.value for one in app.error if said in one.value], (label, typed, [one.value for one in app.error])
+        assert off(app) == (True, True), (label, typed)
+        assert any("Run and Save wait until this is right" in one.value for one in app.caption)
+        assert number(app, label).box.value == typed
+        number(app, label).set_value(before).run()
+        assert off(app) == (False, False)
+
+
+def test_numbers_are_read_as_they_are_typed(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    number(app, "Batch size per worker").set_value("1e3").run()
+    number(app, "Learning rate").set_value("2.5e-4").run()
+    pick_budget = next(one for one in app.segmented_control if one.label == "Budget")
+    pick_budget.set_value("time").run()
+    number(app, "Minutes").set_value("0.5").run()
+    assert config(app)["data"]["init_args"]["batch_size"] == 1000
+    assert config(app)["optimizer"]["init_args"]["lr"] == 0.00025
+    assert config(app)["trainer"]["max_time"] == "00:00:00:30"
+    number(app, "Minutes").set_value("soon").run()
+    assert off(app) == (True, True)
+
+
+def test_a_number_that_is_refused_is_there_again_in_a_new_session(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    number(app, "Epochs").set_value("1,5").run()
+    number(app, "Learning rate").set_value("fast").run()
+    again = open_page("compose", notebook="first-steps")
+    assert (number(again, "Epochs").value, number(again, "Learning rate").value) == ("1,5", "fast")
+    assert off(again) == (True, True)
+
+
+def test_a_click_on_run_that_comes_with_a_mistake_runs_nothing(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    number(app, "Batch size per worker").set_value("0")
+    app.button(key="compose-run").click().run()  # one rerun with both, as when the click takes the box's focus away
+    assert not app.exception
+    assert list(workspace.jobs.iterdir()) == []
+    assert any("Not run" in one.value for one in app.toast)
+    number(app, "Batch size per worker").set_value("4").run()
+    assert list(workspace.jobs.iterdir()) == []  # and not later, either
+
+
+def test_a_cell_or_notebook_that_is_not_there_is_said_and_no_form_shown(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps", cell="gone")
+    assert "First steps has no experiment called gone" in html(app)
+    assert not app.title
+    assert not app.text_input
+    assert "There is no notebook called other" in html(open_page("compose", notebook="other"))
+
+
+def test_an_empty_choice_says_in_words_what_it_means(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    as_yaml(app, "model: {class_path: Foo, init_args: {a: 1}}\ndata: Digits\n")
+    assert choice(app, "Model").proto.placeholder == "Foo"
+    assert choice(app, "Schedule").proto.placeholder == "constant"
+    assert off(app) == (True, True)
+
+
+def test_a_draft_says_that_it_is_one_and_can_be_discarded(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    number(app, "Workers").set_value(7).run()
+    assert not [one for one in app.button if one.label == "Discard"]  # this session knows what it has typed
+    (path,) = workspace.cache.glob("draft-*")
+    os.utime(path, (time.time() - 3700,) * 2)
+    again = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    assert any("**Draft** of this experiment, last changed 1 h ago" in one.value for one in again.caption)
+    next(one for one in again.button if one.label == "Discard").click().run()
+    assert number(again, "Workers").value == 2
+    assert not any("**Draft**" in one.value for one in again.caption)
+
+
+def test_a_text_that_is_no_yaml_is_not_saved_and_not_lost(open_page: Open, workspace: Workspace) -> None:
+    before = (workspace.root / "first-steps.md").read_text(encoding="utf-8")
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    broken = "model: PixelCNN\ndata: {class_path: Digits\ntrainer: [1\n"
+    next(one for one in app.text_area if one.label == "Config").set_value(broken)
+    app.button(key="compose-save").click().run()
+    assert off(app) == (True, True)
+    assert any(one.value.startswith("line 3, column 8: is not YAML") for one in app.error)
+    assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == before
+    assert not any("Saved" in one.value for one in app.toast)
+    app.segmented_control(key="compose-mode").set_value("Form").run()  # which could not show it
+    assert next(one for one in app.text_area if one.label == "Config").value == broken
+    assert any("mend it first" in one.value for one in app.toast)
+    again = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    assert next(one for one in again.text_area if one.label == "Config").value == broken
+    assert any("**Draft** of this experiment" in one.value for one in again.caption)
+
+
+def test_what_is_typed_last_is_taken_along_to_the_other_way_of_editing(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    number(app, "Epochs").set_value(9)
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    text = next(one for one in app.text_area if one.label == "Config")
+    assert "max_epochs: 9" in str(text.value)
+    text.set_value(str(text.value).replace("max_epochs: 9", "max_epochs: 8"))
+    app.segmented_control(key="compose-mode").set_value("Form").run()
+    assert number(app, "Epochs").value == 8
