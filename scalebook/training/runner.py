@@ -62,7 +62,7 @@ def _outcome(job: JobFolder) -> tuple[Result, int]:
             _train(job)
     except BaseException as error:  # noqa: BLE001 - the end of the job, whatever it is, is recorded
         return _explained(job, error)
-    if job.stop_file.exists():
+    if job.cut.exists():  # a stop that came after the last sample has changed nothing
         return Result("stopped", time.time(), cause=job.why_stopped()), 0
     return Result("finished", time.time()), 0
 

@@ -140,6 +140,29 @@ def test_the_stop_file_ends_a_run_with_everything_recorded(strategy: Any, worksp
 
 
 @STRATEGIES
+def test_a_stop_after_the_last_sample_came_too_late(strategy: Any, workspace: Workspace) -> None:
+    job = submitted(workspace, config(strategy, max_epochs=10, num_sanity_val_steps=0, check_val_every_n_epoch=10))
+    until = threading.Thread(target=stop_at_the_end, args=(job,))
+    until.start()
+    code = run_job(job.path)
+    until.join()
+    result = job.result()
+    assert result is not None
+    assert (job.stop_file.exists(), job.cut.exists()) == (True, False)
+    assert (code, result.status, reader(workspace).run(job.id).status) == (0, "finished", "FINISHED")
+
+
+def stop_at_the_end(job: JobFolder) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        at = job.progress()
+        if at is not None and at.phase == "ending":
+            break
+        time.sleep(0.001)
+    job.ask_to_stop("pruned")
+
+
+@STRATEGIES
 def test_sigterm_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> None:
     job = submitted(workspace, config(strategy, **LONG))
     code = run_while(job, lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -27,7 +27,7 @@ def default_callbacks(
         *([NoiseScale(measure)] if noise else []),
         DivergenceGuard(measure),
         Heartbeat(job, measure, lines=lines),
-        StopFile(job.stop_file),
+        StopFile(job, measure),
         Pictures(job.path),
         PushRecorder(job.path),
     ]

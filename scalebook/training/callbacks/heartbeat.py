@@ -103,9 +103,8 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
     batches = trainer.num_training_batches
     if trainer.max_epochs is not None and trainer.max_epochs > 0 and 0 < batches < float("inf"):
         loop = trainer.fit_loop
-        epochs = loop.epoch_progress.current.completed
-        within = (loop.epoch_loop.batch_idx + 1) / batches if epochs == trainer.current_epoch else 0.0
-        parts.append((epochs + min(1.0, within)) / trainer.max_epochs)
+        before = max(0, loop.epoch_progress.current.ready - 1)  # an epoch that was cut short counts as completed, too
+        parts.append((before + min(1.0, (loop.epoch_loop.batch_idx + 1) / batches)) / trainer.max_epochs)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         if isinstance(callback, Timer) and (remaining := callback.time_remaining()) is not None:
             elapsed = callback.time_elapsed()

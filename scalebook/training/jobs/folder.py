@@ -150,6 +150,11 @@ class JobFolder(RecordFolder):
     def config(self) -> Path:
         return self.path / "config.yaml"
 
+    @property
+    def cut(self) -> Path:
+        """Made by a worker that a stop ended before its last sample."""
+        return self.path / "cut"
+
     def ask_to_stop(self, why: str) -> None:
         """Make the file; what it says becomes the cause on record. A signal makes an empty one."""
         records.put(self.stop_file, why.encode())

@@ -16,6 +16,7 @@ from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.stop_file import StopFile
 from scalebook.training.callbacks.threads import Threads
 from scalebook.training.failures import Diverged
+from scalebook.training.jobs.folder import JobFolder
 from tests.training.callbacks.small import OneWeight, loader, trainer
 
 
@@ -36,11 +37,29 @@ def test_a_stop_file_ends_the_run_after_the_batch(tmp_path: Path) -> None:
             if trainer.global_step == 5:
                 (tmp_path / "stop").touch()
 
-    stop = StopFile(tmp_path / "stop")
-    stop._asked = Agreed(stop.path.exists, 0.0)
-    ran = trainer(At(), stop, max_epochs=1000, min_epochs=500)
+    job, measure = JobFolder(tmp_path), Measure(DataClock())
+    stop = StopFile(job, measure)
+    stop._asked = Agreed(job.stop_file.exists, 0.0)
+    ran = trainer(At(), measure, stop, max_epochs=1000, min_epochs=500)
     ran.fit(OneWeight(), loader())
     assert ran.global_step == 6
+    assert job.cut.exists()
+
+
+@pytest.mark.parametrize(("epochs", "cut"), [(2, False), (3, True)])
+def test_a_stop_at_the_last_sample_cuts_nothing(tmp_path: Path, epochs: int, cut: bool) -> None:
+    class AtEight(Callback):
+        def on_train_batch_start(self, trainer: Trainer, *args: Any) -> None:
+            if trainer.global_step == 7:
+                (tmp_path / "stop").touch()
+
+    job, measure = JobFolder(tmp_path), Measure(DataClock())
+    stop = StopFile(job, measure)
+    stop._asked = Agreed(job.stop_file.exists, 0.0)
+    ran = trainer(AtEight(), measure, stop, max_epochs=epochs)
+    ran.fit(OneWeight(), loader())
+    assert ran.global_step == 8
+    assert job.cut.exists() == cut
 
 
 def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

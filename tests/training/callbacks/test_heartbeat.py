@@ -38,6 +38,19 @@ def test_how_much_of_the_budget_is_used(budget: dict[str, int], expected: list[f
     assert seen.seen == pytest.approx(expected)
 
 
+def test_an_epoch_that_was_cut_short_is_no_whole_one() -> None:
+    class Cut(Fractions):
+        def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+            trainer.should_stop = trainer.global_step == 6
+
+        def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+            self.seen.append(fraction(trainer, trainer.global_step))
+
+    seen = Cut()
+    trainer(seen, max_epochs=2).fit(OneWeight(), loader())
+    assert seen.seen == [0.75]
+
+
 def test_a_budget_of_time() -> None:
     class Slow(Fractions):
         def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:

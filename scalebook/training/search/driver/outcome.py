@@ -59,11 +59,16 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
 
 
 def ended(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
-    """The trial's end, as soon as its runs decide it; None while any run of it is still wanted."""
-    if trial.pruned and all(judge(job) not in ("going", "again") for job in trial.runs.values()):
+    """The trial's end, as soon as its runs decide it; None while any run of it is still wanted.
+
+    One that was to be pruned when all its seeds had been trained to their end is a finished one.
+    """
+    verdicts = {seed: judge(job) for seed, job in trial.runs.items()}
+    complete = all(verdicts.get(seed) == "finished" for seed in seeds)
+    if trial.pruned and not complete and not {"going", "again"} & set(verdicts.values()):
         return TrialEnd("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))
     for seed in seeds:
-        if (job := trial.runs.get(seed)) is None or (verdict := judge(job)) in ("going", "again"):
+        if (job := trial.runs.get(seed)) is None or (verdict := verdicts[seed]) in ("going", "again"):
             return None
         if verdict == "pruned":
             return TrialEnd("pruned", cause=trial.pruned or _cause(job), seconds=_seconds(job))

@@ -123,6 +123,18 @@ def test_pruned_says_where(jobs: Jobs, description: Description) -> None:
     assert (found.state, found.cause) == ("pruned", why)
 
 
+def test_a_trial_that_was_trained_to_its_last_sample_is_finished(jobs: Jobs, description: Description) -> None:
+    """Even if its last validation showed that others are better: the wish to end it came too late."""
+    why = f"{outcome.PRUNED} at 4,000 samples: others were better there"
+    whole = Trial(0, {}, {1: jobs.job(FINISHED, loss=0.7)}, pruned=why)
+    found = outcome.ended(whole, spec(description), [1])
+    assert found is not None
+    assert (found.state, found.values, found.cause) == ("finished", (0.7,), "")
+    half = outcome.ended(whole, spec(description, seeds=2), [1, 2])
+    assert half is not None
+    assert (half.state, half.cause) == ("pruned", why)
+
+
 def test_a_metric_that_nobody_records_fails_the_trial(jobs: Jobs, description: Description) -> None:
     found = outcome.ended(Trial(0, {}, {1: jobs.job(FINISHED, loss=None)}), spec(description), [1])
     assert found is not None
