@@ -44,7 +44,8 @@ def record(
     level: float = 2.0,
     what: dict[str, Any] | None = None,
 ) -> JobFolder:
-    """One run with curves, tags, shares and a job folder; `state` as JobFolder.state will derive it.
+    """One run with curves, tags, shares and a job folder; `state` as JobFolder.state will derive it: a `stopped`
+    one was stopped before it began, the others began 20 s ago.
 
     The validation bits fall from `level` + 2 towards `level`. A `running` one belongs to this process.
     """
@@ -104,6 +105,8 @@ def _job(workspace: Workspace, run: str, cell: str, notebook: str, seed: int, wo
 def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
     status = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[state]
     failed = state == "failed"
+    if state != "stopped":  # that one never began
+        job.write(Started(LocalHandle.own(), time.time() - 20))
     client.set_tag(run, names.TAG_STATUS, state)
     client.log_text(run, job.config.read_text(encoding="utf-8"), names.CONFIG_ARTIFACT)
     write_pushes(job.path, 30, job.request().workers)

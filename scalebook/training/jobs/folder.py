@@ -128,7 +128,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """`result.json`. The last four are for failures; `worker` where one worker is to blame."""
+    """`result.json`. The last five are for failures.
+
+    `worker` where one worker is to blame, `frame` where a person's own code is: as a traceback writes it.
+    """
 
     status: Literal["finished", "failed", "stopped"]
     ended: float
@@ -136,6 +139,7 @@ class Result:
     cause: str = ""
     advice: str = ""
     worker: int | None = None
+    frame: str = ""
 
 
 class JobFolder(RecordFolder):
@@ -192,6 +196,10 @@ class JobFolder(RecordFolder):
     def started(self) -> Started | None:
         """None also where `process.json` is broken; `result` then says so."""
         return records.peek(self.path / "process.json", Started)
+
+    def claimed(self) -> bool:
+        """Whether a process has begun it, even if `process.json` cannot be read any more."""
+        return (self.path / "process.json").exists()
 
     def progress(self) -> Progress | None:
         return records.peek(self.path / "progress.json", Progress)

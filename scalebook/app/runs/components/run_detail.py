@@ -29,9 +29,13 @@ def head(view: RunView) -> None:
         f"batch {tags[names.TAG_BATCH_PER_WORKER]} per worker" if tags.get(names.TAG_BATCH_PER_WORKER) else "",
         f"lr {tags[names.TAG_LR_ASKED]}" if tags.get(names.TAG_LR_ASKED) else "",
         f"started {ago(view.began)}" if view.began else "",
-        f"took {duration(view.seconds)}" if view.ended else "",
+        _took(view) if view.ended else "",
     ]
     html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')
+
+
+def _took(view: RunView) -> str:
+    return "never began" if view.seconds is None else f"took {duration(view.seconds)}"
 
 
 def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:

@@ -54,15 +54,15 @@ class RunView:
 
     @property
     def began(self) -> float | None:
-        """Unix time at which its process started; None while it waits. MLflow's own time is that of the submission."""
-        if self.state == "waiting":
+        """Unix time at which its process started; None where none did. MLflow's own time is that of the submission."""
+        if self.state == "waiting" or (self.job is not None and not self.job.claimed()):
             return None
         started = self.job.started() if self.job else None
         return started.started if started else self.record.started
 
     @property
     def seconds(self) -> float | None:
-        """Wall time since then, so far or in all."""
+        """Wall time since then, so far or in all; None where no process started."""
         if self.began is None:
             return None
         ended = self.result.ended if self.result else self.record.ended

@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.runs.services import artifacts, runs
+from scalebook.training.jobs.executors.local.executor import LocalHandle
+from scalebook.training.jobs.folder import JobFolder, Result, Started
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
@@ -34,6 +36,20 @@ def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
     assert found["b · seed 2"].reason == "waits for 2 cores"
     assert found["b · seed 2"].seconds is None
     assert found["a · seed 1"].strategy == "AsyncPS × 2, async"
+
+
+def test_a_run_that_was_stopped_before_it_began_took_no_time(workspace: Workspace) -> None:
+    found = runs.views(workspace, runs.page(RunReader(workspace.tracking_uri()), state="stopped")[0])
+    assert [(one.began, one.seconds) for one in found] == [(None, None)]
+
+
+def test_a_run_took_the_time_of_its_process(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path)
+    job.write(Started(LocalHandle.own(), 100.0))
+    bare = RunRecord("0123456789", "by hand", "0", "FINISHED", 90.0, 131.0)
+    ended = runs.RunView(bare, "finished", result=Result("finished", 130.0), job=job)
+    assert (ended.began, ended.seconds) == (100.0, 30.0)
+    assert runs.RunView(bare, "finished").seconds == 41.0  # of another workspace: MLflow's own
 
 
 def test_a_run_of_another_workspace_is_what_the_store_says(workspace: Workspace, tmp_path: Path) -> None:
