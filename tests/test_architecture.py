@@ -20,9 +20,9 @@ BROWSER_MAY_USE = tuple(
 LAYERS = {
     "training": [
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
-        "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor", "memory_limit",
-        "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning",
-        "describe", "cli", "runner", "commands", "__main__",
+        "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor",
+        "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks",
+        "tuning", "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay", "launch",

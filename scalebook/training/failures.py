@@ -24,6 +24,8 @@ class FailureClass(StrEnum):
     TIMED_OUT = "timed out"
     DISK_FULL = "disk full"
     BROKEN_RECORD = "broken record"
+    MODEL_CODE = "error in the model's code"
+    DATA_CODE = "error in the data's code"
     UNKNOWN = "unknown"
 
 
@@ -38,6 +40,8 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.TIMED_OUT: "Look in the log for what it waited for, or raise the deadline.",
     FailureClass.DISK_FULL: "Make room on the disk, then run again or resume from the last checkpoint.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
+    FailureClass.MODEL_CODE: "Mend it there, then run again.",
+    FailureClass.DATA_CODE: "Mend it there, then run again.",
     FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
 }
 
@@ -50,6 +54,8 @@ class Failure:
     cause: str
     advice: str
     worker: int | None = None
+    frame: str = ""
+    """Where in a person's own code it was raised, as a traceback writes it."""
 
 
 class Diverged(RuntimeError):

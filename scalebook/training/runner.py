@@ -9,18 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
 from scalebook.training.failures import FailureClass, classify
+from scalebook.training.files.records import Broken
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, Result
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
+from scalebook.training.own_code import blamed
 from scalebook.training.tee import copied_to
 from scalebook.training.tracking import names
 from scalebook.training.tracking.writer import client_after_fork
@@ -76,9 +78,18 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
     if interrupted and failure.failure_class is not FailureClass.DISK_FULL:
         return Result("stopped", time.time(), cause=job.why_stopped()), 0
     traceback.print_exception(error)
+    failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
-    result = Result("failed", time.time(), failure.failure_class.value, failure.cause, failure.advice, failure.worker)
-    return result, code
+    cause, advice, worker, frame = failure.cause, failure.advice, failure.worker, failure.frame
+    return Result("failed", time.time(), failure.failure_class.value, cause, advice, worker, frame), code
+
+
+def _readable(job: JobFolder) -> dict[str, Any]:
+    """The config; nothing where that is what failed."""
+    try:
+        return job.content()
+    except Broken:
+        return {}
 
 
 def _train(job: JobFolder) -> None:
