@@ -51,13 +51,14 @@ def submit(
     start: bool = True,
     inline: bool = False,
     resumed_from: JobFolder | None = None,
+    hashed: str = "",
     trial: TrialOf | None = None,
 ) -> list[JobFolder]:
     """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
 
     With `inline` the caller runs the jobs itself, in this process, and no supervisor will. Raises ConfigError before
     anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
-    without `.md`.
+    without `.md`. `hashed`: the hash of what the cell said, where `config` is that of a run that was made from it.
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), complete(config, description)
@@ -74,7 +75,7 @@ def submit(
         accelerator=_accelerator(load),
         notebook=notebook,
         cell=cell,
-        config_hash=resumed_from.request().config_hash if resumed_from else config_hash(config, description),
+        config_hash=hashed or config_hash(config, description),
         priority=priority,
         strategy=load.strategy,
         resumed_from=resumed_from.id if resumed_from else None,
@@ -142,20 +143,49 @@ def resume(workspace: Workspace, job: JobFolder, description: Description | None
     """A new job that goes on from the newest checkpoint of an ended one; ConfigError where that cannot be."""
     if job.state() not in ENDED:
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
-    checkpoints = sorted(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime)
-    if not checkpoints:
+    checkpoint = newest_checkpoint(job)
+    if checkpoint is None:
         raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
+    config = {**job.content(), "ckpt_path": str(checkpoint)}
+    return _once_more(workspace, job, config, description or describe(workspace), resumed_from=job)
+
+
+def newest_checkpoint(job: JobFolder) -> Path | None:
+    """What a run can go on from: a whole file; None where it left none."""
+    return max(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime, default=None)
+
+
+def again(workspace: Workspace, job: JobFolder, description: Description | None = None) -> JobFolder:
+    """A new job with the config and the seed of an ended one, from the beginning. ConfigError where it has not ended.
+
+    That of a resumed run begins where its experiment does.
+    """
+    if job.state() not in ENDED:
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be run again.")
+    config = job.content()
+    if job.request().resumed_from is not None:
+        config.pop("ckpt_path", None)
+    return _once_more(workspace, job, config, description or describe(workspace))
+
+
+def _once_more(
+    workspace: Workspace,
+    job: JobFolder,
+    config: Mapping[str, Any],
+    description: Description,
+    resumed_from: JobFolder | None = None,
+) -> JobFolder:
     request = job.request()
-    config = {**job.content(), "ckpt_path": str(checkpoints[-1])}
     return submit(
         workspace,
         config,
         seeds=[request.seed],
-        description=description or describe(workspace),
+        description=description,
         notebook=request.notebook,
         cell=request.cell,
         priority=request.priority,
-        resumed_from=job,
+        resumed_from=resumed_from,
+        hashed=request.config_hash,
     )[0]
 
 

@@ -1,7 +1,11 @@
 import re
+import zipfile
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import Result
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
@@ -49,7 +53,61 @@ def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspa
     assert "Worker lost." in app.error[0].value
     assert "worker 1 died: pid 4711, SIGKILL." in app.error[0].value
     assert "Look for the cause in the log" in app.error[0].value
-    assert any(one.label == "Resume" for one in app.button)
+    assert buttons(app) == ["Run again", "Duplicate"]
+    with zipfile.ZipFile(job.path / "last.ckpt", "w") as checkpoint:
+        checkpoint.writestr("data.pkl", "")
+    app.run()
+    assert buttons(app) == ["Resume", "Run again", "Duplicate"]
+
+
+def buttons(app: AppTest) -> list[str]:
+    return [one.label for one in app.button if one.label in ("Stop", "Resume", "Run again", "Duplicate")]
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"), [("finished", ["Run again", "Duplicate"]), ("running", ["Stop", "Duplicate"])]
+)
+def test_an_ended_run_can_be_run_again(open_page: Open, workspace: Workspace, state: str, shown: list[str]) -> None:
+    assert buttons(open_page("runs", run=record(workspace, state=state).id)) == shown
+
+
+def test_run_again_leads_to_a_new_run_with_the_same_config(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "ensure", lambda _: None)
+    job = record(workspace, seed=3, state="stopped", config_hash="abcdefabcdef")
+    app = open_page("runs", run=job.id)
+    assert "It was stopped. It had not begun." in app.info[0].value
+    assert "never began" in html(app)
+    next(one for one in app.button if one.label == "Run again").click().run()
+    (new,) = [one for one in queue.all_jobs(workspace) if one.id != job.id]
+    assert app.query_params["run"] == new.id
+    asked = new.request()
+    assert (asked.seed, asked.cell, asked.config_hash, asked.resumed_from) == (
+        3,
+        "pixelcnn-async-2",
+        "abcdefabcdef",
+        None,
+    )
+    assert new.content()["model"]["class_path"] == "scalebook.training.models.PixelCNN"
+
+
+def test_an_error_in_a_person_s_own_code_comes_with_its_line_first(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, state="failed")
+    job.log.write_text(
+        "begins\ngoes on\nTraceback (most recent call last):\n  File deep\nValueError: no\n", encoding="utf-8"
+    )
+    frame = 'File "/home/me/bad.py", line 17, in training_step\n    raise ValueError("no")'
+    job.write(
+        Result("failed", 1.0, "error in the model's code", "ValueError at bad.py:17: no", "Mend it.", frame=frame)
+    )
+    app = open_page("runs", run=job.id)
+    assert app.error[0].value == "**Error in the model's code:** ValueError at bad.py:17: no.\n\nMend it."
+    shown = [one.value for one in app.code]
+    assert shown[0] == frame
+    assert "begins\ngoes on" in shown
+    assert any(one.startswith("Traceback (most recent") for one in shown)
+    assert "What was written before: 2 lines" in [one.label for one in app.expander]
 
 
 def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, workspace: Workspace) -> None:

@@ -7,15 +7,15 @@ from typing import Literal
 import streamlit as st
 
 from scalebook.app.runs.components import progress
-from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs.services.runs import RunView, parted
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import ago, figure, sentence
+from scalebook.app.shared.services.words import ago, figure, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
-Intent = Literal["stop", "resume", "duplicate"]
+Intent = Literal["stop", "resume", "again", "duplicate"]
 
 
 def head(view: RunView) -> None:
@@ -44,8 +44,10 @@ def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         if not view.ended and view.job and st.button("Stop", icon=":material/stop:", disabled=view.state == "stopping"):
             intent = "stop"
-        if view.state in ("failed", "stopped") and view.job and st.button("Resume", icon=":material/resume:"):
+        if view.resumable and st.button("Resume", icon=":material/resume:", help="From its last checkpoint."):
             intent = "resume"
+        if view.ended and view.job and st.button("Run again", icon=":material/replay:", help="From the beginning."):
+            intent = "again"
         if view.record.cell and st.button("Duplicate", icon=":material/content_copy:"):
             intent = "duplicate"
         if mlflow_url:
@@ -57,10 +59,20 @@ def standing(view: RunView) -> None:
     """The bar of a living run, the cause and the remedy of a failed one."""
     progress.draw(view)
     if view.state == "failed":
-        words = f"**{sentence(view.failure)}** {sentence(view.cause)}"
-        st.error(f"{words}\n\n{view.advice}" if view.advice else words, icon=":material/error:")
+        _failure(view)
     elif view.state == "stopped":
-        st.info("It was stopped. What it had recorded until then is below; Resume goes on from its last checkpoint.")
+        kept = "What it had recorded until then is below" if view.seconds is not None else "It had not begun"
+        st.info(f"It was stopped. {kept}{'; Resume goes on from its last checkpoint' if view.resumable else ''}.")
+
+
+def _failure(view: RunView) -> None:
+    """Class, cause and remedy; of a person's own code the lines that raised it."""
+    words = f"**{sentence(view.failure)}** {sentence(view.cause)}"
+    if view.frame:
+        words = f"**{view.failure[:1].upper()}{view.failure[1:]}:** {sentence(view.cause)}"
+    st.error(f"{words}\n\n{view.advice}" if view.advice else words, icon=":material/error:")
+    if view.frame:
+        st.code(view.frame, language="python")
 
 
 def figures(record: RunRecord) -> None:
@@ -101,13 +113,17 @@ def samples(picture: bytes | None) -> None:
         st.image(picture, width=320)
 
 
-def files(config: str, log: str, record: RunRecord) -> None:
-    """Config, log and circumstances, one at a time."""
-    config_tab, log_tab, about_tab = st.tabs(["Config", "Log", "Circumstances"])
+def files(config: str, log: str, record: RunRecord, failed: bool) -> None:
+    """Config, log and circumstances, one at a time; of a failed run first the log, from its first traceback on."""
+    config_tab, log_tab, about_tab = st.tabs(["Config", "Log", "Circumstances"], default="Log" if failed else "Config")
     with config_tab:
         st.code(config or "# not recorded", language="yaml")
     with log_tab:
-        st.code(log or "nothing written yet", language="log", height=420)
+        before, rest = parted(log) if failed else ("", log)
+        if before:
+            with st.expander(f"What was written before: {plural(before.count(chr(10)), 'line')}"):
+                st.code(before, language="log", height=420)
+        st.code(rest or "nothing written yet", language="log", height=420)
     with about_tab:
         told = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
         rows = [

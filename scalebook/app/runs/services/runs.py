@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from scalebook.app.shared.services.words import strategy
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord, pattern, tag_is
@@ -81,6 +82,17 @@ class RunView:
         return self.record.tags.get(names.TAG_ADVICE, "")
 
     @property
+    def resumable(self) -> bool:
+        """Whether it has ended before its time and left what it can go on from."""
+        early = self.state in ("failed", "stopped")
+        return early and self.job is not None and queue.newest_checkpoint(self.job) is not None
+
+    @property
+    def frame(self) -> str:
+        """Where in a person's own code it failed, as a traceback writes it."""
+        return self.result.frame if self.result else ""
+
+    @property
     def failure(self) -> str:
         if self.result is not None and self.result.failure:
             return self.result.failure
@@ -148,6 +160,15 @@ _STATE_FILTERS = {
     "failed": "attributes.status = 'FAILED'",
     "stopped": "attributes.status = 'KILLED'",
 }
+
+
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def parted(log: str) -> tuple[str, str]:
+    """A log, cut before the first traceback in it: what came before, and the rest; all is the rest where none is."""
+    at = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
+    return log[:at], log[at:]
 
 
 PARTS = {name.removeprefix("perf/").removesuffix("_share"): name for name in names.SHARES}

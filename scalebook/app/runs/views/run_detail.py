@@ -56,14 +56,14 @@ def _head(view: RunView) -> None:
     if intent == "stop" and view.job:
         queue.stop(view.job)
         st.rerun()
-    elif intent == "resume" and view.job:
+    elif intent in ("resume", "again") and view.job:
+        begin = queue.resume if intent == "resume" else queue.again
         try:
-            st.switch_page(
-                RUNS.script,
-                query_params={"run": queue.resume(resources.workspace(), view.job, resources.description()).id},
-            )
+            new = begin(resources.workspace(), view.job, resources.description())
         except ConfigError as error:
             st.error(str(error))
+        else:
+            st.switch_page(RUNS.script, query_params={"run": new.id})
     elif intent == "duplicate":
         draft = copy_of(resources.workspace(), view)
         drafts.save(resources.workspace(), draft)
@@ -138,4 +138,5 @@ def _files(run_id: str) -> None:
     view = _load(run_id)
     job = view.job
     config = job.config.read_text(encoding="utf-8", errors="replace") if job and job.config.exists() else None
-    run_detail.files(config or resources.config_text(view.record), job.tail() if job else "", view.record)
+    log = job.tail() if job else ""
+    run_detail.files(config or resources.config_text(view.record), log, view.record, view.state == "failed")
