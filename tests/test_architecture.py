@@ -12,17 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "config", "curves", "durations", "errors", "estimate", "failures", "files", "jobs", "modules", "notebook",
-        "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names", "tracking.reading", "trust",
-        "workspace",
+        "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
+        "notebook", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
+        "tracking.reading", "trust", "workspace",
     )
 )  # fmt: skip
 LAYERS = {
     "training": [
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
-        "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "supervisor",
-        "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks",
-        "tuning", "describe", "cli", "runner", "commands", "__main__",
+        "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "export",
+        "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies",
+        "callbacks", "tuning", "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay", "launch",

@@ -4,7 +4,7 @@ import streamlit as st
 
 from scalebook.app import resources
 from scalebook.app.navigation import COMPOSE
-from scalebook.app.notebook.views import cells, earlier, new_notebook
+from scalebook.app.notebook.views import cells, earlier, exporting, new_notebook
 from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.views import dialogs, note, pulse
@@ -16,7 +16,7 @@ chosen = notebooks.pick(workspace, wanted)
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
 opened = note.opened_here(chosen.path) if chosen else None
-head = page_head.notebook(choices, chosen, earlier.undo_from(stored))
+head = page_head.notebook(choices, chosen, earlier.undo_from(stored), exporting.maker(stored))
 if head.intent == "undo" and stored:
     earlier.undo(stored)
 elif head.intent == "history" and stored:

@@ -17,6 +17,7 @@ USAGE: Final = """usage: scalebook COMMAND ...
   fit -c X.yaml [--key value ...]        run one experiment here; recorded like a run of the browser's
   validate|test|predict -c X.yaml        evaluate a checkpoint (--ckpt_path FILE, or --run ID)
   notebook run|check FILE.md             run a notebook's experiments headless, or only check its cells
+  notebook export FILE.md                one HTML file, or Markdown: text, configs, results and charts
   notebook examples FOLDER               copy the notebooks that come with Scalebook into a folder
   search run|check FILE.md --cell NAME   hundreds of configurations, or -c SEARCH.yaml
   search list|show|resume|stop           the searches of this workspace

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -154,6 +155,26 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     page.goto(href)
     for name in ("pixelcnn-asyncps-x2 seed 1", "pixelcnn-ddp-x2 seed 1"):
         expect(page.get_by_text(name).first).to_be_visible(timeout=30_000)
+
+
+def test_the_notebook_is_exported_and_opens_without_a_server(page: Page, served: Served, tmp_path: Path) -> None:
+    page.goto(served.addresses.app)
+    with page.expect_download(timeout=30_000) as download:
+        page.get_by_role("button", name="Export").click(timeout=20_000)
+    assert download.value.suggested_filename == "first-steps.html"
+    path = tmp_path / "first-steps.html"
+    download.value.save_as(path)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    expect(page.locator("svg.chart").first).to_be_visible()
+    expect(page.locator("section.cell").first).to_contain_text("PixelCNN")
+    assert asked == [path.as_uri()]
+    config = page.locator("details pre").first
+    expect(config).not_to_be_visible()
+    page.emulate_media(media="print")
+    expect(config).to_be_visible()
+    expect(config).to_contain_text("max_epochs: 3")
 
 
 def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:

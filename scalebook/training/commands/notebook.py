@@ -1,4 +1,4 @@
-"""`scalebook notebook`: run a notebook's experiments headless, only check its cells, or copy the notebooks that ship.
+"""`scalebook notebook`: run a notebook's experiments headless, check its cells, export it, or copy those that ship.
 
 Its searches are run by `scalebook search run`.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import scalebook
+from scalebook.training.commands.notebook_export import FORMATS, export
 from scalebook.training.commands.notebook_run import Wanted, run
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
@@ -34,6 +35,8 @@ def main(argv: Sequence[str]) -> int:
     settle(workspace, told.trust, runs=told.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description)
+    if told.command == "export":
+        return export(workspace, stored, description, told.format, told.output)
     if told.command == "check":
         return _checked(told.file, stored.notebook, problems)
     cells = _chosen(stored.notebook, told.cell)
@@ -48,16 +51,21 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check|examples")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check|export|examples")
     runs = commands.add_parser("run", help="run all experiments, or some; print the comparisons")
     examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
     examples.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is missing; files in it stay")
     checks = commands.add_parser("check", help="validate every cell, run nothing")
-    for one in (runs, checks):
+    exports = commands.add_parser("export", help="one file with text, configs, results and charts; starts nothing")
+    for one in (runs, checks, exports):
         one.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
         one.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
+    exports.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
+    exports.add_argument(
+        "-o", dest="output", type=Path, metavar="FILE", help="where to; without it beside the notebook"
+    )
     return parser
 
 

@@ -26,27 +26,33 @@ class Column:
 
 def table(comparison: Comparison) -> str:
     """Heading, table and remarks; ends without a line end."""
-    columns = _columns(comparison)
-    columns = [one for one in columns if one.rank == 0 or any(_filled(one, row) for row in comparison.rows)]
+    columns = filled(comparison)
     lines = _drawn(columns, comparison.rows)
     while max(map(len, lines)) > WIDTH and any(one.rank for one in columns):
         columns.remove(max(columns, key=lambda one: one.rank))
         lines = _drawn(columns, comparison.rows)
-    return "\n".join([_heading(comparison), "", *lines, *_remarks(comparison)])
+    said = remarks(comparison)
+    return "\n".join([heading(comparison), "", *lines, *(["", *said] if said else [])])
 
 
-def strategy(row: ExperimentRow) -> str:
+def filled(comparison: Comparison) -> list[Column]:
+    """The columns that say something of any row."""
+    found = _columns(comparison)
+    return [one for one in found if one.rank == 0 or any(_filled(one, row) for row in comparison.rows)]
+
+
+def strategy(name: str, rule: str | None) -> str:
     """`one process`, `DDP`, `async PS`, or with what matters of its rule `bounded PS, bound 3`."""
-    if row.strategy == "AsyncPS" and row.rule:
-        rule, comma, more = row.rule.partition(",")
+    if name == "AsyncPS" and rule:
+        rule, comma, more = rule.partition(",")
         return f"{rule} PS{comma}{more}"
-    return STRATEGIES.get(row.strategy, row.strategy or figures.NOTHING)
+    return STRATEGIES.get(name, name or figures.NOTHING)
 
 
 def _columns(comparison: Comparison) -> list[Column]:
     found = [
         Column("experiment", lambda row: row.experiment, left=True),
-        Column("strategy", strategy, left=True),
+        Column("strategy", lambda row: strategy(row.strategy, row.rule), left=True),
         Column("x batch", _workers, "workers"),
         Column(
             "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7
@@ -99,7 +105,8 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]
     return GAP.join(aligned).rstrip()
 
 
-def _heading(comparison: Comparison) -> str:
+def heading(comparison: Comparison) -> str:
+    """What is compared, and what its figures are."""
     better = "lower is better" if comparison.lower_is_better else "higher is better"
     target = "" if comparison.target is None else f", target {comparison.target:g}"
     name = f"{comparison.name}: " if comparison.name else ""
@@ -108,7 +115,7 @@ def _heading(comparison: Comparison) -> str:
     return f"{name}{comparison.metric} ({better}{target}){seeds}"
 
 
-def _remarks(comparison: Comparison) -> list[str]:
+def remarks(comparison: Comparison) -> list[str]:
     """What the figures do not say: runs that are missing or missed the target, and how much a single seed is worth."""
     found = []
     for row in comparison.rows:
@@ -120,4 +127,4 @@ def _remarks(comparison: Comparison) -> list[str]:
         found.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
         found.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
-    return ["", *found] if found else []
+    return found

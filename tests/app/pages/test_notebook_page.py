@@ -1,6 +1,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.notebook.views import exporting
 from scalebook.training.jobs import queue
 from scalebook.training.notebook import store
 from scalebook.training.workspace import Workspace
@@ -165,3 +166,23 @@ def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_othe
     ]
     for path in ("compose", "runs", "search"):
         open_page(path)
+
+
+def test_export_downloads_the_notebook_as_it_is_by_then(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, seed=1)
+    app = open_page()
+    button = app.download_button(key="notebook-export")
+    assert (button.label, button.proto.deferred_file_id != "") == ("Export", True)
+    path = workspace.root / "first-steps.md"
+    make = exporting.maker(store.read(path))
+    assert make is not None
+    path.write_text(TEXT.replace("Does staleness hurt?", "Since then *edited*."), encoding="utf-8")
+    text = make()
+    assert "<h1>Question</h1>" in text
+    assert "Since then <em>edited</em>." in text
+    assert '<td class="num">2.047</td>' in text
+
+
+def test_a_notebook_that_cannot_be_read_is_not_exported(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "first-steps.md").write_bytes(b"\xff\xfe")
+    assert not open_page().download_button

@@ -10,7 +10,6 @@ from scalebook.training.estimate import Estimate
 from scalebook.training.notebook.comparison import compare, compare_runs, differences
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.results import results
-from scalebook.training.notebook.rows import ExperimentRow
 from scalebook.training.notebook.table import WIDTH, strategy, table
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
@@ -137,5 +136,4 @@ def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader, descriptio
     [("async", "async PS"), ("bounded, bound 3", "bounded PS, bound 3"), ("sync, 1 backup", "sync PS, 1 backup")],
 )
 def test_a_rule_is_named_with_what_matters(rule: str, words: str) -> None:
-    row = ExperimentRow("one", "finished", strategy="AsyncPS", rule=rule, seeds=1)
-    assert strategy(row) == words
+    assert strategy("AsyncPS", rule) == words

@@ -1,6 +1,6 @@
 """The first row of a page: what it is, and the one thing to do here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,10 +21,16 @@ class NotebookHead:
     intent: HeadIntent | None
 
 
-def notebook(choices: Sequence[NotebookChoice], chosen: NotebookChoice | None, undo: str | None) -> NotebookHead:
-    """Picker, Undo and History, New notebook, New experiment.
+def notebook(
+    choices: Sequence[NotebookChoice],
+    chosen: NotebookChoice | None,
+    undo: str | None,
+    export: Callable[[], str] | None = None,
+) -> NotebookHead:
+    """Picker, Undo and History, Export, New notebook, New experiment.
 
-    `undo` tells the state that Undo would go back from; None where it has nothing to go back to.
+    `undo` tells the state that Undo would go back from; None where it has nothing to go back to. `export` makes the
+    HTML that is downloaded, when it is asked for; None where the notebook cannot be read.
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
@@ -52,6 +58,12 @@ def notebook(choices: Sequence[NotebookChoice], chosen: NotebookChoice | None, u
             if st.button("History", key="notebook-history", icon=":material/history:", type="tertiary",
                          help="The last 50 states of this notebook, to look at and to return to."):  # fmt: skip
                 intent = "history"
+        if chosen and export is not None:
+            st.download_button(
+                "Export", export, f"{chosen.name}.html", "text/html", key="notebook-export", on_click="ignore",
+                icon=":material/download:", type="tertiary",
+                help="One HTML file with text, configs, results and charts. It opens anywhere, and prints well.",
+            )  # fmt: skip
         if st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
             intent = "new notebook"
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):

@@ -1,0 +1,73 @@
+"""A comparison of the document: its table, a chart for each of its axes, and what differs."""
+
+from typing import Any, Final
+
+from scalebook.training.config.description import Description
+from scalebook.training.curves import mean_curve
+from scalebook.training.export.curve_chart import DrawnCurve, curve_chart
+from scalebook.training.export.document import Block, CellHead, Chart, DataTable, Remark
+from scalebook.training.export.experiments import config_of
+from scalebook.training.files.flow import flow
+from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
+from scalebook.training.notebook.comparison import Comparison, compare
+from scalebook.training.notebook.table import filled, heading, remarks
+from scalebook.training.tracking.reading import RunReader
+
+MOST_DIFFERENCES: Final = 60
+LONGEST_VALUE: Final = 200
+
+
+def comparison_blocks(
+    reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
+) -> list[Block]:
+    """`notebook` is the file's name."""
+    found = compare(reader, notebook, nb, cell, description)
+    columns = filled(found)
+    rows = [[one.cell(line) for one in columns] for line in found.rows]
+    numeric = [i for i, one in enumerate(columns) if not one.left]
+    head = [f"{one.above} {one.head}".strip() for one in columns]
+    blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(found))]
+    blocks.append(DataTable(head, rows, numeric, _winner(found)))
+    blocks += [Remark(one) for one in remarks(found)]
+    for axis in cell.x:
+        if chart := curve_chart(_drawn(found, axis), axis, found.metric, found.target):
+            blocks.append(Chart(chart, f"{cell.name}: {found.metric} against {axis}"))
+    return [*blocks, *_differences(found), config_of(cell.source)]
+
+
+def _winner(found: Comparison) -> int | None:
+    sign = 1 if found.lower_is_better else -1
+    known = [(sign * line.best.mean, i) for i, line in enumerate(found.rows) if line.best is not None]
+    return min(known)[1] if len(known) > 1 else None
+
+
+def _drawn(found: Comparison, axis: Axis) -> list[DrawnCurve]:
+    """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    by_run = {one.run_id: one for one in found.curves}
+    drawn: list[DrawnCurve] = []
+    for hue, line in enumerate(found.rows):
+        mine = [by_run[run] for run in line.run_ids if by_run[run].values]
+        mean = mean_curve(mine, axis)
+        name = line.experiment
+        drawn += [DrawnCurve(name, one.axis(axis), one.values, hue, faint=mean is not None) for one in mine]
+        if mean is not None:
+            drawn.append(DrawnCurve(name, mean.x, mean.mean, hue, low=mean.low, high=mean.high))
+    return drawn
+
+
+def _differences(found: Comparison) -> list[Block]:
+    """Only the keys whose values differ, one a row."""
+    names = [line.experiment for line in found.rows]
+    names = [name for name in dict.fromkeys(names) if any(name in values for _, values in found.differences)]
+    if not found.differences or not names:
+        return []
+    rows = [[key, *(_value(values.get(name)) for name in names)] for key, values in found.differences]
+    blocks: list[Block] = [Remark("Where their configs differ:"), DataTable(["key", *names], rows[:MOST_DIFFERENCES])]
+    if len(rows) > MOST_DIFFERENCES:
+        blocks.append(Remark(f"The first {MOST_DIFFERENCES} of {len(rows)} keys."))
+    return blocks
+
+
+def _value(value: Any) -> str:
+    words = "–" if value is None else value if isinstance(value, str) else flow(value)
+    return words if len(words) <= LONGEST_VALUE else f"{words[:LONGEST_VALUE]}…"

@@ -1,0 +1,169 @@
+"""An experiment of the document: how it stands, what it reached by seed, its learning curve, its config."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.config.classes import named
+from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
+from scalebook.training.config.workload import workload
+from scalebook.training.curves import mean_curve
+from scalebook.training.durations import duration
+from scalebook.training.estimate import Estimate
+from scalebook.training.export.curve_chart import DrawnCurve, curve_chart
+from scalebook.training.export.document import Block, CellHead, Chart, DataTable, Facts, Remark, SourceText, cut
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.notebook import figures
+from scalebook.training.notebook.cells import Axis, ExperimentCell
+from scalebook.training.notebook.fences import fences
+from scalebook.training.notebook.results import SeedResult, results
+from scalebook.training.notebook.table import strategy
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
+from scalebook.training.workspace import Workspace
+
+MOST_SEEDS: Final = 50
+AXIS: Final[Axis] = "updates"
+ORDER: Final = ("running", "stopping", "waiting", "failed", "stopped", "finished")
+"""Of an experiment's runs, the one that needs attention first says how it stands."""
+
+
+@dataclass(frozen=True)
+class ExperimentPart:
+    """Its blocks, and the runs that they tell of."""
+
+    blocks: list[Block]
+    runs: list[RunRecord]
+
+
+def experiment_part(
+    workspace: Workspace, reader: RunReader, notebook: str, cell: ExperimentCell, description: Description
+) -> ExperimentPart:
+    """The first `MOST_SEEDS` seeds of the cell. `notebook` is the file's name."""
+    seeds = cell.seeds()
+    found = results(reader, notebook, cell, description, seeds[:MOST_SEEDS])
+    runs = [one.run for one in found if one.run is not None]
+    states = {run.id: state(workspace, run) for run in runs}
+    word = next((word for word in ORDER if word in states.values()), "not run")
+    stale = any(one.stale for one in found)
+    blocks: list[Block] = [CellHead("experiment", cell.name, [word, *(["stale"] if stale else [])])]
+    metric = names.main_metric(key for run in runs for key in run.metrics)
+    curves = {run.id: reader.curve(run.id, metric) for run in runs} if metric else {}
+    blocks.append(_facts(cell, description))
+    if stale:
+        blocks.append(Remark("Stale: the config has changed since; these are results of an earlier one.", trouble=True))
+    if runs:
+        blocks.append(_table(found, states, metric, workspace))
+    if len(seeds) > MOST_SEEDS:
+        blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
+    blocks += [_failure(one) for one in runs if states[one.id] == "failed"]
+    if metric and (chart := curve_chart(_drawn(found, curves), AXIS, metric)):
+        blocks.append(Chart(chart, f"{cell.name}: {metric} against {AXIS}"))
+    return ExperimentPart([*blocks, config_of(cell.source)], runs)
+
+
+def state(workspace: Workspace, run: RunRecord) -> str:
+    """As its job's folder says, which knows whether it lives; as the store says where the folder is not here."""
+    job = JobFolder(workspace.jobs / run.id)
+    return job.state() if (job.path / "job.json").exists() else run.outcome
+
+
+def config_of(source: str) -> SourceText:
+    """What stands in a cell's fence, as it was written; in Markdown it is that cell again."""
+    fence = fences(source)[0]
+    text = cut(fence.body)
+    return SourceText("Config", text, f"yaml {fence.kind}={fence.name}" if text == fence.body else "yaml")
+
+
+def moment(at: float) -> str:
+    """`2026-03-01 09:30 UTC`."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+
+
+def _facts(cell: ExperimentCell, description: Description) -> Facts:
+    """What the config says as it stands, whatever has run."""
+    load = workload(cell.config, description)
+    rate = load.learning_rate_scaled or load.learning_rate
+    pairs = [
+        ("model", _class(cell.config.get("model"))),
+        ("data", _class(cell.config.get("data"))),
+        ("strategy", strategy(load.strategy, load.rule)),
+        ("workers", f"{load.workers:,}"),
+        ("batch per worker", "" if load.batch_per_worker is None else f"{load.batch_per_worker:,}"),
+        ("global batch", "" if load.batch_global is None else f"{load.batch_global:,}"),
+        ("learning rate", "" if rate is None else f"{rate:g}"),
+        ("seeds", f"{cell.repeats:,}"),
+        ("config", config_hash(cell.config, description)),
+    ]
+    return Facts([(name, value) for name, value in pairs if value])
+
+
+def _class(value: Any) -> str:
+    return (named(value).name or "").rpartition(".")[2]
+
+
+def _table(found: Sequence[SeedResult], states: dict[str, str], metric: str | None, workspace: Workspace) -> DataTable:
+    runs = [one for one in found if one.run is not None]
+    stale = any(names.STALENESS_MEAN in one.run.metrics for one in runs if one.run)
+    head = ["seed", "state", *([f"best {metric}", "final"] if metric else []), *(["staleness"] if stale else [])]
+    earlier = any(one.stale for one in runs)
+    head += ["updates", "updates/s", "took", "ended", *(["config"] if earlier else [])]
+    rows = []
+    for one in runs:
+        assert one.run is not None
+        told = one.run.metrics
+        reached = [told.get(names.best(metric)), told.get(names.final(metric), told.get(metric))] if metric else []
+        ended = moment(one.run.ended) if one.run.ended else ""
+        rows.append(
+            [
+                str(one.seed),
+                states[one.run.id] + (", stale" if one.stale else ""),
+                *(_figure(value) for value in reached),
+                *([_figure(told.get(names.STALENESS_MEAN), 3)] if stale else []),
+                figures.count(told[names.UPDATES]) if names.UPDATES in told else figures.NOTHING,
+                _figure(told.get(names.UPDATES_PER_SECOND), 3),
+                duration(_seconds(workspace, one.run)) or figures.NOTHING,
+                ended or figures.NOTHING,
+                *([one.run.tags.get(names.TAG_CONFIG_HASH, figures.NOTHING)] if earlier else []),
+            ]
+        )
+    return DataTable(head, rows, [i for i, name in enumerate(head) if name not in ("state", "ended", "config")])
+
+
+def _figure(value: float | None, digits: int = figures.DIGITS) -> str:
+    if value is None:
+        return figures.NOTHING
+    known = Estimate(value, None, 1)
+    return figures.metric(known) if digits == figures.DIGITS else figures.amount(known, digits)
+
+
+def _seconds(workspace: Workspace, run: RunRecord) -> float | None:
+    """From the start of its process to its end; from its submission where its folder is not here.
+
+    None where it has not ended, or no process began.
+    """
+    job = JobFolder(workspace.jobs / run.id)
+    if run.ended is None or (job.path.is_dir() and not job.claimed()):
+        return None
+    started = job.started()
+    return max(0.0, run.ended - (started.started if started else run.started))
+
+
+def _failure(run: RunRecord) -> Remark:
+    tags = run.tags
+    why, cause = tags.get(names.TAG_FAILURE, "failed"), tags.get(names.TAG_CAUSE, "its process is gone")
+    seed = tags.get(names.TAG_SEED, "")
+    return Remark(f"Seed {seed}: {why}. {cause.rstrip('.')}. {tags.get(names.TAG_ADVICE, '')}".strip(), trouble=True)
+
+
+def _drawn(found: Sequence[SeedResult], curves: dict[str, MetricCurve]) -> list[DrawnCurve]:
+    """A line a seed; behind their mean where there are several."""
+    runs = [(one.seed, curves[one.run.id]) for one in found if one.run and curves[one.run.id].values]
+    mean = mean_curve([curve for _, curve in runs], AXIS)
+    drawn = [
+        DrawnCurve(f"seed {seed}", curve.axis(AXIS), curve.values, 0 if mean else i, faint=mean is not None)
+        for i, (seed, curve) in enumerate(runs)
+    ]
+    return drawn if mean is None else [*drawn, DrawnCurve("mean", mean.x, mean.mean, 0, low=mean.low, high=mean.high)]

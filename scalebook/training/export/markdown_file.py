@@ -1,0 +1,93 @@
+"""A document as Markdown, its charts as SVG files beside it. Notes and configs stand there as they were written."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from scalebook.training.export.document import (
+    Block,
+    CellHead,
+    Chart,
+    DataTable,
+    Document,
+    Facts,
+    Heading,
+    Remark,
+    SourceText,
+    Written,
+)
+from scalebook.training.notebook.fences import first_heading
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!&~$])")
+STYLE: Final = Path(__file__).with_name("chart.css")
+
+
+@dataclass(frozen=True)
+class MarkdownExport:
+    """The text, and the pictures by their file names, which it looks for in the folder `pictures` that was told."""
+
+    text: str
+    pictures: Mapping[str, str]
+
+
+def as_markdown(document: Document, pictures: str) -> MarkdownExport:
+    """`pictures` is the folder of the charts, as seen from the text's."""
+    first = document.blocks[0] if document.blocks else None
+    named = isinstance(first, Written) and first_heading(first.source) is not None
+    parts = [] if named else [f"# {plain(document.title)}"]
+    drawn: dict[str, str] = {}
+    style = STYLE.read_text(encoding="utf-8")
+    for one in document.blocks:
+        if isinstance(one, Chart):
+            name = f"chart-{len(drawn) + 1}.svg"
+            at = one.svg.index(">") + 1
+            drawn[name] = f"{one.svg[:at]}<style>{style}</style>{one.svg[at:]}\n"
+            parts.append(f"![{plain(one.title)}]({quote(pictures)}/{name})")
+        else:
+            parts.append(_block(one))
+    parts.append(f"*{plain(document.name)}, exported by Scalebook on {plain(document.made)}*")
+    return MarkdownExport("\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n", drawn)
+
+
+def plain(words: str) -> str:
+    """`words` on one line, as they are: nothing in them is Markdown or HTML."""
+    return SPECIAL.sub(r"\\\1", " ".join(words.split()))
+
+
+def _block(one: Block) -> str:
+    match one:
+        case Written():
+            return one.source
+        case CellHead():
+            return f"## {plain(one.kind)} {plain(one.name)}" + (
+                f" ({plain(', '.join(one.states))})" if one.states else ""
+            )
+        case Heading():
+            return f"## {plain(one.text)}"
+        case Facts():
+            return "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in one.pairs)
+        case SourceText():
+            return _source(one)
+        case DataTable():
+            return _table(one)
+        case Remark():
+            return plain(one.text)
+        case Chart():
+            raise AssertionError("charts are files")
+
+
+def _source(one: SourceText) -> str:
+    """In a fence that is longer than any within."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", one.text)), default=0))
+    return f"{fence}{one.language}\n{one.text.rstrip()}\n{fence}"
+
+
+def _table(one: DataTable) -> str:
+    rule = ["---:" if i in one.numeric else "---" for i in range(len(one.head))]
+    rows = [[plain(cell) for cell in cells] for cells in (one.head, *one.rows)]
+    if one.best is not None:
+        rows[one.best + 1] = [f"**{cell}**" if cell else cell for cell in rows[one.best + 1]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (rows[0], rule, *rows[1:]))

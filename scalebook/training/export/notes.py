@@ -1,0 +1,65 @@
+"""What people wrote, as HTML that nobody need trust: no HTML of theirs, no scripts, nothing fetched from anywhere."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from typing import Any, Final
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+FOLLOWED: Final = ("http", "https", "mailto")
+"""Where a link may lead, besides into the page and to what lies beside it."""
+PICTURE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
+DEEPEST: Final = 40
+
+
+def rendered(source: str) -> str:
+    """The Markdown (CommonMark, tables, strikethrough) as HTML. Raw HTML stands there as text.
+
+    A picture within the text (`data:`) is drawn; any other is a link, since it is not part of the file. Links lead to
+    http, https and mailto only.
+    """
+    return str(_parser().render(source))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST}).enable(["table", "strikethrough"])
+    parser.validateLink = _followed  # type: ignore[method-assign]  # how the library says to do it
+    parser.add_render_rule("image", _picture)
+    parser.add_render_rule("link_open", _link)
+    return parser
+
+
+def _followed(url: str) -> bool:
+    """Whether a link, or a picture, may name `url`."""
+    plain = re.sub(r"[\x00-\x20]", "", url)  # browsers leave these out before they look for a scheme
+    found = SCHEME.match(plain)
+    return found is None or found.group(1).lower() in FOLLOWED or PICTURE.fullmatch(plain) is not None
+
+
+def _picture(_: RendererHTML, tokens: Sequence[Token], index: int, *_more: Any) -> str:
+    token = tokens[index]
+    url, words = str(token.attrs.get("src", "")), escape(token.content)
+    if PICTURE.fullmatch(url):
+        return f'<img src="{escape(url)}" alt="{words}">'
+    inside = any(one.type == "link_open" for one in tokens[:index]) and not _closed(tokens[:index])
+    named = f"picture: {words or escape(url)}"
+    return named if inside else f'<a href="{escape(url)}" rel="noopener noreferrer">{named}</a>'
+
+
+def _closed(tokens: Sequence[Token]) -> bool:
+    return sum(one.nesting for one in tokens if one.type in ("link_open", "link_close")) == 0
+
+
+def _link(_: RendererHTML, tokens: Sequence[Token], index: int, *_more: Any) -> str:
+    url = str(tokens[index].attrs.get("href", ""))
+    if PICTURE.fullmatch(url):
+        return "<a>"
+    title = tokens[index].attrs.get("title")
+    told = f' title="{escape(str(title))}"' if title else ""
+    return f'<a href="{escape(url)}"{told} rel="noopener noreferrer">'

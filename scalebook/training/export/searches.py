@@ -1,0 +1,100 @@
+"""A search of the document: its plan, the best point, the best trials, the map."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.point import summary
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.durations import duration
+from scalebook.training.errors import ConfigError
+from scalebook.training.estimate import Estimate
+from scalebook.training.export.document import Block, CellHead, Chart, DataTable, Facts, Remark
+from scalebook.training.export.experiments import config_of, moment
+from scalebook.training.export.map_chart import MOST_MARKS, map_chart
+from scalebook.training.notebook import figures
+from scalebook.training.notebook.cells import Notebook, SearchCell
+from scalebook.training.search import launch
+from scalebook.training.search.folder import ENDED, SearchFolder
+from scalebook.training.search.study.reading import read
+from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best
+from scalebook.training.workspace import Workspace
+
+BEST: Final = 10
+"""Trials in the table."""
+
+
+def search_blocks(
+    workspace: Workspace, notebook: str, nb: Notebook, cell: SearchCell, description: Description
+) -> list[Block]:
+    """Of the newest search of the cell. `notebook` is the file's name. What cannot be read is said in its place."""
+    folder = launch.of_cell(workspace, notebook, cell.name)
+    if folder is None:
+        return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
+    stale = launch.stale(folder, cell.body, nb.base(cell), description)
+    blocks: list[Block] = [CellHead("search", cell.name, [folder.state(), *(["stale"] if stale else [])])]
+    if stale:
+        blocks.append(Remark("Stale: the cell says another search now than the one that ran.", trouble=True))
+    try:
+        spec = folder.spec(description)
+        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec)]
+    except ConfigError as error:
+        blocks.append(Remark(f"This search cannot be read: {error}", trouble=True))
+    return [*blocks, config_of(cell.source)]
+
+
+def _trials(folder: SearchFolder, spec: SearchSpec) -> list[TrialRecord]:
+    folder.require_trust(reading=True)
+    request = folder.request()
+    found = read(request.storage, request.study, spec)
+    return at_rest(found) if folder.state() in ENDED else found
+
+
+def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
+    goals = [f"{one.name} ({'lower' if one.lower else 'higher'} is better)" for one in spec.objectives]
+    result = folder.result()
+    pairs = [
+        ("objective", ", ".join(goals)),
+        ("target", "" if spec.target is None else f"{spec.target:g}"),
+        ("trials", f"{spec.trials:,}" + (f" of {spec.seeds} seeds" if spec.seeds > 1 else "")),
+        ("sampler", f"{spec.sampler}, seed {spec.sampler_seed}"),
+        ("pruner", spec.pruner),
+        ("batch size", "of each worker" if spec.scaling == "weak" else "of all workers together"),
+        ("ended", moment(result.ended) if result else ""),
+        ("identity", folder.request().identity),
+    ]
+    space = DataTable(["dimension", "values"], [[one.name, one.words()] for one in spec.space])
+    return [Facts([(name, value) for name, value in pairs if value]), space]
+
+
+def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
+    many = Counter(str(one.state) for one in records)
+    counted = ", ".join(f"{many[state]:,} {state}" for state in STATES if many[state])
+    winner = best(records, spec)
+    if winner is None:
+        return [Remark(f"No trial has finished within reach yet. Trials: {counted or 'none'}.")]
+    goal = spec.objectives[0]
+    value = figures.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
+    words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
+    sign = 1 if goal.lower else -1
+    ranked = sorted((one for one in records if one.state == "finished"), key=lambda one: sign * one.values[0])
+    head = ["trial", *(one.name for one in spec.space), *(one.name for one in spec.objectives), "took"]
+    rows = [_row(one, spec) for one in ranked[:BEST]]
+    numeric = [0, *range(1 + len(spec.space), len(head))]
+    blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
+    if chart := map_chart(records, spec, winner.number):
+        blocks.append(Chart(chart, f"{goal.name} over the search's space"))
+        if len(records) > MOST_MARKS:
+            blocks.append(Remark(f"The map is of the first {MOST_MARKS:,} of {len(records):,} trials, and the best."))
+    return blocks
+
+
+def _row(one: TrialRecord, spec: SearchSpec) -> list[str]:
+    """The spread is the first objective's."""
+    point = [each.label(one.point[each.name]) if each.name in one.point else "" for each in spec.space]
+    values = [
+        figures.metric(Estimate(value, one.spread if i == 0 else None, spec.seeds))
+        for i, value in enumerate(one.values)
+    ]
+    return [str(one.number), *point, *values, duration(one.seconds) or figures.NOTHING]

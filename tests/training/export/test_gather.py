@@ -1,0 +1,64 @@
+import pytest
+
+from scalebook.training.export.document import MOST_CODE, CellHead, Document, Remark, SourceText, cut
+from scalebook.training.export.environment import environment_blocks
+from scalebook.training.export.gather import published
+from scalebook.training.notebook.parse import parse
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
+from tests.training.export.conftest import Exported
+
+
+def test_blocks_stand_in_the_order_of_the_notebook(exported: Exported) -> None:
+    heads = [(one.kind, one.name) for one in exported.document.blocks if isinstance(one, CellHead)]
+    assert heads == [
+        ("experiment", "pixelcnn-async-2"), ("experiment", "earlier"), ("experiment", "never"), ("comparison", "both"),
+        ("search", "batch-size"),
+    ]  # fmt: skip
+    assert (exported.document.title, exported.document.name) == ("First steps", "first-steps.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/alice/data", "~/data"), ("root: '/home/alice'", "root: '~'"), ("/Users/Bob B/x", "~ B/x"),
+        ("file:///home/alice/x", "file://~/x"), ("/root/x", "~/x"), ("/rooted/x", "/rooted/x"),
+        ("a /root, b", "a ~, b"),
+        ("https://example.org/home/alice", "https://example.org/home/alice"), ("/homes/x", "/homes/x"),
+        ("/work/space/data/a.csv", "./data/a.csv"), ("/work/spaces", "/work/spaces"),
+        ("http://host:8080/@me", "http://host:8080/@me"),
+        ("storage: postgresql://me:s3cret@host/db?password=s3cret&a=b", "storage: postgresql://me:***@host/db?password=***&a=b"),
+    ],
+)  # fmt: skip
+def test_folders_of_a_machine_are_shortened(text: str, left: str) -> None:
+    document = Document("t", "n.md", text, "now", [Remark(text), SourceText("a", text, "")])
+    found = published(document, {"/work/space": ".", "/": "!"})
+    assert found == Document("t", "n.md", left, "now", [Remark(left), SourceText("a", left, "")])
+
+
+def test_runs_of_several_versions_are_counted_and_a_strange_tag_is_left_out() -> None:
+    def run(told: str) -> RunRecord:
+        return RunRecord("1", "", "0", "FINISHED", 0.0, 1.0, tags={names.TAG_VERSIONS: told})
+
+    runs = [
+        run('{"torch": "2.9.0"}'),
+        run('{"torch": "2.8.0"}'),
+        run('{"torch": "2.9.0"}'),
+        run("[1]"),
+        run("{"),
+        run("[" * 10**5),
+    ]
+    blocks = environment_blocks(runs, parse("# x\n"), "my notes.md", ["mine.models"])
+    said = str(blocks)
+    assert "('PyTorch', '2.9.0 (2 runs), 2.8.0 (1 run)')" in said
+    assert "mine.models" in said
+    assert "scalebook notebook check 'my notes.md'" in said
+    assert "notebook run" not in said  # it has no experiment
+
+
+def test_a_long_config_is_cut_at_a_line() -> None:
+    text = "key: value\n" * 10_000
+    found = cut(text)
+    assert len(found) < MOST_CODE + 100
+    assert found.endswith("more characters in the notebook")
+    assert cut("short") == "short"

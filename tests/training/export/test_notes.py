@@ -1,0 +1,67 @@
+import pytest
+
+from scalebook.training.export.notes import rendered
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+def test_markdown_is_rendered() -> None:
+    text = rendered(
+        "# Title\n\nsome *words* and ~~others~~\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n- one\n\n```sh\nls <x>\n```\n"
+    )
+    assert "<h1>Title</h1>" in text
+    assert "<em>words</em> and <s>others</s>" in text
+    assert "<td>1</td>" in text
+    assert "<li>one</li>" in text
+    assert "ls &lt;x&gt;" in text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<script>alert(1)</script>",
+        "a <b onclick=x>b</b>",
+        "<!-- c -->",
+        "<svg/onload=alert(1)>",
+        "<?php ?>",
+        "<![CDATA[x]]>",
+    ],
+)
+def test_html_of_a_note_is_text(source: str) -> None:
+    text = rendered(source)
+    assert text.count("<") == 2  # of the paragraph
+    assert "&lt;" in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["javascript:alert(1)", "JAVASCRIPT:alert(1)", "&#x6a;avascript:alert(1)", "vbscript:x", "file:///etc/passwd",
+     "data:text/html;base64,PHNjcmlwdD4=", "data:image/svg+xml,%3Csvg%3E", "blob:x", "ftp://x", "java%0ascript:x"],
+)  # fmt: skip
+def test_a_link_leads_to_pages_and_mail_only(url: str) -> None:
+    text = rendered(f"[x]({url})\n\n![y]({url})\n\n<{url}>\n")
+    assert "<img" not in text
+    assert not any(
+        f'href="{scheme}:' in text.lower() for scheme in ("javascript", "vbscript", "file", "data", "blob", "ftp")
+    )
+
+
+def test_links_that_a_person_wrote_stay() -> None:
+    text = rendered('[a](https://example.org/?a=1&b=2) <me@example.org> [b](#part) [c](other.md "t<")')
+    assert '<a href="https://example.org/?a=1&amp;b=2" rel="noopener noreferrer">a</a>' in text
+    assert 'href="mailto:me@example.org"' in text
+    assert 'href="#part"' in text
+    assert '<a href="other.md" title="t&lt;" rel="noopener noreferrer">c</a>' in text
+
+
+def test_a_picture_within_the_text_is_drawn_and_any_other_is_a_link() -> None:
+    assert f'<img src="{PIXEL}" alt="dot">' in rendered(f"![dot]({PIXEL})")
+    far = rendered("![a < plot](https://example.org/p.png)")
+    assert '<a href="https://example.org/p.png" rel="noopener noreferrer">picture: a &lt; plot</a>' in far
+    assert '<a href="plots/p.png"' in rendered("![](plots/p.png)")
+    within = rendered("[![badge](https://example.org/b.svg)](https://example.org)")
+    assert within == '<p><a href="https://example.org" rel="noopener noreferrer">picture: badge</a></p>\n'
+
+
+def test_a_text_in_texts_without_end_is_rendered_in_the_end() -> None:
+    assert "deep" in rendered("> " * 500 + "deep\n\ndeep")
