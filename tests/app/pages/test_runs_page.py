@@ -125,6 +125,8 @@ def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspa
     """From the files in its folder, which are newer than what MLflow has."""
     job = record(workspace, state="running", workers=3)
     app = open_page("runs", run=job.id)
+    assert "<span>latest val/bits_per_dim</span>" in html(app)
+    assert "final" not in html(app)
     told = re.findall(r"<span>([^<]+)</span><div><i style=\"width:([\d.]+)%[^>]*title=\"compute", html(app))
     assert told == [("all", "51.02"), ("worker 0", "38.46"), ("worker 1", "65.22"), ("worker 2", "38.46")]
     table = html(app)

@@ -49,7 +49,7 @@ def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: in
 
 def table(comparison: Comparison, *, link_runs: bool = False) -> None:
     """What each reached, how fast, at what cost; the best value in bold."""
-    head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", "final"]
+    head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", _last(comparison)]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in AXES]
     stale = any(one.staleness_mean for one in comparison.rows)
@@ -62,6 +62,11 @@ def table(comparison: Comparison, *, link_runs: bool = False) -> None:
     for one in comparison.rows:
         if one.note:
             st.caption(f"**{one.experiment}**: {one.note}")
+
+
+def _last(comparison: Comparison) -> str:
+    """The head of the last values."""
+    return "latest" if any(one.outcome in ("running", "waiting") for one in comparison.rows) else "final"
 
 
 def _row(

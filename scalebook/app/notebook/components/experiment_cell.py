@@ -82,10 +82,11 @@ def _summary(line: ExperimentSummary, repeats: int) -> None:
 
 def results(seeds: Sequence[SeedView]) -> str:
     """A table with a row for each seed that has a run."""
-    found = [one.run.record.metrics for one in seeds if one.run]
+    found = [one.run.metrics for one in seeds if one.run]
+    last = "final" if all(one.run.ended for one in seeds if one.run) else "latest"
     metric = names.main_metric(key for metrics in found for key in metrics)
     stale = any(names.STALENESS_MEAN in metrics for metrics in found)
-    head = ["Run", "State", *([f"best {metric}", "final"] if metric else []), *(["staleness"] if stale else [])]
+    head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
     head += ["updates", "updates/s", "time"]
     rows = [_row(one, metric, stale) for one in seeds]
     return html.table(head, rows, numeric=range(2, len(head)))
@@ -94,7 +95,7 @@ def results(seeds: Sequence[SeedView]) -> str:
 def _row(one: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:
     assert one.run is not None
     record = one.run.record
-    metrics = record.metrics
+    metrics = one.run.metrics
     row = [
         html.link(f"seed {one.seed}", RUNS.url(run=record.id)),
         html.Cell(html.chip(one.state) + (" " + html.chip("stale") if one.stale else "")),

@@ -5,6 +5,7 @@ import streamlit as st
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.services.words import figure
 from scalebook.training.durations import duration
+from scalebook.training.tracking import names
 
 
 def draw(view: RunView, prefix: str = "") -> None:
@@ -36,6 +37,6 @@ def words(view: RunView) -> str:
     if progress.updates:
         parts.append(f"epoch {progress.epoch + 1}")
         parts.append(f"{progress.updates:,} updates")
-    if progress.seconds > 0 and progress.updates:
-        parts.append(f"{figure(progress.updates / progress.seconds, 3)} updates/s")
+        if (rate := view.metrics.get(names.UPDATES_PER_SECOND)) is not None:
+            parts.append(f"{figure(rate, 3)} updates/s")
     return " · ".join(parts)

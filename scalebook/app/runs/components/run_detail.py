@@ -75,14 +75,14 @@ def _failure(view: RunView) -> None:
         st.code(view.frame, language="python")
 
 
-def figures(record: RunRecord) -> None:
+def figures(view: RunView) -> None:
     """The main results in a row."""
-    metrics = record.metrics
+    metrics = view.metrics
     main = names.main_metric(metrics)
     pairs: list[tuple[str, float | None, int]] = []
     if main:
         pairs.append((f"best {main}", metrics.get(names.best(main)), 4))
-        pairs.append((f"final {main}", metrics.get(names.final(main), metrics.get(main)), 4))
+        pairs.append((f"{view.last} {main}", metrics.get(names.final(main), metrics.get(main)), 4))
     pairs += [
         ("updates", metrics.get(names.UPDATES), 1),
         ("updates/s", metrics.get(names.UPDATES_PER_SECOND), 3),
@@ -96,9 +96,9 @@ def figures(record: RunRecord) -> None:
         html.facts(shown)
 
 
-def curves(found: Sequence[MetricCurve], axis: str, log_y: bool) -> None:
-    """A chart for each metric, two in a row."""
-    columns = st.columns(2, gap="medium") if len(found) > 1 else [st.container()]
+def curves(found: Sequence[MetricCurve], axis: str, log_y: bool, live: bool) -> None:
+    """A chart for each metric, two in a row; also of one, while more may come."""
+    columns = st.columns(2, gap="medium") if live or len(found) > 1 else [st.container()]
     for i, curve in enumerate(found):
         series = [Series(curve.metric, curve.axis(axis), curve.values, charts.PALETTE[0])]
         drawn = charts.lines(series, x_title=axis, title=curve.metric, log_y=log_y, dark=style.dark(), height=280)

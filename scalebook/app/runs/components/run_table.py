@@ -62,7 +62,7 @@ def _told(value: Any) -> bool:
 
 
 def _row(view: RunView) -> dict[str, Any]:
-    metrics = view.record.metrics
+    metrics = view.metrics
     metric = names.main_metric(metrics)
     return {
         "name": view.title,
@@ -88,7 +88,9 @@ def _columns() -> dict[str, Any]:
         "strategy": column.TextColumn("Strategy", width=190),
         "metric": column.TextColumn("Metric", width=105),
         "best": column.NumberColumn("Best", format="%.4f", width="small"),
-        "final": column.NumberColumn("Final", format="%.4f", width="small"),
+        "final": column.NumberColumn(
+            "Last", format="%.4f", width="small", help="The final value, or the latest of a run that goes on."
+        ),
         "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
         "rate": column.NumberColumn("Updates/s", format="%.0f", width="small"),
         "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),

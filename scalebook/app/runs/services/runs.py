@@ -1,7 +1,7 @@
 """A run as the pages show it: what MLflow has recorded, joined with its job's folder, which knows whether it lives."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scalebook.app.shared.services.words import strategy
@@ -80,6 +80,25 @@ class RunView:
         if self.result is not None and self.result.advice:
             return self.result.advice
         return self.record.tags.get(names.TAG_ADVICE, "")
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Last values by metric; of a run that goes on those of its own progress, all read at once, before MLflow's."""
+        told = self.progress
+        if told is None:
+            return self.record.metrics
+        found = {**self.record.metrics, **told.metrics}
+        if told.updates:
+            found |= {names.UPDATES: told.updates, names.SAMPLES: told.samples, names.SECONDS: told.seconds}
+        if told.updates and told.seconds > 0:
+            found[names.UPDATES_PER_SECOND] = told.updates / told.seconds
+            found[names.SAMPLES_PER_SECOND] = told.samples / told.seconds
+        return found
+
+    @property
+    def last(self) -> str:
+        """What its last value is: `final`, or `latest` while more may come."""
+        return "final" if self.ended else "latest"
 
     @property
     def resumable(self) -> bool:
@@ -182,6 +201,12 @@ def curve_metrics(record: RunRecord) -> list[str]:
     found = [name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")]
     main = names.main_metric(found)
     return sorted(found, key=lambda name: (name != main, not name.startswith("val/"), name))
+
+
+def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
+    """The metrics whose charts are shown, `most` of them: those `known` where they stood, new ones after them."""
+    kept = [name for name in known if name in metrics]
+    return [*kept, *(name for name in metrics if name not in kept)][:most]
 
 
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:

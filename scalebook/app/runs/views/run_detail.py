@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from scalebook.app import resources
+from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, RUNS, SEARCH
 from scalebook.app.runs.components import run_detail, workers
 from scalebook.app.runs.services import runs
@@ -98,21 +98,25 @@ def _standing(run_id: str, was_live: bool) -> None:
     view = _load(run_id)
     if was_live and view.ended:
         st.rerun()
-    run_detail.standing(view)
-    run_detail.figures(view.record)
+    with st.container(key="live-standing"):
+        run_detail.standing(view)
+        run_detail.figures(view)
 
 
 def _curves(run_id: str, axis: str, log_y: bool) -> None:
     """What the model logs, then how fast each worker is."""
     view = _load(run_id)
-    metrics, rates = runs.curve_metrics(view.record)[:CHARTS], runs.rates(view.record)[:LINES]
+    metrics = runs.in_place(state.recall(f"charts-{run_id}", []), runs.curve_metrics(view.record), CHARTS)
+    state.remember(f"charts-{run_id}", metrics)
+    rates = runs.rates(view.record)[:LINES]
     found = resources.curves(view.record, [*metrics, *rates])
     own = [one for one in found if one.metric in metrics]
-    if own:
-        run_detail.curves(own, axis, log_y)
-    elif not view.ended:
-        st.caption("The first point of the curves comes with the first validation or after a few updates.")
-    workers.throughput([one for one in found if one.metric in rates], axis)
+    with st.container(key="live-curves"):
+        if own:
+            run_detail.curves(own, axis, log_y, not view.ended)
+        elif not view.ended:
+            st.caption("The first point of the curves comes with the first validation or after a few updates.")
+        workers.throughput([one for one in found if one.metric in rates], axis)
 
 
 def _workers(run_id: str) -> None:
@@ -123,7 +127,8 @@ def _workers(run_id: str) -> None:
     split = [("all", told.shares() if told else runs.shares(record))]
     if view.workers > 1:
         split += [(f"worker {i}", told.shares(i) if told else runs.shares(record, i)) for i in range(view.workers)]
-    left, right = st.columns(2, gap="large")
+    with st.container(key="live-workers"):
+        left, right = st.columns(2, gap="large")
     with left:
         workers.time_split(split)
         if pushes is not None:
@@ -139,4 +144,5 @@ def _files(run_id: str) -> None:
     job = view.job
     config = job.config.read_text(encoding="utf-8", errors="replace") if job and job.config.exists() else None
     log = job.tail() if job else ""
-    run_detail.files(config or resources.config_text(view.record), log, view.record, view.state == "failed")
+    with st.container(key="live-files"):
+        run_detail.files(config or resources.config_text(view.record), log, view.record, view.state == "failed")

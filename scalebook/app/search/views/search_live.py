@@ -17,7 +17,7 @@ from scalebook.app.search.charts.head import Intent
 from scalebook.app.search.services import search_view
 from scalebook.app.shared.components import chart_view, html, style
 from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.search.folder import ENDED, SearchFolder
+from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.map import landscape
 from scalebook.training.search.study.trials import TrialRecord
 
@@ -49,6 +49,11 @@ def _head(folder: SearchFolder, was_live: bool) -> None:
         st.rerun()
     spec, records = resources.search_spec(folder), resources.search_records(folder)
     told = folder.progress()
+    with st.container(key="live-head"):
+        _drawn_head(records, spec, told, was_live)
+
+
+def _drawn_head(records: list[TrialRecord], spec: SearchSpec, told: SearchProgress | None, was_live: bool) -> None:
     _pressed(head.draw(records, spec, told, was_live))
     head.notes(records, spec, told)
     drawn = progress.draw(records, spec, style.dark())
@@ -64,7 +69,8 @@ def _charts(folder: SearchFolder) -> None:
     if not any(one.state not in ("waiting", "running") for one in records) and not any(one.curve for one in records):
         html.empty("The first trial has not ended yet", "Map, curves and table appear here with it, by themselves.")
         return
-    tabs = st.tabs(TABS, key="view", bind="query-params")
+    with st.container(key="live-charts"):
+        tabs = st.tabs(TABS, key="view", bind="query-params")
     views = (_map, _curves, _parallel, _importance, _pareto, _table)
     for tab, view in zip(tabs, views, strict=True):
         if tab.open:

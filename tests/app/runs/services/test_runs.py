@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.app.runs.components import progress
 from scalebook.app.runs.services import artifacts, runs
 from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Result, Started
+from scalebook.training.jobs.folder import JobFolder, Progress, Result, Started
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
@@ -50,6 +51,29 @@ def test_a_run_took_the_time_of_its_process(tmp_path: Path) -> None:
     ended = runs.RunView(bare, "finished", result=Result("finished", 130.0), job=job)
     assert (ended.began, ended.seconds) == (100.0, 30.0)
     assert runs.RunView(bare, "finished").seconds == 41.0  # of another workspace: MLflow's own
+
+
+def test_a_living_run_has_one_set_of_figures() -> None:
+    """Its own progress, read once, and not MLflow's, which is of another moment."""
+    bare = RunRecord(
+        "0123456789", "", "0", "RUNNING", 0.0, None, metrics={names.UPDATES: 90.0, "val/loss": 2.0, "x": 1.0}
+    )
+    told = Progress(1.0, "training", 120, 960, 4.0, fraction=0.5, metrics={"val/loss": 1.5})
+    living = runs.RunView(bare, "running", told)
+    assert living.metrics["x"] == 1.0
+    assert (living.metrics[names.UPDATES], living.metrics["val/loss"], living.last) == (120, 1.5, "latest")
+    assert (living.metrics[names.UPDATES_PER_SECOND], living.metrics[names.SAMPLES_PER_SECOND]) == (30.0, 240.0)
+    assert progress.words(living) == "training, 50% · epoch 1 · 120 updates · 30.0 updates/s"
+    ended = runs.RunView(bare, "finished")
+    assert (ended.metrics, ended.last) == (bare.metrics, "final")
+
+
+def test_charts_keep_their_places() -> None:
+    first = runs.in_place([], ["train/loss"], 6)
+    then = runs.in_place(first, ["val/loss", "val/accuracy", "train/loss"], 6)
+    assert then == ["train/loss", "val/loss", "val/accuracy"]
+    assert runs.in_place(then, ["val/loss", "train/loss", "a"], 2) == ["train/loss", "val/loss"]
+    assert runs.in_place(["gone"], ["val/loss"], 6) == ["val/loss"]
 
 
 def test_a_run_of_another_workspace_is_what_the_store_says(workspace: Workspace, tmp_path: Path) -> None:
