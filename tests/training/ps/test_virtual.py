@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scalebook.training.ps.clock.scheduler import Deadlock
 from scalebook.training.ps.policy.damping import Damping, DropAbove, Inverse, NoDamping
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync, View
 from tests.training.ps.scenarios import NAMES, golden, play
-from tests.training.ps.virtual import Deadlock, Fate, Speed, VirtualRun, constant, exponential, steady
+from tests.training.ps.virtual import Fate, Speed, VirtualRun, constant, exponential, steady
 
 pytestmark = pytest.mark.long
 
@@ -185,7 +186,9 @@ def test_a_rule_that_nobody_can_begin_under_is_caught() -> None:
         def may_begin(self, worker: int, view: View) -> bool:
             return view.version == 0
 
-    with pytest.raises(Deadlock, match=r"leaves workers \[0, 1\] waiting"):
+    with pytest.raises(
+        Deadlock, match=r"workers \[0, 1\] wait: worker 0 waits until rule Never lets it begin; worker 1 waits"
+    ):
         VirtualRun(Never(), [constant(1.0)] * 2, pushes=3).run()
 
 

@@ -1,32 +1,29 @@
-"""Production's clients on a virtual clock: all workers of a run in one process, which compute nothing but time.
+"""A run on production's virtual clock whose workers compute nothing but time, and a line for whatever happens in it.
 
-Who begins, what is let in, averaged, dropped or damped is the engine's; here is only who is next, when workers die, and
-how long a gradient takes. Seeded and event-driven: the same settings give the same trace.
+Who is next, who begins, what is let in, averaged, dropped or damped is the engine's; here is only what is written down,
+when workers die, and how long a gradient takes.
 """
 
-import heapq
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from scalebook.training.ps import Joined, PushMeasures, Settings, SharedRun, WorkerTimes
-from scalebook.training.ps.applying.section import Section
-from scalebook.training.ps.clock import Steps, T, Wait
+from scalebook.training.ps import PushMeasures, Settings, SharedRun, WorkerTimes
+from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.memory.region import DROPPED, METER
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Rule, View
 from scalebook.training.ps.trace import read_updates
-from scalebook.training.ps.worker.join import join_steps
+from scalebook.training.ps.worker.virtual import VirtualWorkers
 
-DEADLINE_S: Final = 10.0
-"""Of waits for locks, which nobody else holds; other waits end when nothing is left to happen."""
 Speed = Callable[[random.Random], float]
 """Seconds for one gradient."""
 Happening = Literal["begins", "pushes", "is dropped", "dies", "returns", "finishes", "update"]
@@ -88,38 +85,6 @@ class Update(NamedTuple):
         return [self.version - gradient.base_version for gradient in self.gradients]
 
 
-class Deadlock(AssertionError):
-    """Nobody computes, somebody is left, and nothing will happen any more."""
-
-
-class VirtualClock:
-    """The time is what somebody has set, and nobody waits."""
-
-    def __init__(self) -> None:
-        self.time_s = 0.0
-
-    def now(self) -> float:
-        return self.time_s
-
-    def play(self, steps: Steps[T]) -> T:
-        try:
-            while True:
-                wait = next(steps)
-                assert wait.ready(), f"{wait.what()}: play its steps"
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
-class Computes(NamedTuple):
-    """A worker may begin its next gradient, and has the version to compute it from."""
-
-    base_version: int
-
-
-Life = Generator[Wait | Computes, None, None]
-
-
 @dataclass
 class VirtualRun:
     """`pushes` of each worker, by the rule; `run()` once, then read the rest. Every gradient is 1, the rate 1."""
@@ -140,40 +105,37 @@ class VirtualRun:
         self.dropped: list[Gradient] = []
         self.living = set(range(len(self.speeds)))
         self._left = dict.fromkeys(self.living, self.pushes)
-        self._lives: dict[int, Life] = {}
-        self._waiting: dict[int, Wait] = {}
-        self._ready: dict[int, int] = {}  # to begin, from which version
         self._computing: dict[int, Gradient] = {}
         self._numbers: dict[tuple[int, int], int] = {}  # by worker and push
-        self._agenda: list[tuple[float, int, int]] = []  # time, number of a gradient or -1 for a return, worker
         self._fates = sorted(self.fates, key=lambda fate: fate.event, reverse=True)
         self._draw = random.Random(self.seed)
-        self._begun = 0
+        self._begun = self._version = self._settled = 0
         self._last = dict.fromkeys(self.living, 0)  # by worker, the base of its last gradient
-        self._clock = VirtualClock()
+        self._clock = VirtualClock(ClockSettings(gradient_s=0.0), len(self.speeds))
 
     def run(self) -> "VirtualRun":
         """Until everybody has finished or is dead for good."""
         with TemporaryDirectory() as folder:
             settings = Settings(self.rule, self.damping, self.warmup_updates, trace=Path(folder))
-            run = SharedRun(len(self.speeds), settings, self._clock)
-            self._run, self._shards = run, list[Section]()
-            self._start()
-            self._settle()
-            while self._agenda:
-                self._clock.time_s, number, worker = heapq.heappop(self._agenda)
-                if number < 0:
-                    self._return(worker)
-                elif worker in self._computing and self._computing[worker].number == number:
-                    self._push(worker)
-                self._settle()
-            if self._waiting:
-                raise Deadlock(f"{self.rule} leaves workers {sorted(self._waiting)} waiting for ever: {self.view()}")
+            self._run = run = SharedRun(len(self.speeds), settings, self._clock)
+            self._workers = workers = VirtualWorkers(
+                run,
+                self._clock,
+                self._make,
+                lambda worker: self._left[worker] > 0,
+                gradient_s=self._seconds,
+                watch=self,
+            )
+            self._look()
+            workers.begin()
+            while (worker := workers.next()) is not None:
+                self._push(worker)
             self._read(Path(folder))
-            shard = self._shards[0].shards[0]
+            shard = workers.sections[0].shards[0]
             self.weight = float(shard.views[shard.newest().buffer][0])
             self.times: list[WorkerTimes] = run.worker_times()
             self.measures: list[PushMeasures] = run.pushes()
+            workers.detach()
             run.close()
         return self
 
@@ -183,24 +145,19 @@ class VirtualRun:
 
     def view(self) -> View:
         """This moment, as the rule sees it."""
-        with self._shards[0].admission.locked():
-            return self._shards[0].admission.view()
+        with self._workers.sections[0].admission.locked():
+            return self._workers.sections[0].admission.view()
 
-    # --- the workers' lives ----------------------------------------------------------------------------------------
+    def _make(self, worker: int) -> list[SGD]:
+        return [SGD([Parameter(torch.zeros(1))], lr=1.0)]
 
-    def _start(self) -> None:
-        """All join, which takes no time."""
-        self._version = 0
-        joining = {worker: self._join(worker) for worker in sorted(self.living)}
-        while joining:
-            for worker, steps in list(joining.items()):
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    del joining[worker]
-                    self._lives[worker] = self._life(worker, end.value)
+    def _seconds(self, worker: int) -> float:
+        return self.speeds[worker](self._draw)
+
+    def _look(self) -> None:
+        """Let `watch` see what the rule is asked about."""
         if self.watch is not None:
-            admission, seen = self._shards[0].admission, self.watch
+            admission, seen = self._workers.sections[0].admission, self.watch
             plain = admission.view
 
             def watched() -> View:
@@ -209,69 +166,33 @@ class VirtualRun:
                 return view
 
             admission.view = watched  # type: ignore[method-assign]
-        for worker in sorted(self.living):
-            self._go_on(worker)
 
-    def _join(self, worker: int) -> Steps[Joined]:
-        optimizer = SGD([Parameter(torch.zeros(1))], lr=1.0)
-        return join_steps(self._run, self._run.member(worker, DEADLINE_S), [optimizer], common=self._shards)
+    # --- what the scheduler tells ------------------------------------------------------------------------------------
 
-    def _life(self, worker: int, joined: Joined | None) -> Life:
-        if joined is None:
-            joined = yield from self._join(worker)
-        yield from joined.begin_steps()
-        client = joined.clients[0]
-        (parameter,) = client.replica.parameters
-        while self._left[worker]:
-            yield Computes(client.version)
-            self._left[worker] -= 1
-            parameter.grad = torch.ones(1)
-            yield from client.push_steps()
-        yield from joined.finish_steps()
+    def settling(self) -> bool:
+        """Let those die who are to; whether anything has happened since this was asked last."""
+        before, self._settled = self._settled, len(self.trace)
+        while self._fates and self._fates[-1].event <= len(self.trace):
+            self._die(self._fates.pop())
+        return before != len(self.trace)
 
-    def _go_on(self, worker: int) -> None:
-        try:
-            step = next(self._lives[worker])
-        except StopIteration:
-            self._note("finishes", worker, self._last[worker])
-        else:
-            if isinstance(step, Computes):
-                self._ready[worker] = step.base_version
-            else:
-                self._waiting[worker] = step
+    def looked(self) -> None:
+        """What updates average is read from the engine's own trace, at the end."""
+        version = self._workers.sections[0].shards[0].version
+        while self._version < version:
+            self._version += 1
+            self._note("update", -1, 0)
 
-    # --- what happens ----------------------------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        """Whatever follows from what has happened: deaths, who is let in, updates, who begins."""
-        before = -1
-        while before != len(self.trace):
-            before = len(self.trace)
-            while self._fates and self._fates[-1].event <= len(self.trace):
-                self._die(self._fates.pop())
-            self._wake()
-            for worker in sorted(self._ready):
-                self._begin(worker, self._ready.pop(worker))
-
-    def _wake(self) -> None:
-        """Those that wait, in order, until nobody can go on."""
-        while self._waiting:
-            ready = [worker for worker in sorted(self._waiting) if self._waiting[worker].ready()]
-            self._note_updates()
-            for worker in ready:
-                del self._waiting[worker]
-                self._go_on(worker)
-                self._note_updates()
-            if not ready:
-                return
-
-    def _begin(self, worker: int, base_version: int) -> None:
-        gradient = Gradient(self._begun, worker, base_version)
+    def begins(self, worker: int) -> None:
+        gradient = Gradient(self._begun, worker, self._workers.joined[worker].clients[0].version)
         self._begun += 1
         self._computing[worker] = gradient
-        at_s = self._clock.time_s + self.speeds[worker](self._draw)
-        heapq.heappush(self._agenda, (at_s, gradient.number, worker))
-        self._note("begins", worker, base_version)
+        self._note("begins", worker, gradient.base_version)
+
+    def ends(self, worker: int) -> None:
+        self._note("finishes", worker, self._last[worker])
+
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     def _push(self, worker: int) -> None:
         counters, gradient = self._run.control.sections[0], self._computing.pop(worker)
@@ -280,7 +201,9 @@ class VirtualRun:
         self._last[worker] = gradient.base_version
         self._numbers[worker, counters.begun[worker] + 1] = gradient.number
         at = len(self.trace)
-        self._go_on(worker)
+        self._left[worker] -= 1
+        self._workers.joined[worker].clients[0].replica.parameters[0].grad = torch.ones(1)
+        self._workers.push()
         is_dropped = counters.shards[0].meters[worker * METER + DROPPED] > dropped
         self.pushed.append(gradient)
         if is_dropped:
@@ -288,36 +211,20 @@ class VirtualRun:
         finished = self.trace[at:]
         del self.trace[at:]
         self._note("is dropped" if is_dropped else "pushes", worker, gradient.base_version, staleness, version=before)
-        self._note_updates()
+        self.looked()
         self.trace += [one._replace(version=self._version) for one in finished]
 
-    def _note_updates(self) -> None:
-        """What they average is read from the engine's own trace, at the end."""
-        version = self._shards[0].shards[0].version
-        while self._version < version:
-            self._version += 1
-            self._note("update", -1, 0)
-
     def _die(self, fate: Fate) -> None:
-        worker = fate.worker
-        if worker not in self.living:
-            return
-        self.living.remove(worker)
-        for part in (self._computing, self._ready, self._waiting):
-            part.pop(worker, None)
-        self._lives[worker].close()
-        self._run.mark_dead(worker)
-        if fate.away_s is not None:
-            heapq.heappush(self._agenda, (self._clock.time_s + fate.away_s, -1, worker))
-        self._note("dies", worker, self._version)
+        if self._workers.scheduler.die(fate.worker):
+            self.living.remove(fate.worker)
+            self._computing.pop(fate.worker, None)
+            if fate.away_s is not None:
+                self._workers.scheduler.plan_return(fate.worker, self._clock.time_s + fate.away_s)
+            self._note("dies", fate.worker, self._version)
 
-    def _return(self, worker: int) -> None:
+    def returns(self, worker: int) -> None:
         self.living.add(worker)
         self._note("returns", worker, self._version)
-        if self._left[worker]:
-            self._run.rejoin(worker)
-            self._lives[worker] = self._life(worker, None)
-            self._go_on(worker)
 
     def _note(self, what: Happening, worker: int, base: int, staleness: float = 0, version: int | None = None) -> None:
         at_s = round(self._clock.time_s, 6)

@@ -77,3 +77,11 @@ class ShownState(defaultdict[Tensor, State]):
     def items(self) -> Any:
         self._renew()
         return super().items()
+
+
+def copied(state: dict[int, Any]) -> dict[int, Any]:
+    """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
+    return {
+        place: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
+        for place, kept in state.items()
+    }

@@ -1,7 +1,7 @@
 """What is done with a gradient that arrives, and who may compute the next one. Pure: no clock, no memory, no processes.
 
 An immediate rule (`Async`, `Bounded`) makes one update of each gradient as it arrives. A gathering rule (`Sync`,
-`Softsync`) averages the gradients of a round into one update. The engine and the virtual clock of the tests ask the
+`Softsync`) averages the gradients of a round into one update. Real and virtual workers ask the
 same objects, always under a lock that makes a `View` one moment.
 """
 

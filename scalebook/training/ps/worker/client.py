@@ -18,7 +18,7 @@ from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
-from scalebook.training.ps.optimizer.seen import ShownState
+from scalebook.training.ps.optimizer.seen import ShownState, copied
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
@@ -52,7 +52,8 @@ class Client:
         self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
         self._shown = ShownState(self._read_state, self._state_version)
         self._bases: list[Newest] = []
-        self._pulled, self._now = 0.0, control.clock.now
+        self._clock, self._now = control.clock, control.clock.now
+        self._pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
             self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
@@ -75,7 +76,8 @@ class Client:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         yield from self.host.settle(self._worker)
         yield from self.host.await_turn(self._worker)
-        self.pull()
+        self.settle("between two pulls", thorough=True)
+        yield from self._pull_steps()
 
     def push(self, valid: bool = True) -> Pushed:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
@@ -83,7 +85,7 @@ class Client:
         `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
         all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `settle`.
         """
-        return self._control.clock.play(self.push_steps(valid))
+        return self._clock.play(self.push_steps(valid))
 
     def push_steps(self, valid: bool = True) -> Steps[Pushed]:
         """The steps of `push`."""
@@ -93,16 +95,15 @@ class Client:
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
-        usable = valid
+        usable, verdict, staleness = valid, Verdict.ADMIT, 0
         if self._sums:
             self._sum.add(gradients, groups, valid)
             gradients, valid = self._sum.gradients, self._sum.valid
-        verdict, staleness = Verdict.ADMIT, 0
         if not self._sums or self._sum.is_full:
             verdict, staleness = yield from self._push(gradients, groups, valid)
             yield from self.host.await_turn(self._worker)
         if self._steps % self._pull_every == 0:
-            self._pull()
+            yield from self._pull_steps()
         elif usable:
             self._own_step(groups)
         is_last = verdict is Verdict.END or self.host.section.admission.is_over()
@@ -121,7 +122,7 @@ class Client:
         self.settle("after its last step", thorough=True)
         verdict, _ = yield from self._push(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
-        self._pull()
+        yield from self._pull_steps()
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -202,8 +203,13 @@ class Client:
         self._take()
         return self.version
 
+    def _pull_steps(self) -> Steps[None]:
+        self._pull()
+        yield from self._clock.receives(self._worker, self._taken)
+
     def _take(self) -> None:
-        self._control.counters[self._worker * ROW + PULLED] += self.replica.take(self._bases)
+        self._taken = self.replica.take(self._bases)
+        self._control.counters[self._worker * ROW + PULLED] += self._taken
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
@@ -212,7 +218,7 @@ class Client:
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
             with self._locked(shard):
-                state.update(_copied(shard.optimizer_state()))
+                state.update(copied(shard.optimizer_state()))
         return dict(sorted(state.items()))
 
     def show_state(self) -> None:
@@ -258,7 +264,7 @@ class Client:
                 locks.enter_context(self._locked(shard))
             for shard in self.host.section.shards:
                 self._bases.append(shard.hold(self._worker))
-                state.update(_copied(shard.optimizer_state()))
+                state.update(copied(shard.optimizer_state()))
         self._pulled = self._now()
         if renew:
             self._take()
@@ -267,11 +273,13 @@ class Client:
         return self.version, {"state": self._snapshot, "param_groups": self.groups()}
 
     def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
+        nbytes = self.host.nbytes(gradients)
+        yield from self._clock.sends(self._worker, nbytes if valid else 0)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
             self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
-        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid)
+        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid, nbytes)
         outcome = yield from self.host.push(push)
         self.host.section.admission.tick(self._worker)
         return outcome
@@ -290,11 +298,3 @@ class Client:
     def _communicated(self, started: float, waited: float) -> None:
         spent = self._now() - started - (self._waited() - waited)
         self._control.seconds[self._worker * ROW + COMMUNICATE] += spent
-
-
-def _copied(state: dict[int, Any]) -> dict[int, Any]:
-    """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
-    return {
-        place: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
-        for place, kept in state.items()
-    }

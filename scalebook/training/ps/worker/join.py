@@ -26,7 +26,7 @@ from scalebook.training.ps.worker.replica import Replica
 class Joined:
     """One worker's parts, ready for training; one client for each optimizer, in order.
 
-    What may have to wait is there twice: as a call, and as its steps for whoever plays several workers (`clock.py`).
+    What may have to wait is there twice: as a call, and as its steps for whoever plays several workers (`ps/clock`).
     """
 
     run: SharedRun

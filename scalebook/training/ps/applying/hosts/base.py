@@ -28,6 +28,7 @@ class Push(NamedTuple):
     gradients: list[Tensor | None]
     groups: Groups
     valid: bool
+    nbytes: int  # of the gradients
 
     def origin(self, shard: int) -> Origin:
         """Where the gradient comes from, as one shard sees it."""
@@ -46,7 +47,7 @@ class Host(ABC):
     """One worker's way to the shards of one optimizer. Every wait ends at the deadline with a TimeoutError.
 
     A push is applied at most once, whoever dies. It returns when the gradient's memory may be used again. What may have
-    to wait is steps, to be played by the run's clock (`clock.py`).
+    to wait is steps, to be played by the run's clock (`ps/clock`).
     """
 
     def __init__(self, section: Section) -> None:
@@ -95,6 +96,11 @@ class Host(ABC):
         finally:
             shard.counters.lock.release()
 
+    def nbytes(self, gradients: Sequence[Tensor | None]) -> int:
+        """Of the gradients that are there."""
+        absent = sum([size for size, one in zip(self._sizes, gradients, strict=True) if one is None])
+        return self._size - absent
+
     def _contribute(self, push: Push) -> Steps[Outcome]:
         """For a rule that gathers: lay the gradient into a slot and make it part of the round."""
         rounds, base = self.section.rounds, min(base.version for base in push.bases)
@@ -113,8 +119,7 @@ class Host(ABC):
 
     def _handed_in(self, push: Push) -> None:
         """Count the bytes of its gradients: once, wherever they were handed over."""
-        absent = sum([size for size, one in zip(self._sizes, push.gradients, strict=True) if one is None])
-        self._control.counters[push.worker * ROW + PUSHED] += self._size - absent
+        self._control.counters[push.worker * ROW + PUSHED] += push.nbytes
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += self._now() - since

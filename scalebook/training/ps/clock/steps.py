@@ -1,9 +1,10 @@
-"""What is next on a run's clock: how a worker waits, and what time it is for the measures.
+"""How a worker waits, and what time it is for the measures.
 
 Whatever a worker does that may have to wait is written as steps: a generator which yields a `Wait` at each such place
-and returns the result. One loop plays them, `Clock.play`: over real time it sleeps; a scheduler that plays many
-workers in one process calls `next` on the steps of each, and goes on with those whose `Wait` is ready, in its own order
-and at its own time. Between two steps a worker holds no lock under the host `inline`, so no step can wait for another.
+(an `Until` where something travels on a virtual clock) and returns the result. One loop plays them, `Clock.play`: over
+real time it sleeps; a scheduler that plays many workers in one process calls `next` on the steps of each, and goes on
+with those whose `Wait` is ready, in its own order and at its own time. Between two steps a worker holds no lock under
+the host `inline`, so no step can wait for another.
 """
 
 from collections.abc import Callable, Generator
@@ -23,8 +24,14 @@ class Wait(NamedTuple):
     what: Callable[[], str]
 
 
+class Until(NamedTuple):
+    """Go on at this time of a virtual clock."""
+
+    at_s: float
+
+
 T = TypeVar("T")
-Steps = Generator[Wait, None, T]
+Steps = Generator[Wait | Until, None, T]
 
 
 class Clock(Protocol):
@@ -35,6 +42,12 @@ class Clock(Protocol):
 
     def play(self, steps: Steps[T]) -> T:
         """Do all steps of one call, waiting as they ask; their result, or what they raise."""
+
+    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+        """So many bytes of a push leave `worker`: return when all servers have got them and can apply them."""
+
+    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+        """So many bytes of parameters leave the servers: return when `worker` has got them."""
 
 
 class RealClock:
@@ -52,6 +65,15 @@ class RealClock:
                 except StopIteration as end:
                     result: T = end.value
                     return result
+                assert isinstance(wait, Wait), "real time passes by itself"
                 self._sleep(*wait)
         finally:
             steps.close()  # a wait in vain gives back the locks at once, whoever keeps the traceback
+
+    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+        """Nothing: what real workers hand over has taken its time."""
+        yield from ()
+
+    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+        """Nothing, as `sends`."""
+        yield from ()

@@ -1,0 +1,226 @@
+"""Who is next: the workers of a run, played in one process at virtual times.
+
+A worker's life is steps that yield a `Computes` wherever it needs a gradient. `Scheduler.next` plays all lives until
+somebody's gradient is due; whoever drives the run then puts it in place and calls `go_on`. Nothing here draws, so the
+same lives and seconds give the same order: what was begun earlier comes first at the same time, what was begun at the
+same time goes by worker number, and deaths and returns come before either.
+"""
+
+import heapq
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from scalebook.training.ps.clock.steps import Until, Wait
+from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.policy.clock import Death
+
+
+class Computes(NamedTuple):
+    """A worker may begin its next gradient, and has the version to compute it from."""
+
+
+Life = Generator[Wait | Until | Computes, None, None]
+_FIRST: Final = -1  # in the order of one moment
+
+
+class Deadlock(TimeoutError):
+    """Nobody computes, somebody is left, and nothing will happen any more."""
+
+
+class Watch(Protocol):
+    """Who looks on. The default does nothing."""
+
+    def settling(self) -> bool:
+        """At each moment, when all has happened that follows: whether to look again, since this has changed something
+        (by `Scheduler.die`)."""
+
+    def looked(self) -> None:
+        """Workers have been asked whether they can go on, or one has gone on: updates may have been made."""
+
+    def begins(self, worker: int) -> None:
+        """Its next gradient takes from now on."""
+
+    def ends(self, worker: int) -> None:
+        """Its life is over: it has finished."""
+
+    def returns(self, worker: int) -> None:
+        """It is there again, and about to join."""
+
+
+class Nobody:
+    """A `Watch` that does nothing."""
+
+    def settling(self) -> bool:
+        return False
+
+    def looked(self) -> None:
+        """Nothing."""
+
+    def begins(self, worker: int) -> None:
+        """Nothing."""
+
+    def ends(self, worker: int) -> None:
+        """Nothing."""
+
+    def returns(self, worker: int) -> None:
+        """Nothing."""
+
+
+class _Entry(NamedTuple):
+    """In the agenda; the earliest of the smallest number, worker first. `life`: whose it is, None to return."""
+
+    at_s: float
+    number: int
+    worker: int
+    kind: int
+    life: int
+
+
+_GOES_ON, _COMPUTED, _DIES, _RETURNS = range(4)
+
+
+class Scheduler:
+    """`gradient_s(worker)`: seconds of its next gradient. `bury(worker)` is told of each death, once; `revive(worker)`
+    gives who returns a new life."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        gradient_s: Callable[[int], float],
+        bury: Callable[[int], None],
+        revive: Callable[[int], Life],
+        deaths: Iterable[Death] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        self._clock, self._gradient_s, self._bury, self._revive = clock, gradient_s, bury, revive
+        self._watch: Watch = watch or Nobody()
+        self._agenda: list[_Entry] = []
+        self._lives: dict[int, Life] = {}
+        self._number: dict[int, int] = {}  # by worker, of its life: what an earlier one had planned is void
+        self._waiting: dict[int, Wait] = {}
+        self._ready: set[int] = set()
+        self._dead: set[int] = set()
+        self._due: int | None = None  # whose gradient is awaited
+        self._begun = 0
+        for death in deaths:
+            self._plan(death.at_s, _DIES, death.worker)
+            if death.back_s is not None:
+                self.plan_return(death.worker, death.back_s)
+
+    @property
+    def alive(self) -> list[int]:
+        """The workers that are neither dead nor finished."""
+        return sorted(self._lives)
+
+    def live(self, worker: int, life: Life) -> None:
+        """Begin a life, up to where it must wait."""
+        self._lives[worker] = life
+        self._number[worker] = self._number.get(worker, 0) + 1
+        self._play(worker)
+
+    def next(self) -> int | None:
+        """Let time pass until a gradient is due; whose it is, None when all have finished or are dead for good.
+
+        `Deadlock` where those that are left wait for ever.
+        """
+        assert self._due is None, f"worker {self._due} has computed: go on"
+        while True:
+            self._settle()
+            if not self._agenda:
+                if self._waiting:
+                    raise Deadlock(self._stuck())
+                return None
+            entry = heapq.heappop(self._agenda)
+            if entry.kind in (_GOES_ON, _COMPUTED) and entry.life != self._number_of(entry.worker):
+                continue  # it has died meanwhile
+            self._clock.time_s = max(self._clock.time_s, entry.at_s)
+            if entry.kind == _COMPUTED:
+                self._due = entry.worker
+                return entry.worker
+            if entry.kind == _GOES_ON:
+                self._play(entry.worker)
+            elif entry.kind == _DIES:
+                self.die(entry.worker)
+            elif entry.worker in self._dead:
+                self._dead.remove(entry.worker)
+                self._watch.returns(entry.worker)
+                self.live(entry.worker, self._revive(entry.worker))
+
+    def go_on(self) -> None:
+        """The gradient that was due is in place: its worker goes on, up to where it must wait again."""
+        assert self._due is not None, "nobody has computed"
+        worker, self._due = self._due, None
+        self._play(worker)
+
+    def die(self, worker: int) -> bool:
+        """End a life where it is; False, and nothing, for who has finished or is dead."""
+        if worker not in self._lives:
+            return False
+        self._lives.pop(worker).close()
+        self._waiting.pop(worker, None)
+        self._ready.discard(worker)
+        self._dead.add(worker)
+        self._bury(worker)
+        return True
+
+    def plan_return(self, worker: int, at_s: float) -> None:
+        """It will be there again at this time."""
+        self._plan(at_s, _RETURNS, worker)
+
+    # --- the moment ------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Whatever follows from what has happened: who goes on, who begins."""
+        self._watch.settling()
+        while True:
+            self._wake()
+            for worker in sorted(self._ready):
+                self._begin(worker)
+            if not self._watch.settling():
+                return
+
+    def _wake(self) -> None:
+        """Those that wait, in order, until nobody can go on."""
+        while self._waiting:
+            ready = [worker for worker in sorted(self._waiting) if self._waiting[worker].ready()]
+            self._watch.looked()
+            for worker in ready:
+                del self._waiting[worker]
+                self._play(worker)
+                self._watch.looked()
+            if not ready:
+                return
+
+    def _begin(self, worker: int) -> None:
+        self._ready.discard(worker)
+        self._plan(self._clock.time_s + self._gradient_s(worker), _COMPUTED, worker)
+        self._watch.begins(worker)
+
+    def _play(self, worker: int) -> None:
+        try:
+            step = next(self._lives[worker])
+        except StopIteration:
+            del self._lives[worker]
+            self._watch.ends(worker)
+            return
+        if isinstance(step, Wait):
+            self._waiting[worker] = step
+        elif isinstance(step, Until):
+            self._plan(step.at_s, _GOES_ON, worker)
+        else:
+            self._ready.add(worker)
+
+    def _plan(self, at_s: float, kind: int, worker: int) -> None:
+        number = _FIRST
+        if kind in (_GOES_ON, _COMPUTED):
+            number, self._begun = self._begun, self._begun + 1
+        heapq.heappush(self._agenda, _Entry(at_s, number, worker, kind, self._number_of(worker)))
+
+    def _number_of(self, worker: int) -> int:
+        """Of its present life; 0: it has none."""
+        return self._number[worker] if worker in self._lives else 0
+
+    def _stuck(self) -> str:
+        left = sorted(self._waiting)
+        waits = "; ".join(self._waiting[worker].what() for worker in left[:3])
+        return f"nothing will happen any more at {self._clock.time_s:g} s, and workers {left} wait: {waits}"

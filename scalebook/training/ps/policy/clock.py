@@ -1,0 +1,160 @@
+"""The clock of a virtual run, declared: how long everything takes, and who dies when. Imports no torch.
+
+Each part is a number, or a `Distribution` from which every gradient, push or transfer draws its own. What draws and
+what queues is `ps/clock/virtual.py`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, get_args
+
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, check
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
+
+DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
+CLOCK: Final = f"{ARGUMENTS}.clock"
+"""Where a config has it."""
+WIDEST: Final = 1 / math.sqrt(3)
+"""Coefficient of variation of a uniform distribution that begins at 0; a wider one would be negative at times."""
+_FINITE: Final = Below(math.inf, "a finite number")
+_POSITIVE: Final = Above(0)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Independent draws with this mean and coefficient of variation (standard deviation / mean); never negative.
+
+    Args:
+        kind: uniform, exponential, lognormal or gamma.
+        mean: Of the draws, in the unit of what they stand for.
+        cv: Coefficient of variation. An exponential distribution has 1, and needs none here.
+    """
+
+    kind: DistributionName
+    mean: Annotated[float, AtLeast(0), _FINITE]
+    cv: Annotated[float, AtLeast(0), _FINITE] | None = None
+
+    def check(self, key: str) -> None:
+        """ValueError, naming key and remedy, for values that no such distribution has."""
+        if self.kind not in get_args(DistributionName):
+            raise ValueError(
+                f"{key}.kind: there is no {self.kind!r}. Use one of {', '.join(get_args(DistributionName))}."
+            )
+        check(type(self), vars(self), key)
+        if self.kind == "exponential":
+            if self.cv not in (None, 1):
+                raise ValueError(f"{key}.cv: an exponential distribution has 1. Leave cv out, or use gamma.")
+        elif self.cv is None:
+            raise ValueError(f"{key}.cv: {self.kind} needs a coefficient of variation. Write one, as 0.2.")
+        if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
+            raise ValueError(
+                f"{key}.cv: {self.cv} would make it negative at times. Use {WIDEST:.3g} or less, or gamma."
+            )
+
+
+Seconds = Annotated[float, AtLeast(0), _FINITE] | Distribution
+Bandwidth = Annotated[float, _POSITIVE, _FINITE] | Distribution | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One end of the network, as fast in both directions at the same time (full duplex).
+
+    Args:
+        latency_s: Seconds that every message takes beside its bytes.
+        bandwidth: Bytes a second; null: no limit.
+    """
+
+    latency_s: Seconds = 0.0
+    bandwidth: Bandwidth = None
+
+    def check(self, key: str) -> None:
+        """ValueError, naming key and remedy, for what no link has."""
+        _check(self, key)
+
+
+@dataclass(frozen=True)
+class Death:
+    """A worker that is gone for a while, with the gradient that it was computing.
+
+    Args:
+        worker: Its number, from 0.
+        at_s: When it dies, in seconds of the virtual clock.
+        back_s: When it is there again and joins late; null: never.
+    """
+
+    worker: Annotated[int, AtLeast(0)]
+    at_s: Annotated[float, AtLeast(0), _FINITE]
+    back_s: Annotated[float, AtLeast(0), _FINITE] | None = None
+
+
+@dataclass(frozen=True)
+class ClockSettings:
+    """How long everything takes in a virtual run.
+
+    A push travels from its worker to the servers (both links: the slower one decides, and transfers in one direction
+    queue at the servers' link, first come first served), is served by every shard, each with a queue of its own, and is
+    then applied; the parameters travel back. Dropped pushes have travelled and are served too.
+
+    Args:
+        gradient_s: Seconds for one gradient: fetching, forward and backward.
+        stragglers: How many times as long single workers take, by number.
+        server_s: Seconds of each shard for one push.
+        link: Of every worker.
+        links: Of single workers, by number, instead of `link`.
+        server_link: Of all servers together.
+        deaths: Workers that die, and when they are back.
+    """
+
+    gradient_s: Seconds
+    stragglers: Mapping[int, float] = field(default_factory=dict)
+    server_s: Seconds = 0.0
+    link: Link = field(default_factory=Link)
+    links: Mapping[int, Link] = field(default_factory=dict)
+    server_link: Link = field(default_factory=Link)
+    deaths: Sequence[Death] = ()
+
+    def check(self, workers: int, key: str = CLOCK) -> None:
+        """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there."""
+        _check(self, key)
+        for worker, factor in self.stragglers.items():
+            _known(worker, workers, f"{key}.stragglers")
+            for bound in (_POSITIVE, _FINITE):
+                bound.refuse(f"{key}.stragglers.{worker}", factor)
+        self.link.check(f"{key}.link")
+        self.server_link.check(f"{key}.server_link")
+        for worker, link in self.links.items():
+            _known(worker, workers, f"{key}.links")
+            link.check(f"{key}.links.{worker}")
+        self._check_deaths(workers, f"{key}.deaths")
+
+    def _check_deaths(self, workers: int, key: str) -> None:
+        until: dict[int, float] = {}
+        for death in sorted(self.deaths, key=lambda one: one.at_s):
+            check(type(death), vars(death), key)
+            _known(death.worker, workers, key)
+            if death.at_s < until.get(death.worker, 0.0):
+                raise ValueError(
+                    f"{key}: worker {death.worker} dies at {death.at_s:g} s, when it is dead. Let it be back before."
+                )
+            if death.back_s is not None and death.back_s < death.at_s:
+                raise ValueError(
+                    f"{key}: worker {death.worker} is back at {death.back_s:g} s, before its death at "
+                    f"{death.at_s:g} s. Write a later back_s, or null."
+                )
+            until[death.worker] = math.inf if death.back_s is None else death.back_s
+
+
+def _check(given: ClockSettings | Link, key: str) -> None:
+    check(type(given), vars(given), key)
+    for name, value in vars(given).items():
+        if isinstance(value, Distribution):
+            value.check(f"{key}.{name}")
+            if name == "bandwidth":
+                _POSITIVE.refuse(f"{key}.{name}.mean", value.mean)
+
+
+def _known(worker: int, workers: int, key: str) -> None:
+    if not 0 <= worker < workers:
+        raise ValueError(f"{key}: there is no worker {worker} among {workers}. Use numbers from 0 to {workers - 1}.")

@@ -1,0 +1,64 @@
+"""The declared clock refuses what no run can have, by key and remedy."""
+
+import math
+from typing import Any
+
+import pytest
+
+from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+
+KEY = r"^trainer\.strategy\.init_args\.clock\."
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gradient_s": -1.0}, r"gradient_s: -1.0 is less than 0\. Use 0 or more\."),
+        ({"gradient_s": math.nan}, r"gradient_s: nan is less than 0\."),
+        ({"gradient_s": math.inf}, r"gradient_s: inf is not below inf\. Use a finite number\."),
+        ({"server_s": -0.1}, r"server_s: -0.1 is less than 0\."),
+        ({"stragglers": {4: 2.0}}, r"stragglers: there is no worker 4 among 4\. Use numbers from 0 to 3\."),
+        ({"stragglers": {3: 0.0}}, r"stragglers\.3: 0.0 is not above 0\. Use more than 0\."),
+        ({"link": Link(bandwidth=0.0)}, r"link\.bandwidth: 0.0 is not above 0\."),
+        ({"link": Link(latency_s=-1e-3)}, r"link\.latency_s: -0.001 is less than 0\."),
+        ({"server_link": Link(bandwidth=-1.0)}, r"server_link\.bandwidth: -1.0 is not above 0\."),
+        ({"links": {-1: Link()}}, r"links: there is no worker -1 among 4\."),
+        ({"links": {2: Link(bandwidth=0.0)}}, r"links\.2\.bandwidth: 0.0 is not above 0\."),
+        ({"link": Link(bandwidth=Distribution("gamma", 0.0, 0.1))}, r"link\.bandwidth\.mean: 0.0 is not above 0\."),
+        ({"gradient_s": Distribution("gamma", -1.0, 0.1)}, r"gradient_s\.mean: -1.0 is less than 0\."),
+        ({"gradient_s": Distribution("lognormal", 1.0, -0.1)}, r"gradient_s\.cv: -0.1 is less than 0\."),
+        (
+            {"gradient_s": Distribution("gamma", 1.0)},
+            r"gradient_s\.cv: gamma needs a coefficient .*Write one, as 0\.2\.",
+        ),
+        (
+            {"gradient_s": Distribution("uniform", 1.0, 0.6)},
+            r"gradient_s\.cv: 0.6 would .*Use 0.577 or less, or gamma\.",
+        ),
+        ({"gradient_s": Distribution("exponential", 1.0, 2.0)}, r"gradient_s\.cv: .*Leave cv out, or use gamma\."),
+        (
+            {"gradient_s": Distribution("normal", 1.0, 0.1)},  # type: ignore[arg-type]  # as a config may have it
+            r"gradient_s\.kind: there is no 'normal'\. Use one of uniform, exponential, lognormal, gamma\.",
+        ),
+        ({"deaths": [Death(4, 1.0)]}, r"deaths: there is no worker 4 among 4\."),
+        ({"deaths": [Death(1, -1.0)]}, r"deaths\.at_s: -1.0 is less than 0\."),
+        ({"deaths": [Death(1, 2.0, 1.0)]}, r"deaths: worker 1 is back at 1 s, before its death at 2 s\. Write a later"),
+        ({"deaths": [Death(1, 5.0), Death(1, 2.0, 8.0)]}, r"deaths: worker 1 dies at 5 s, when it is dead\."),
+        ({"deaths": [Death(1, 1.0), Death(1, 2.0)]}, r"deaths: worker 1 dies at 2 s, when it is dead\."),
+    ],
+)
+def test_a_bad_clock_is_refused_by_key_and_remedy(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=KEY + message):
+        ClockSettings(**{"gradient_s": 1.0} | given).check(workers=4)
+
+
+def test_a_good_one_is_not() -> None:
+    ClockSettings(
+        Distribution("lognormal", 0.18, 0.3),
+        stragglers={3: 2.0},
+        server_s=Distribution("exponential", 0.001),
+        link=Link(1e-4, 1.25e9),
+        links={0: Link(Distribution("gamma", 0.01, 1.0), 1e6)},
+        server_link=Link(bandwidth=Distribution("uniform", 1e9, 0.2)),
+        deaths=[Death(1, 3.0, 4.0), Death(1, 5.0), Death(0, 0.0, 0.0)],
+    ).check(workers=4)
