@@ -1,9 +1,11 @@
 """The learning curves of all trials, by samples, so that batch sizes and strategies are compared fairly."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
@@ -13,7 +15,10 @@ from scalebook.training.search.map.landscape import range_of, value
 from scalebook.training.search.map.shades import Shades
 from scalebook.training.search.study.trials import TrialRecord
 
-READING = "A line for each trial, darker the better it ended; pruned ones end where they were given up."
+READING = (
+    "A line for each trial, darker the better it ended; pruned ones end where they were given up. "
+    "What is far worse than the rest runs along the edge."
+)
 READING_DARK = READING.replace("darker", "brighter")
 BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow
 POINTS = 48  # of one trial's curve; with a thousand trials more cannot be seen
@@ -27,20 +32,23 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
         return None
     shades = range_of(records, spec)
     found = looks.figure(dark, HEIGHT)
+    frame = _frame_of(known, spec)
     given_up = [one for one in known if one.state in ("pruned", "infeasible", "failed")]
     if given_up:
-        found.add_trace(_lines(given_up, looks.dim(dark), "not finished", 0.4, legend=False))
+        found.add_trace(_lines(given_up, frame, looks.dim(dark), "not finished", 0.4, legend=False))
     finished = [one for one in known if one.state == "finished"]
     for bucket, mine in _buckets(finished, shades):
         colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
-        found.add_trace(_lines(mine, colour, "finished", 0.75, legend=False))
+        found.add_trace(_lines(mine, frame, colour, "finished", 0.75, legend=False))
     for state in ("running",):
         mine = [one for one in known if one.state == state]
         if mine:
-            found.add_trace(_lines(mine, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6))
-    _ends(found, known, spec, dark)
-    _highlight(found, known, spec, dark)
-    _frame(found, known, spec, shades, dark)
+            found.add_trace(
+                _lines(mine, frame, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
+            )
+    _ends(found, known, frame, spec, dark)
+    _highlight(found, known, frame, spec, dark)
+    _axes(found, frame, spec, shades, dark)
     return found
 
 
@@ -55,32 +63,60 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
     return sorted(found.items())
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The values that are told apart. What lies beyond runs along the edge: it must not flatten all the others."""
+
+    low: float
+    high: float
+    log: bool
+
+    def within(self, values: Sequence[float]) -> NDArray[np.float64]:
+        return np.clip(np.asarray(values, dtype=np.float64), self.low, self.high)
+
+
+def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
+    values = np.array([each for one in known for _, each in one.curve if np.isfinite(each)])
+    if not len(values):
+        return Frame(-np.inf, np.inf, False)
+    ends = np.quantile(values, (0.0, 0.97) if spec.objectives[0].lower else (0.03, 1.0))
+    low, high = (float(one) for one in ends)
+    return Frame(low, high, low > 0 and high / low > 8)
+
+
 def _lines(
-    mine: Sequence[TrialRecord], colour: str, name: str, opacity: float, *, legend: bool, width: float = 1.0
+    mine: Sequence[TrialRecord],
+    frame: Frame,
+    colour: str,
+    name: str,
+    opacity: float,
+    *,
+    legend: bool,
+    width: float = 1.0,
 ) -> go.Scatter:
     """One trace for many curves: a gap (NaN) after each."""
     x: list[float] = []
     y: list[float] = []
-    numbers: list[int] = []
+    told: list[tuple[float, float]] = []
     for one in mine:
         xs, ys = thin([float(at) for at, _ in one.curve], [each for _, each in one.curve], POINTS)
         x += [*xs, np.nan]
         y += [*ys, np.nan]
-        numbers += [one.number] * (len(xs) + 1)
+        told += [(one.number, value) for value in (*ys, np.nan)]
     return go.Scatter(
         x=np.array(x, dtype=np.float32),
-        y=np.array(y, dtype=np.float32),
-        customdata=np.array(numbers, dtype=np.int16 if max(numbers) < 32_000 else np.int32),
+        y=frame.within(y).astype(np.float32),
+        customdata=np.array(told, dtype=np.float32),
         mode="lines",
         name=name,
         showlegend=legend,
         line={"color": colour, "width": width},
         opacity=opacity,
-        hovertemplate="trial %{customdata}: %{y:.4g} after %{x:,} samples<extra></extra>",
+        hovertemplate="trial %{customdata[0]:d}: %{customdata[1]:.4g} after %{x:,} samples<extra></extra>",
     )
 
 
-def _ends(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> None:
+def _ends(found: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
     """A mark where a curve was given up, of the kind that the map uses."""
     for state, name in (("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
         mine = [one for one in known if (one.failure if state == "diverged" else one.state) == state]
@@ -89,7 +125,7 @@ def _ends(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark
             found.add_trace(
                 go.Scatter(
                     x=np.array([one.curve[-1][0] for one in mine], dtype=np.float32),
-                    y=np.array([one.curve[-1][1] for one in mine], dtype=np.float32),
+                    y=frame.within([one.curve[-1][1] for one in mine]).astype(np.float32),
                     mode="markers",
                     name=looks.LOOKS[name].word,
                     marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
@@ -99,14 +135,14 @@ def _ends(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark
             )
 
 
-def _highlight(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> None:
+def _highlight(found: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
     winner = search_view.best(known, spec)
     if winner is None:
         return
     x, y = thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
     common = {
         "x": np.array(x, dtype=np.float32),
-        "y": np.array(y, dtype=np.float32),
+        "y": frame.within(y).astype(np.float32),
         "mode": "lines",
         "hoverinfo": "skip",
     }
@@ -120,20 +156,13 @@ def _highlight(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec,
     )
 
 
-def _frame(found: go.Figure, known: Sequence[TrialRecord], spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
-    """Axes that show what matters: a curve that went off to infinity must not flatten all others."""
-    name = spec.objectives[0].name
-    values = np.array([each for one in known for _, each in one.curve if np.isfinite(each)])
-    if len(values):
-        low, high = (
-            float(one) for one in np.quantile(values, (0.0, 0.97) if spec.objectives[0].lower else (0.03, 1.0))
-        )
-        log = low > 0 and high / low > 8
-        if log:
-            found.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
-        elif high > low:
-            room = 0.05 * (high - low)
-            found.update_yaxes(range=[low - room, high + room])
+def _axes(found: go.Figure, frame: Frame, spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
+    name, low, high = spec.objectives[0].name, frame.low, frame.high
+    if frame.log:
+        found.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
+    elif low < high < np.inf:
+        room = 0.05 * (high - low)
+        found.update_yaxes(range=[low - room, high + room])
     curve_of = name if name not in ("seconds", "samples", "updates") else "metric"
     found.update_xaxes(title_text="samples", rangemode="tozero")
     found.update_yaxes(title_text=curve_of)

@@ -73,9 +73,8 @@ def _axis(dimension: Dimension, mine: Sequence[TrialRecord]) -> dict[str, object
             for one, each in zip(mine, told, strict=True)
         ]
         ticks = [(ASIDE + i * step, label) for i, label in enumerate(labels)]
-    low = -0.03 if MISSING not in at else MISSING
     return {
-        "label": name, "values": np.array(at, dtype=np.float32), "range": [low, 1.03],
+        "label": name, "values": np.array(at, dtype=np.float32), "range": [min([-0.03, *at]), max([1.03, *at])],
         "tickvals": [one for one, _ in ticks], "ticktext": [label for _, label in ticks],
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import value
-from scalebook.training.search.map.shades import shades
+from scalebook.training.search.map.shades import LOG_RATIO
 from scalebook.training.search.study.trials import TrialRecord
 
 HEIGHT = 470
@@ -18,10 +18,7 @@ HEIGHT = 470
 def reading(spec: SearchSpec) -> str:
     """One line; with one objective the seconds stand beside it as information."""
     if len(spec.objectives) > 1:
-        return (
-            "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front; the "
-            "worst may lie outside the frame."
-        )
+        return "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front."
     alone = "" if spec.exclusive else " Trials ran side by side, so their seconds depend on each other."
     return (
         "Quality against the seconds that a trial took; the line joins those that no other trial beats in both. The "
@@ -100,12 +97,12 @@ def _dots(
 
 
 def _range(values: Sequence[float]) -> dict[str, object]:
-    """Logarithmic where the values span much; without the worst tenth where it would flatten the rest."""
-    known = shades(values, lower=True)
-    if known is None or known.best == known.worst:
+    """All of them; logarithmic where they span much, so that the worst do not flatten the rest."""
+    low, high = min(values), max(values)
+    if low == high:
         return {}
-    if known.log:
-        room = (known.worst / known.best) ** 0.08
-        return looks.log_axis(known.best / room, known.worst * room)
-    room = 0.08 * (known.worst - known.best)
-    return {"range": [known.best - room, known.worst + room]}
+    if low > 0 and high / low >= LOG_RATIO:
+        room = (high / low) ** 0.08
+        return looks.log_axis(low / room, high * room)
+    room = 0.08 * (high - low)
+    return {"range": [low - room, high + room]}

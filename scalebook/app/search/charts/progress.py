@@ -34,7 +34,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: i
         mine = [one for one in ended if kind(one) == name]
         if mine:
             found.add_trace(_marks(name, mine, spec, (floor, rail), dark))
-    found.add_trace(_best(ended, spec, dark))
+    found.add_trace(_best(ended, spec, (floor, rail), dark))
     last = max(one.number for one in ended)
     found.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
     ends = sorted((floor, rail * (rail / floor) ** RAIL if log else rail + (rail - floor) * RAIL))
@@ -72,7 +72,8 @@ def _marks(
     )
 
 
-def _best(ended: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Scatter:
+def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool) -> go.Scatter:
+    """Within the frame: what is worse than all that is shown begins on the rail."""
     lower = spec.objectives[0].lower
     x: list[int] = []
     y: list[float] = []
@@ -84,7 +85,8 @@ def _best(ended: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Scat
     if x:
         x.append(max(one.number for one in ended))
         y.append(y[-1])
+    low, high = sorted(ends)
     return go.Scatter(
-        x=x, y=y, mode="lines", name="best so far", hoverinfo="skip",
+        x=x, y=[min(max(one, low), high) for one in y], mode="lines", name="best so far", hoverinfo="skip",
         line={"shape": "hv", "color": charts.PALETTE[0] if not dark else "#5cc3c6", "width": 2.2},
     )  # fmt: skip

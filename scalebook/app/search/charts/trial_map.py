@@ -94,12 +94,13 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
         name = str(i + 1) if i else ""
         lowest = i + columns >= len(parts)
         found[f"xaxis{name}"] = {
-            **_axis(across), "domain": [left, left + wide], "anchor": f"y{name}", "showticklabels": lowest,
+            **_axis(across, parts, 0), "domain": [left, left + wide], "anchor": f"y{name}", "showticklabels": lowest,
             "title": {"text": _word(across) if lowest else ""}, **({"matches": "x"} if i else {}),
         }  # fmt: skip
         found[f"yaxis{name}"] = {
-            **_axis(up), "domain": [max(0.0, top - high), top], "anchor": f"x{name}", "showticklabels": not column,
-            "title": {"text": _word(up) if not column else ""}, **({"matches": "y"} if i else {}),
+            **_axis(up, parts, 1), "domain": [max(0.0, top - high), top], "anchor": f"x{name}",
+            "showticklabels": not column, "title": {"text": _word(up) if not column else ""},
+            **({"matches": "y"} if i else {}),
         }  # fmt: skip
         if titled:
             found["annotations"].append(
@@ -112,11 +113,15 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
     return found
 
 
-def _axis(one: Scale) -> dict[str, Any]:
+def _axis(one: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
+    """As long as the dimension, and as far beyond it as a point by hand lies."""
+    at = [float(row[which]) for part in parts for mine in part.at.values() for row in mine]
     ticks = one.ticks()
     return {
-        "range": [-PAD, 1 + PAD], "tickvals": [at for at, _ in ticks], "ticktext": [label for _, label in ticks],
-    }  # fmt: skip
+        "range": [min([0.0, *at]) - PAD, max([1.0, *at]) + PAD],
+        "tickvals": [place for place, _ in ticks],
+        "ticktext": [label for _, label in ticks],
+    }
 
 
 def _word(one: Scale) -> str:

@@ -107,13 +107,27 @@ def lines(
         )
         if not one.faint:
             named.add(one.name)
-    if target is not None:
-        figure.add_hline(
-            y=target, line={"dash": "dot", "width": 1.2, "color": "#8a9493"}, annotation_text=f"target {target:g}"
-        )
+    ends = [x for one in series for x in one.x]
+    if target is not None and ends and (target > 0 or not log_y):
+        figure.add_trace(_target(target, min(ends), max(ends)))
     figure.update_xaxes(title_text=x_title, rangemode="tozero")
     figure.update_yaxes(title_text=y_title, type="log" if log_y else "linear")
     return figure
+
+
+def _target(target: float, left: float, right: float) -> go.Scatter:
+    """A line that the axis makes room for, as it does not for a shape."""
+    return go.Scatter(
+        x=[left, right],
+        y=[target, target],
+        mode="lines+text",
+        text=["", f"target {target:g}"],
+        textposition="top left",
+        line={"dash": "dot", "width": 1.2, "color": "#8a9493"},
+        hoverinfo="skip",
+        showlegend=False,
+        name="target",
+    )
 
 
 def _band(one: Series) -> go.Scatter:

@@ -129,6 +129,44 @@ def test_the_map_of_the_second_objective_has_its_own_colours() -> None:
     assert star.x[0] == pytest.approx(np.log2(fastest.point["batch_size"] / 16) / 6, abs=1e-6)
 
 
+def drawn_within(figure: go.Figure, axis: str) -> bool:
+    """Whether every point of every trace lies between the ends of its axis."""
+    ends = sorted(figure.layout[f"{axis}axis"].range)
+    if figure.layout[f"{axis}axis"].type == "log":
+        ends = [10**one for one in ends]
+    told = np.concatenate([np.asarray(trace[axis], dtype=float) for trace in figure.data if trace[axis] is not None])
+    told = told[np.isfinite(told)]
+    return bool(ends[0] <= told.min() and told.max() <= ends[1])
+
+
+WORST = TrialRecord(0, "finished", {"batch_size": 16, "learning_rate": 0.5}, values=(900.0,), seconds=700.0,
+                    curve=[(1437, 2.0), (2874, 900.0)])  # fmt: skip
+BY_HAND = TrialRecord(
+    251, "finished", {"batch_size": 4096, "learning_rate": 5.0}, values=(0.5,), seconds=2.0, given=True
+)
+
+
+def test_axes_contain_all_that_is_drawn() -> None:
+    plain = searches.spec((searches.BATCH, searches.RATE))
+    told = [WORST, *searches.records(plain, 250)[1:], BY_HAND]
+    front = drawn(pareto.draw(told, plain, False))
+    assert [drawn_within(front, axis) for axis in "xy"] == [True, True]
+    assert drawn_within(drawn(progress.draw(told, plain, False)), "y")
+    assert drawn_within(drawn(learning_curves.draw(told, plain, False)), "y")
+    hover = [
+        trace.customdata for trace in drawn(learning_curves.draw(told, plain, False)).data if trace.mode == "lines"
+    ]
+    assert 900.0 in {float(one) for each in hover if each is not None for one in each[:, 1]}, "what it is, not the edge"
+    over = trial_map.draw(told, plain, "batch_size", "learning_rate", (), False)
+    shown = [trace for trace in over.data if trace.type == "scatter" and trace.mode == "markers"]
+    shown = [trace for trace in shown if trace.x[0] is not None]
+    for axis in "xy":
+        low, high = over.layout[f"{axis}axis"].range
+        assert all(low <= min(trace[axis]) and max(trace[axis]) <= high for trace in shown)
+    axes = drawn(parallel.draw(told, plain, False)).data[0].dimensions
+    assert all(one.range[0] <= min(one["values"]) and max(one["values"]) <= one.range[1] for one in axes)
+
+
 def test_pruned_curves_end_where_they_were_given_up() -> None:
     figure = drawn(learning_curves.draw(TOLD, SPEC, False))
     pruned = [one for one in TOLD if one.state == "pruned"]

@@ -7,9 +7,10 @@ from scalebook.app.shared.components.charts import Series
 def test_curves_of_one_name_share_the_legend() -> None:
     seeds = [Series("async", [1, 2], [3, 4], "#12868c", faint=True), Series("async", [1, 2], [3, 5], "#12868c")]
     drawn = charts.lines([*seeds, Series("ddp", [1, 2], [3, 4], "#dd7a1b")], x_title="updates", target=2.0)
-    assert [trace.showlegend for trace in drawn.data] == [False, True, True]
-    assert [trace.legendgroup for trace in drawn.data] == ["async", "async", "ddp"]
-    assert drawn.layout.shapes[0].y0 == 2.0
+    assert [trace.showlegend for trace in drawn.data] == [False, True, True, False]
+    assert [trace.legendgroup for trace in drawn.data] == ["async", "async", "ddp", None]
+    target = drawn.data[-1]  # a trace: the axis makes room for it, as it does not for a shape
+    assert (list(target.x), list(target.y), target.text[1]) == ([1, 2], [2.0, 2.0], "target 2")
     assert drawn.layout.xaxis.title.text == "updates"
 
 
