@@ -1,5 +1,6 @@
 """A comparison of the document: its table, a chart for each of its axes, and what differs."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from scalebook.training.config.description import Description
@@ -13,6 +14,7 @@ from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.table import filled, heading, remarks
 from scalebook.training.tracking.reading import RunReader
 
+MOST_ROWS: Final = 100
 MOST_DIFFERENCES: Final = 60
 LONGEST_VALUE: Final = 200
 
@@ -21,7 +23,8 @@ def comparison_blocks(
     reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
 ) -> list[Block]:
     """`notebook` is the file's name."""
-    found = compare(reader, notebook, nb, cell, description)
+    shown = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
+    found = compare(reader, notebook, nb, shown, description)
     columns = filled(found)
     rows = [[one.cell(line) for one in columns] for line in found.rows]
     numeric = [i for i, one in enumerate(columns) if not one.left]
@@ -29,7 +32,9 @@ def comparison_blocks(
     blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(found))]
     blocks.append(DataTable(head, rows, numeric, _winner(found)))
     blocks += [Remark(one) for one in remarks(found)]
-    for axis in cell.x:
+    if len(shown.runs) < len(cell.runs):
+        blocks.append(Remark(f"{len(shown.runs)} of the {len(cell.runs)} names that the cell has."))
+    for axis in dict.fromkeys(cell.x):
         if chart := curve_chart(_drawn(found, axis), axis, found.metric, found.target):
             blocks.append(Chart(chart, f"{cell.name}: {found.metric} against {axis}"))
     return [*blocks, *_differences(found), config_of(cell.source)]

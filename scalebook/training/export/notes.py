@@ -8,21 +8,29 @@ from typing import Any, Final
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 FOLLOWED: Final = ("http", "https", "mailto")
 """Where a link may lead, besides into the page and to what lies beside it."""
 PICTURE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
+MARKUP: Final = re.compile(r"[*_\[`|<&!>~]")
+MOST_MARKUP: Final = 30_000
+MOST_BRACKETS: Final = 5_000
+"""Of one note, in characters: the parser takes a time that grows with the square of the brackets, 0.03 s for these."""
 DEEPEST: Final = 40
+LINKED: Final = "linked"
 
 
 def rendered(source: str) -> str:
     """The Markdown (CommonMark, tables, strikethrough) as HTML. Raw HTML stands there as text.
 
     A picture within the text (`data:`) is drawn; any other is a link, since it is not part of the file. Links lead to
-    http, https and mailto only.
+    http, https and mailto only. A note that is all markup, beyond the limits above, stands as it is written.
     """
+    if source.count("[") > MOST_BRACKETS or sum(1 for _ in MARKUP.finditer(source)) > MOST_MARKUP:
+        return f"<pre>{escape(source)}</pre>"
     return str(_parser().render(source))
 
 
@@ -30,6 +38,7 @@ def rendered(source: str) -> str:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST}).enable(["table", "strikethrough"])
     parser.validateLink = _followed  # type: ignore[method-assign]  # how the library says to do it
+    parser.core.ruler.push("linked", _mark_linked)
     parser.add_render_rule("image", _picture)
     parser.add_render_rule("link_open", _link)
     return parser
@@ -47,13 +56,18 @@ def _picture(_: RendererHTML, tokens: Sequence[Token], index: int, *_more: Any) 
     url, words = str(token.attrs.get("src", "")), escape(token.content)
     if PICTURE.fullmatch(url):
         return f'<img src="{escape(url)}" alt="{words}">'
-    inside = any(one.type == "link_open" for one in tokens[:index]) and not _closed(tokens[:index])
     named = f"picture: {words or escape(url)}"
-    return named if inside else f'<a href="{escape(url)}" rel="noopener noreferrer">{named}</a>'
+    return named if token.meta.get(LINKED) else f'<a href="{escape(url)}" rel="noopener noreferrer">{named}</a>'
 
 
-def _closed(tokens: Sequence[Token]) -> bool:
-    return sum(one.nesting for one in tokens if one.type in ("link_open", "link_close")) == 0
+def _mark_linked(state: StateCore) -> None:
+    """Of each picture whether it stands in a link, which cannot hold another."""
+    for block in state.tokens:
+        depth = 0
+        for token in block.children or []:
+            depth += token.nesting if token.type in ("link_open", "link_close") else 0
+            if token.type == "image":
+                token.meta[LINKED] = depth > 0
 
 
 def _link(_: RendererHTML, tokens: Sequence[Token], index: int, *_more: Any) -> str:

@@ -1,12 +1,12 @@
 import pytest
 
-from scalebook.training.export.document import MOST_CODE, CellHead, Document, Remark, SourceText, cut
+from scalebook.training.export.document import MOST_CODE, CellHead, Chart, DataTable, Document, Remark, SourceText, cut
 from scalebook.training.export.environment import environment_blocks
-from scalebook.training.export.gather import published
+from scalebook.training.export.gather import gather, published
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunRecord
-from tests.training.export.conftest import Exported
+from scalebook.training.tracking.reading import RunReader, RunRecord
+from tests.training.export.conftest import Exported, written
 
 
 def test_blocks_stand_in_the_order_of_the_notebook(exported: Exported) -> None:
@@ -62,3 +62,19 @@ def test_a_long_config_is_cut_at_a_line() -> None:
     assert len(found) < MOST_CODE + 100
     assert found.endswith("more characters in the notebook")
     assert cut("short") == "short"
+
+
+def test_a_comparison_of_very_many_names_shows_the_first_and_each_axis_once(exported: Exported) -> None:
+    runs = ", ".join(["pixelcnn-async-2", "pixelcnn-async-2", *(f"none-{i}" for i in range(200))])
+    cell = f"```yaml comparison=many\nruns: [{runs}]\nmetric: val/bits_per_dim\nx: [updates, updates]\n```\n"
+    experiment = exported.stored.notebook.experiment("pixelcnn-async-2")
+    assert experiment is not None
+    stored = written(exported.workspace, experiment.source + cell)
+    found = gather(
+        exported.workspace, RunReader(exported.workspace.tracking_uri()), stored, exported.description
+    ).blocks
+    many = found[[isinstance(one, CellHead) and one.name == "many" for one in found].index(True) :]
+    table = next(one for one in many if isinstance(one, DataTable))
+    assert [row[0] for row in table.rows] == ["pixelcnn-async-2", *(f"none-{i}" for i in range(99))]
+    assert Remark("100 of the 202 names that the cell has.") in many
+    assert sum(isinstance(one, Chart) for one in many) == 1

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from scalebook.training.export.notes import rendered
@@ -65,3 +67,16 @@ def test_a_picture_within_the_text_is_drawn_and_any_other_is_a_link() -> None:
 
 def test_a_text_in_texts_without_end_is_rendered_in_the_end() -> None:
     assert "deep" in rendered("> " * 500 + "deep\n\ndeep")
+
+
+@pytest.mark.parametrize("source", ["[" * 500_000, "![a](b) " * 60_000, "*a " * 200_000, "|a" * 200_000, "`" * 400_000])
+def test_a_note_that_is_all_markup_stands_as_it_is_written(source: str) -> None:
+    began = time.process_time()
+    assert rendered(source) == f"<pre>{source}</pre>"
+    assert time.process_time() - began < 5
+
+
+def test_pictures_by_the_thousand_take_no_longer_each() -> None:
+    began = time.process_time()
+    assert rendered("![a](http://x) " * 4_900).count("<a href") == 4_900
+    assert time.process_time() - began < 10
