@@ -54,9 +54,13 @@ def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
         made.fit(Wide(), loader, DataLoader(loader.dataset, batch_size=2))
 
 
-def measured(optimizer: str, parameters: int, workers: int, steps: int) -> int:
-    """Bytes at the peak of one such run in processes of its own."""
-    process = multiprocessing.get_context("spawn").Process(target=run, args=(optimizer, parameters, workers, steps))
+def measured(optimizer: str, parameters: int, workers: int, steps: int, imported: bool = False) -> int:
+    """Bytes at the peak of one such run in processes of its own. With `imported` they are forked from one that has
+    imported everything: of what they share with it, their share counts.
+    """
+    context = multiprocessing.get_context("forkserver" if imported else "spawn")
+    context.set_forkserver_preload(["lightning.pytorch", "scalebook.training.strategies"])
+    process = context.Process(target=run, args=(optimizer, parameters, workers, steps))  # type: ignore[attr-defined]
     process.start()
     assert process.pid is not None
     peak = 0

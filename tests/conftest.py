@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -7,6 +8,14 @@ import pytest
 
 from scalebook.training.config.description import Description
 from tests.prepared import Prepared, prepare
+
+gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for among what tests make, not among a million objects of modules."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ from scalebook.training.jobs import supervising
 from scalebook.training.jobs.executors.local.warming import RUNNER
 from scalebook.training.jobs.folder import JobFolder, JobRequest
 from scalebook.training.jobs.process import ProcessId, alive, send, session
+from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.trust import JOB, sign
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
@@ -70,10 +71,11 @@ class Bench:
             sign(beside.path, request.id, JOB)
         return JobFolder(beside.path.rename(self.workspace.jobs / request.id))
 
-    def supervise(self, *, runner: str = STAND_IN, **limits: float) -> ProcessId:
+    def supervise(self, *, runner: str = STAND_IN, driver: str = DRIVER, **limits: float) -> ProcessId:
         """Ensure the supervisor, with short limits unless told otherwise."""
         told = {"grace_s": 0.4, "linger_s": 30.0, "retry_s": 0.3, "poll_s": 0.05, **limits}
         options = [] if runner == RUNNER else ["--runner", runner, "--preload", ""]
+        options += ["--driver", driver]
         for key, value in told.items():
             options += [f"--{key.replace('_', '-')}", str(value)]
         found = supervising.ensure(self.workspace, options)

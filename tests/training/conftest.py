@@ -9,7 +9,9 @@ import torch
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 from tests.training.benches import bench as bench
+from tests.training.searching import driver as driver
 from tests.training.searching import searches as searches
+from tests.training.searching import warm_drivers as warm_drivers
 
 
 @pytest.fixture

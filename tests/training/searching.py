@@ -1,20 +1,27 @@
 """A workspace whose supervisor runs the stand-in for trials, and searches over its formula."""
 
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from scalebook.training.config.description import Description
+from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder
 from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.trials import TrialRecord
 from tests.training.benches import Bench, bench, wait_for
+from tests.training.search.forked_driver import SOCKET
 
 __all__ = ["bench"]
 
 STAND_IN = "tests.training.search.standin:run"
+FORKED = "tests.training.search.forked_driver"
 BASE: dict[str, Any] = {
     "seed_everything": 1,
     "trainer": {"max_epochs": 4, "accelerator": "cpu"},
@@ -62,7 +69,31 @@ def _log(folder: SearchFolder) -> str:
     return folder.log.read_text(encoding="utf-8") if folder.log.exists() else "no log"
 
 
+@pytest.fixture(scope="session")
+def warm_drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a process that forks drivers, for each of pytest's processes that asks for it."""
+    address = str(tmp_path_factory.mktemp("drivers") / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen()
+        words = python("-m", "tests.training.search.warm_drivers", str(os.getpid()))
+        told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+        process = subprocess.Popen(words, cwd=HOME, env=told, stdin=listener.fileno())
+    yield address
+    process.kill()
+    process.wait()
+
+
 @pytest.fixture
-def searches(bench: Bench, description: Description) -> Range:
-    bench.supervise(runner=STAND_IN)
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The module that a supervisor starts for a search."""
+    module: str = getattr(request, "param", FORKED)
+    if module == FORKED:
+        monkeypatch.setenv(SOCKET, request.getfixturevalue("warm_drivers"))
+    return module
+
+
+@pytest.fixture
+def searches(bench: Bench, description: Description, driver: str) -> Range:
+    bench.supervise(runner=STAND_IN, driver=driver)
     return Range(bench, description)

@@ -12,6 +12,7 @@ from scalebook.training.workspace import Workspace
 LOOK_EVERY_S: Final = 1.0
 ATTEMPTS: Final = 3
 """So often a driver may die without having got any further before its search is given up."""
+DRIVER: Final = "scalebook.training.search.driver.main"
 
 
 class Drivers:
@@ -20,8 +21,9 @@ class Drivers:
     Nothing is started, and no death counted, while a disk is full.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+    def __init__(self, workspace: Workspace, driver: str = DRIVER) -> None:
+        """`driver` is the module that is started with a search's folder."""
+        self.workspace, self.driver = workspace, driver
         self.open: set[str] = set()
         """Searches that have not ended."""
         self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
@@ -64,7 +66,7 @@ class Drivers:
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
             ]
-            words = python("-m", "scalebook.training.search.driver.main", str(folder.path))
+            words = python("-m", self.driver, str(folder.path))
             told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
             pid = os.posix_spawn(words[0], words, told, file_actions=actions, setsid=True)
         print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)

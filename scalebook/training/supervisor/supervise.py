@@ -22,13 +22,19 @@ from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import adopt_orphans
 from scalebook.training.safe_path import HOME
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.search_drivers import any_open
+from scalebook.training.supervisor.search_drivers import DRIVER, any_open
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, may_run
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 
-def supervise(workspace: Workspace, limits: JobLimits, runner: str = RUNNER, preload: tuple[str, ...] = PRELOAD) -> int:
+def supervise(
+    workspace: Workspace,
+    limits: JobLimits,
+    runner: str = RUNNER,
+    preload: tuple[str, ...] = PRELOAD,
+    driver: str = DRIVER,
+) -> int:
     """Be the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. 1 when another one is."""
     lock = SupervisorLock(workspace)
     leaving = threading.Event()
@@ -39,7 +45,7 @@ def supervise(workspace: Workspace, limits: JobLimits, runner: str = RUNNER, pre
     while True:
         if not lock.acquire():
             return 1
-        turns = Turns(lock, limits, chosen(), runner, preload)
+        turns = Turns(lock, limits, chosen(), runner, preload, driver)
         try:
             while not leaving.is_set() and not turns.idle():
                 turns.turn()
@@ -68,6 +74,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
     parser.add_argument("--preload", default=",".join(PRELOAD), help="what the warm process imports, commas between")
+    parser.add_argument("--driver", default=DRIVER, help="module that drives one search's folder")
     for limit in fields(JobLimits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
     told: Any = parser.parse_args(argv)
@@ -75,5 +82,5 @@ def main(argv: Sequence[str]) -> int:
     forgive()
     limits = JobLimits(**{limit.name: getattr(told, limit.name) for limit in fields(JobLimits)})
     workspace = Workspace(told.workspace.resolve())
-    supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))))
+    supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))), told.driver)
     return 0

@@ -24,7 +24,7 @@ from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.recorder import Recorder
-from scalebook.training.supervisor.search_drivers import Drivers
+from scalebook.training.supervisor.search_drivers import DRIVER, Drivers
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.trust import FOUND, JOB, may_run
 
@@ -38,14 +38,20 @@ class Turns:
     """The supervisor's working memory. `close` leaves the jobs running."""
 
     def __init__(
-        self, lock: SupervisorLock, limits: JobLimits, executor: Executor[Any], runner: str, preload: Sequence[str]
+        self,
+        lock: SupervisorLock,
+        limits: JobLimits,
+        executor: Executor[Any],
+        runner: str,
+        preload: Sequence[str],
+        driver: str = DRIVER,
     ) -> None:
         self.lock, self.limits, self.executor = lock, limits, executor
         self.workspace = lock.workspace
         self.children = Children()
         self.starter = Starter(executor.launcher(self.workspace, self.children, runner, preload), limits)
         self.recorder = Recorder(limits.retry_s, self.children)
-        self.drivers = Drivers(self.workspace)
+        self.drivers = Drivers(self.workspace, driver)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
         self.watches: dict[str, JobWatch] = {}

@@ -52,12 +52,13 @@ def fit(strategy, devices=2):
     made = Trainer(strategy=strategy, accelerator="cpu", devices=devices, max_epochs=1, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
     made.fit(Model(), DataLoader(TensorDataset(x), batch_size=5000))
-"""
-EVERYTHING = """
+
+
+x = (x - x.mean(0)) / x.std(0)
+fit(AsyncPS(workers=2))
 import numpy
 from sklearn.ensemble import HistGradientBoostingClassifier
 torch.set_num_threads(3)
-x = (x - x.mean(0)) / x.std(0)
 torch.randn(500, 500) @ torch.randn(500, 500)
 nn.Conv2d(8, 8, 3)(torch.randn(16, 8, 32, 32)).sum().backward()
 numpy.linalg.svd(numpy.random.randn(200, 200))
@@ -74,45 +75,52 @@ beside.join()
 """
 
 
-def run(script: str, timeout_s: float) -> list[str]:
-    """Lines that `script` prints, run after SCRIPT as a person does: with nothing in the environment about threads."""
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    """What the workers of all fits say. The program is run as by a person: no word of threads in its environment."""
     environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT + script],
+        [sys.executable, "-c", SCRIPT],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("worker")]
 
 
-def test_tensors_before_the_fork_hang_nobody_and_the_cores_are_shared_out() -> None:
+@pytest.mark.timeout(300)
+def test_tensors_before_the_fork_hang_nobody_and_the_cores_are_shared_out(lines: list[str]) -> None:
     each = max(1, threads.cores() // 2)
-    assert sorted(run("x = (x - x.mean(0)) / x.std(0)\nfit(AsyncPS(workers=2))", 120)) == [
-        f"worker {worker} threads {each}" for worker in (0, 1)
-    ]
+    assert sorted(lines[:2]) == [f"worker {worker} threads {each}" for worker in (0, 1)]
 
 
-def test_whatever_was_computed_before_workers_train_with_the_threads_that_were_set() -> None:
-    lines = run(EVERYTHING, 240)
-    assert lines[0] == "worker 0 threads 3"
-    assert sorted(lines[1:3]) == sorted(lines[3:5]) == ["worker 0 threads 3", "worker 1 threads 3"]
-    assert sorted(lines[5:]) == ["worker 0 threads 2", "worker 1 threads 2"]
+@pytest.mark.timeout(300)
+def test_whatever_was_computed_before_workers_train_with_the_threads_that_were_set(lines: list[str]) -> None:
+    after = lines[2:]
+    assert after[0] == "worker 0 threads 3"
+    assert sorted(after[1:3]) == sorted(after[3:5]) == ["worker 0 threads 3", "worker 1 threads 3"]
+    assert sorted(after[5:]) == ["worker 0 threads 2", "worker 1 threads 2"]
 
 
 def test_a_pool_is_ended_and_made_anew() -> None:
+    run_workers(1, lambda _worker: None)  # a fork ends those of OpenBLAS for good
     torch.set_num_threads(4)  # the fixture of this folder sets it back
     torch.randn(20000, 64).std(0)
-    many = len(os.listdir("/proc/self/task"))
+    many = native()
     assert threads.end_pools()
     assert run_workers(1, lambda _worker: (torch.ones(20000, 64).sum().item(), torch.get_num_threads()), threads=5) == [
         (20000 * 64, 5)
     ]
     torch.randn(20000, 64).std(0)
-    assert len(os.listdir("/proc/self/task")) == many
+    assert native() == many
+
+
+def native() -> int:
+    """Threads of this process that are none of Python's: those that earlier tests left may end meanwhile."""
+    return len({int(name) for name in os.listdir("/proc/self/task")} - {one.native_id for one in threading.enumerate()})
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,19 @@ from scalebook.training.jobs import queue, supervising
 from scalebook.training.jobs.process import alive, send
 from scalebook.training.search import launch
 from scalebook.training.search.folder import SearchFolder
+from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.trust import trust
 from tests.training.benches import wait_for
-from tests.training.searching import BASE, Range
+from tests.training.searching import BASE, FORKED, STAND_IN, Range
 
 pytestmark = pytest.mark.long
+from_its_command_line = pytest.mark.parametrize("driver", [DRIVER], indirect=True)
+"""Not forked from a process that has imported everything."""
 
 
+@from_its_command_line
 def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])
     result, progress = folder.result(), folder.progress()
@@ -98,12 +102,16 @@ def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> No
     assert audit(folder, records, statuses=False) == []
 
 
-@pytest.mark.parametrize("victims", ["driver", "supervisor", "everything"])
-def test_killed_and_gone_on_with(searches: Range, victims: str) -> None:
+@pytest.mark.parametrize(
+    ("victims", "driver"),
+    [("driver", DRIVER), ("supervisor", FORKED), ("everything", FORKED)],
+    indirect=["driver"],
+)
+def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> None:
     folder = searches.start(trials=8, seeds=2)
     searches.until_done(folder, 2)
     kill(folder, victims)
-    searches.bench.supervise(runner="tests.training.search.standin:run")
+    searches.bench.supervise(runner=STAND_IN, driver=driver)
     assert searches.until_ended(folder) == "finished"
     records = searches.records(folder)
     assert [one.state for one in records] == ["finished"] * 8
