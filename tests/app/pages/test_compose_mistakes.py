@@ -131,3 +131,15 @@ def test_what_is_typed_last_is_taken_along_to_the_other_way_of_editing(open_page
     text.set_value(str(text.value).replace("max_epochs: 9", "max_epochs: 8"))
     app.segmented_control(key="compose-mode").set_value("Form").run()
     assert number(app, "Epochs").value == 8
+
+
+def test_far_more_workers_than_cores_are_confirmed_beside_the_button(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    assert off(app) == (False, False)
+    number(app, "Workers").set_value("1000").run()
+    assert any(one.value.startswith("1,000 workers on ") for one in app.warning)
+    assert off(app) == (True, False), "it may be saved"
+    next(one for one in app.checkbox if one.label == "Run it all the same").check().run()
+    assert off(app) == (False, False)
+    number(app, "Workers").set_value("999").run()
+    assert off(app) == (True, False), "that was another question"

@@ -52,6 +52,15 @@ def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace:
     assert app.button(key="run-pixelcnn-async-2").disabled
 
 
+def test_far_more_workers_than_cores_are_confirmed_first(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "first-steps.md").write_text(TEXT.replace("devices: 2", "devices: 1000"), encoding="utf-8")
+    app = open_page()
+    assert app.button(key="run-pixelcnn-async-2").disabled
+    assert any(one.value.startswith("1,000 workers on ") for one in app.warning)
+    app.checkbox[0].check().run()
+    assert not app.button(key="run-pixelcnn-async-2").disabled
+
+
 def test_a_broken_cell_is_mended_in_place(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     path.write_text(TEXT.replace("repeats: 2 ", "repeats: [2 "), encoding="utf-8")

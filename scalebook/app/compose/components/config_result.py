@@ -6,7 +6,7 @@ from typing import Final, Literal
 import streamlit as st
 
 from scalebook.app import state
-from scalebook.app.shared.components import html, press
+from scalebook.app.shared.components import crowding, html, press
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.workload import Workload
 from scalebook.training.errors import Problem
@@ -18,15 +18,17 @@ KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
 MOST_SAID: Final = 3
 
 
-def buttons(wrong: Sequence[Problem], waiting: int, shown: str) -> Intent | None:
+def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> Intent | None:
     """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
 
-    `shown`: see `state.Clicks`.
+    `shown`: see `state.Clicks`. Run is off, too, until what `crowd` says has been confirmed.
     """
     off = bool(wrong)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    row = st.container(horizontal=True, vertical_alignment="center")
+    meant = crowding.confirmed(crowd, f"compose-crowd-{shown}-{crowd}")
+    with row:
         run = press.button(
-            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off,
+            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
             help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}.",
         )  # fmt: skip
         save = press.button(
@@ -34,8 +36,11 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str) -> Intent | None
             help="Saves the experiment into the notebook.",
         )  # fmt: skip
     intent: Intent | None = "run" if run else "save" if save else None
-    if not wrong:
+    if not wrong and (meant or intent != "run"):
         return intent
+    if not wrong:
+        state.clicks().settle(KEYS["run"], done=False)  # clicked before what it asks for had grown
+        return None
     why = [str(one) for one in wrong[:MOST_SAID]]
     why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
     st.caption(":red[**Run and Save wait until this is right.**] " + " ".join(why))

@@ -18,6 +18,7 @@ from scalebook.app.shared.services import drafts, form, notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
+from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.validate import validate
@@ -181,10 +182,11 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
     found = [*edited.refused, *known]
     wrong = [one for one in {one.key: one for one in found[::-1]}.values() if one.severity == "error"][::-1]
-    intent = config_result.buttons(wrong, edited.repeats, str(state.draft().version))
+    load = workload(config, description)
+    crowd = crowd_words(load, len(this_machine().cores))
+    intent = config_result.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
     if words := _renaming(edited, description):
         st.caption(words)
-    load = workload(config, description)
     config_result.sizes(load)
     st.caption(config_result.meaning(load))
     config_result.problems(edited.homeless)

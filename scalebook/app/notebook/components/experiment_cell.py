@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
-from scalebook.app.shared.components import html, press
+from scalebook.app.shared.components import crowding, html, press
 from scalebook.app.shared.services.experiment_summary import ExperimentSummary
 from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
@@ -26,10 +26,22 @@ MENU: dict[str, Intent] = {
 
 
 def draw(
-    name: str, repeats: int, line: ExperimentSummary, seeds: Sequence[SeedView], problems: Sequence[Problem], page: str
+    name: str,
+    repeats: int,
+    line: ExperimentSummary,
+    seeds: Sequence[SeedView],
+    problems: Sequence[Problem],
+    page: str,
+    crowd: str,
 ) -> Intent | None:
-    """The card; returns what was asked for. `page` tells this state of the notebook from others."""
-    intent = _head(name, seeds, bool(problems), page)
+    """The card; returns what was asked for. `page` tells this state of the notebook from others.
+
+    Run is off until what `crowd` says has been confirmed.
+    """
+    head = st.container()
+    blocked = bool(problems) or not crowding.confirmed(crowd, f"crowd-{name}-{crowd}")
+    with head:
+        intent = _head(name, seeds, blocked, page)
     _summary(line, repeats)
     for problem in problems:
         st.error(str(problem))

@@ -13,8 +13,11 @@ from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.views import deleting, note
 from scalebook.app.shared.views.writing import write
+from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.validate import validate
+from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
 
@@ -45,7 +48,9 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView
     description = resources.description()
     problems = [one for one in validate(cell.config, description) if one.severity == "error"]
     line = summary(cell.config, description)
-    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems, stored.stamp)
+    live = experiments.state(found) in LIVE
+    crowd = "" if problems or live else crowd_words(workload(cell.config, description), len(this_machine().cores))
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems, stored.stamp, crowd)
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().settle(clicked, done=_run(stored, cell))
