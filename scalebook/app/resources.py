@@ -21,7 +21,7 @@ from scalebook.training.jobs.queue import broken_jobs
 from scalebook.training.jobs.waiting import waiting_reasons as queue_reasons
 from scalebook.training.search.folder import ENDED, SearchFolder, broken_searches
 from scalebook.training.search.study import study
-from scalebook.training.search.study.trials import TrialRecord, at_rest
+from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
@@ -152,7 +152,10 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
     records = study.read(request.storage, request.study, search_spec(folder))
-    return at_rest(records) if folder.state() in ENDED else records
+    if folder.state() in ENDED:
+        return at_rest(records)
+    told = folder.progress()
+    return records if told is None or told.now is None else at_work(records, told.now)
 
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:

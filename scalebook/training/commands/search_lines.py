@@ -70,7 +70,7 @@ def line(progress: SearchProgress) -> str:
     words = [bar(progress.done / max(1, progress.trials), "utf8"), f"{progress.done} of {progress.trials} trials"]
     if progress.best is not None:
         words.append(f"best {progress.best:.4g} (trial {progress.best_trial})")
-    words.append(f"{progress.running} on their way")
+    words.append(f"{progress.running} running")
     if progress.left_s is not None:
         words.append(f"{roughly(progress.left_s)} left")
     return "  ".join([*words, progress.note] if progress.note else words)

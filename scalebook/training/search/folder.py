@@ -69,6 +69,7 @@ class SearchProgress:
     done: int
     """Trials that have ended, however."""
     running: int
+    """Processes: a trial whose run waits is not among them."""
     trials: int
     """How many were asked for."""
     best: float | None = None
@@ -78,6 +79,8 @@ class SearchProgress:
     """Median of what a trial took beyond its own training."""
     note: str = ""
     """What the driver waits for, or has found out (`memory ends at 512 samples a worker`)."""
+    now: list[int] | None = None
+    """The numbers of the trials that run; None in records of earlier versions."""
 
 
 @dataclass(frozen=True)

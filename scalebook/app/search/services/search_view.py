@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plural
+from scalebook.training.config.search.cost import trials_wanted
 from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.durations import duration
@@ -58,7 +59,7 @@ def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], sp
     """How far the search is, 0 to 1, and in words: `84 of 200 trials, 2 running, about 3 min 05 s left`."""
     done = sum(record.state not in ("running", "waiting") for record in records)
     running = sum(record.state == "running" for record in records)
-    trials = max(progress.trials if progress else spec.trials, done)
+    trials = max(trials_wanted(spec), done)  # the driver may not have told of trials that were added just now
     words = [f"{done:,} of {plural(trials, 'trial')}"]
     if running:
         words.append(f"{running} running")

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.config.catalogue import describe
-from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, NoRoom
-from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervising import Keeper
@@ -28,7 +26,7 @@ from scalebook.training.search.driver.lock import locked
 from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, ended, judge, quality, value
 from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.telling import Telling
-from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of
+from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of, side_by_side
 from scalebook.training.search.driver.trial_source import TrialSource
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
 from scalebook.training.search.study.storage import StorageLost
@@ -83,7 +81,7 @@ class Driver:
         """Write the search's result to its folder and to MLflow."""
         self._news = True
         self._take_stock()
-        self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())
+        self._tell()
         self.telling.end(result, self.records, self.spec)
         self.study.close()
 
@@ -119,9 +117,14 @@ class Driver:
             self.records = self.study.records()
             self.asking.learn(self.records)
 
+    def _tell(self) -> None:
+        self.telling.progress(
+            self.records, self.going, self.spec, self.asking.wall.words(), side_by_side(self.spec, self.description)
+        )
+
     def _keep_watched(self) -> None:
         if self.telling.due():
-            self.telling.progress(self.records, len(self.going), self.spec, self.asking.wall.words())
+            self._tell()
         self._keeper.look()
 
     # --- trials on their way -------------------------------------------------------------------------------------
@@ -175,6 +178,7 @@ class Driver:
             self.record.judged(job.id, outcome.state)
         if outcome.overhead is not None:
             self.telling.overheads.append(outcome.overhead)
+        self.telling.pace.ended(trial)
         del self.going[number]
         self._news = True
 
@@ -195,7 +199,7 @@ class Driver:
     def _submit(self) -> None:
         """Keep as many runs waiting as can run side by side, so that no device waits for the driver."""
         waiting = sum(job.state() == "waiting" for trial in self.going.values() for job in trial.runs.values())
-        lacking = self._side_by_side() - waiting
+        lacking = side_by_side(self.spec, self.description) - waiting
         for trial in list(self.going.values()):
             if lacking > 0 and (seed := self._wanted(trial)) is not None:
                 self._run(trial, seed)
@@ -247,14 +251,6 @@ class Driver:
         self.study.note(trial.number, runs={told: run.id for told, run in trial.runs.items()})
         if seed == self.seeds[0]:
             trial.curve = CurveTail(job)
-
-    def _side_by_side(self) -> int:
-        """Runs that fit side by side; one where times are compared."""
-        if self.spec.exclusive:
-            return 1
-        load = workload(self.spec.config, self.description)
-        each = max(1, load.workers * load.threads)
-        return max(1, sum(len(machine.cores) // each for machine in chosen().machines()))
 
 
 def _open(trial: Trial) -> list[JobFolder]:

@@ -2,12 +2,14 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scalebook.training.config.search.cost import trials_wanted
 from scalebook.training.config.search.definition import SearchSpec
+from scalebook.training.search.driver.pace import Pace
 from scalebook.training.search.driver.record import SearchRecord
+from scalebook.training.search.driver.trial_jobs import Trial
 from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchResult
 from scalebook.training.search.study.trials import TrialRecord, best
 
@@ -21,8 +23,7 @@ class Telling:
         self.folder, self.record = folder, record
         self.overheads: list[float] = []
         """Of the trials that ended under this driver, s."""
-        self._ends: dict[int, float] | None = None
-        """When the end of each trial was first seen here, time.monotonic(); of those that had ended before, 0."""
+        self.pace = Pace()
         self._told = 0.0
         self._recorded = -1
         self._counted: tuple[SearchSpec, int] | None = None
@@ -30,21 +31,26 @@ class Telling:
     def due(self) -> bool:
         return time.monotonic() - self._told >= EVERY_S
 
-    def progress(self, records: Sequence[TrialRecord], running: int, spec: SearchSpec, note: str) -> None:
-        """Write it now; the parent run's curve too, where a trial has ended since."""
+    def progress(
+        self, records: Sequence[TrialRecord], going: Mapping[int, Trial], spec: SearchSpec, note: str, slots: int
+    ) -> None:
+        """Write it now; the parent run's curve too, where a trial has ended since. `slots`: runs side by side."""
+        self.pace.look(going)
+        now = [number for number, trial in going.items() if trial.runs_now()]
         self._told = time.monotonic()
         ended = [one for one in records if one.state not in ("running", "waiting")]
         found = best(records, spec)
         progress = SearchProgress(
             time=time.time(),
             done=len(ended),
-            running=running,
+            running=len(now),
             trials=max(self._wanted(spec), len(ended)),
             best=found.values[0] if found else None,
             best_trial=found.number if found else None,
-            left_s=self._left(ended, self._wanted(spec)),
+            left_s=self.pace.left(max(0, self._wanted(spec) - len(ended)), slots),
             overhead_s=statistics.median(self.overheads) if self.overheads else None,
             note=note,
+            now=now,
         )
         self.folder.write(progress)
         if progress.done != self._recorded:
@@ -62,15 +68,3 @@ class Telling:
         if self._counted is None or self._counted[0] is not spec:
             self._counted = (spec, trials_wanted(spec))
         return self._counted[1]
-
-    def _left(self, ended: Sequence[TrialRecord], wanted: int) -> float | None:
-        """From the pace of the trials that were run under this driver; None before two of them have ended."""
-        ran = [one.number for one in ended if one.runs]
-        if self._ends is None:
-            self._ends = dict.fromkeys(ran, 0.0)
-        for number in ran:
-            self._ends.setdefault(number, time.monotonic())
-        ends = sorted(filter(None, self._ends.values()))
-        if len(ends) < 2 or ends[-1] == ends[0]:
-            return None
-        return max(0, wanted - len(ended)) * (ends[-1] - ends[0]) / (len(ends) - 1)

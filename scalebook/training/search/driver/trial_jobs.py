@@ -8,8 +8,10 @@ from typing import Any
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.point import resolve, summary
+from scalebook.training.config.workload import workload
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
+from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobFolder, TrialOf
 from scalebook.training.jobs.queue import all_jobs, submit
 from scalebook.training.search.folder import SearchFolder
@@ -33,6 +35,10 @@ class Trial:
     """Seeds whose values the pruner over seeds has been told."""
     interruptions: int = 0
     """How often a run of it was ended with everything else, under this driver."""
+
+    def runs_now(self) -> bool:
+        """Whether a process of it runs: its next run may still wait."""
+        return any(job.state() in ("running", "stopping") for job in self.runs.values())
 
 
 class TrialJobs:
@@ -67,6 +73,15 @@ class TrialJobs:
         )
         trial.runs[seed] = job
         return job
+
+
+def side_by_side(spec: SearchSpec, description: Description) -> int:
+    """Runs that fit side by side; one where times are compared."""
+    if spec.exclusive:
+        return 1
+    load = workload(spec.config, description)
+    each = max(1, load.workers * load.threads)
+    return max(1, sum(len(machine.cores) // each for machine in chosen().machines()))
 
 
 def seeds_of(spec: SearchSpec) -> list[int]:

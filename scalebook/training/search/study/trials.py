@@ -1,7 +1,7 @@
 """Trials as the rest of Scalebook sees them: read from the study, judged, compared. Free of Optuna and torch."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,6 +61,13 @@ class TrialRecord:
 def at_rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The trials of a search that has ended: those that were on their way wait until somebody resumes it."""
     return [replace(one, state="waiting") if one.state == "running" else one for one in records]
+
+
+def at_work(records: Iterable[TrialRecord], now: Collection[int]) -> list[TrialRecord]:
+    """The trials of a search that goes on: those that were asked for and have no process, beyond `now`, wait."""
+    return [
+        replace(one, state="waiting") if one.state == "running" and one.number not in now else one for one in records
+    ]
 
 
 def best(records: Iterable[TrialRecord], spec: "SearchSpec") -> TrialRecord | None:

@@ -41,8 +41,13 @@ def test_a_value_has_its_interval_and_its_unit() -> None:
 def test_how_far_a_search_is() -> None:
     told = [finished(0, 1.0), TrialRecord(1, "failed", {}), TrialRecord(2, "running", {})]
     progress = SearchProgress(1.0, 2, 1, 8, left_s=185.0)
-    assert search_view.standing(progress, told, SPEC) == (0.25, "2 of 8 trials, 1 running, about 3 min 05 s left")
+    assert search_view.standing(progress, told, searches.spec(trials=8)) == (
+        0.25,
+        "2 of 8 trials, 1 running, about 3 min 05 s left",
+    )
     assert search_view.standing(None, [], searches.spec(trials=1)) == (0.0, "0 of 1 trial")
+    added = search_view.standing(progress, told, searches.spec(trials=20))  # before the driver has told of them
+    assert added == (0.1, "2 of 20 trials, 1 running, about 3 min 05 s left")
 
 
 def test_what_one_must_know_to_read_the_figures() -> None:

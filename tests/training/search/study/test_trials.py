@@ -10,6 +10,7 @@ from scalebook.training.search.study.trials import (
     Records,
     TrialRecord,
     at_rest,
+    at_work,
     best,
     pareto,
     record_of,
@@ -117,3 +118,8 @@ def test_only_what_changed_is_made_again() -> None:
     assert second == first
     assert second[0] is first[0]
     assert second[1] is not first[1]
+
+
+def test_a_trial_without_a_process_waits() -> None:
+    told = [TrialRecord(0, "finished", {}), TrialRecord(1, "running", {}), TrialRecord(2, "running", {})]
+    assert [one.state for one in at_work(told, [1])] == ["finished", "running", "waiting"]
