@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,10 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The dotted names a file imports, anywhere in it, except for type checking only."""
-    for node in _runtime_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(path: Path, for_types: bool = False) -> Iterator[str]:
+    """The dotted names a file imports, anywhere in it; those for type checking only if `for_types`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if for_types else _runtime_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -109,6 +111,23 @@ def test_a_room_knows_only_the_rooms_below_it(house: str) -> None:
                 assert above.index(known) <= above.index(own), f"{path} imports {name}"
             elif house != "app":
                 pytest.fail(f"{path} imports {name}: write where {own} and {known} stand in LAYERS")
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Not for types alone either: what one needs of the other belongs below both."""
+    files = {_dotted(path): path for path in sources("training", "app", "pages") if path.name != "__init__.py"}
+    known = {}
+    for name, path in files.items():
+        dotted = set(imports(path, for_types=True))  # of a module, or of what it defines
+        known[name] = {one for told in dotted for one in (told, told.rpartition(".")[0]) if one in files}
+    try:
+        TopologicalSorter(known).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(("scalebook", *path.relative_to(ROOT).with_suffix("").parts))
 
 
 @pytest.mark.parametrize("role", ["services", "components"])

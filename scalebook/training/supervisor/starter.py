@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from scalebook.training.jobs.executors.executor import Ended, Launcher, LauncherLost
+from scalebook.training.jobs.executors.launcher import Ended, Launcher, LauncherLost
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.schedule import Lease, Start
 from scalebook.training.supervisor.job_watch import JobLimits

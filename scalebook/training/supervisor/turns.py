@@ -15,7 +15,9 @@ from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking
 from scalebook.training.jobs import owners
-from scalebook.training.jobs.executors.executor import CLAIMED_ELSEWHERE, Executor
+from scalebook.training.jobs.executors.executor import Executor
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.lock import Status, SupervisorLock, noted
 from scalebook.training.jobs.process import Children, ProcessId
@@ -49,7 +51,7 @@ class Turns:
         self.lock, self.limits, self.executor = lock, limits, executor
         self.workspace = lock.workspace
         self.children = Children()
-        self.starter = Starter(executor.launcher(self.workspace, self.children, runner, preload), limits)
+        self.starter = Starter(launcher_of(executor, self.workspace, self.children, runner, preload), limits)
         self.recorder = Recorder(limits.retry_s, self.children)
         self.drivers = Drivers(self.workspace, driver)
         self.open: dict[str, JobFolder] = {}

@@ -3,7 +3,7 @@ from typing import Literal
 
 import pytest
 
-from scalebook.training.jobs.executors.executor import Ended, Event, Launcher, LauncherLost
+from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.schedule import Lease, Start
 from scalebook.training.supervisor.job_watch import JobLimits

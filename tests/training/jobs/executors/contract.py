@@ -11,7 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from scalebook.training.jobs.executors.executor import CLAIMED_ELSEWHERE, Ended, Event, Executor, Launcher
+from scalebook.training.jobs.executors.executor import Executor
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, Ended, Event, Launcher
+from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import Children
@@ -25,7 +27,7 @@ class Launching:
 
     def __init__(self, executor: Executor[Any], workspace: Workspace) -> None:
         self.executor, self.children = executor, Children()
-        self.launcher: Launcher = executor.launcher(workspace, self.children, STAND_IN, ())
+        self.launcher: Launcher = launcher_of(executor, workspace, self.children, STAND_IN, ())
         self.events: list[Event] = []
         self.started: list[JobFolder] = []
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executors.executor import CLAIMED_ELSEWHERE, Ended, Event, Executor, Launcher, Level
+from scalebook.training.jobs.executors.executor import Executor, Level
 from scalebook.training.jobs.executors.known import EXECUTORS
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, Ended, Event, Launcher
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.executors.local.warm import load
 from scalebook.training.jobs.folder import JobFolder, Started
@@ -55,15 +56,12 @@ class PlainExecutor(Executor[LocalHandle]):
     def shown(self, handle: LocalHandle) -> str:
         return f"process {handle.process.pid}"
 
-    def launcher(
-        self, workspace: Workspace, children: Children, runner: str | None, preload: Sequence[str] | None
-    ) -> Launcher:
-        assert runner is not None
-        return PlainLauncher(workspace, children, runner)
-
 
 class PlainLauncher(Launcher):
-    def __init__(self, workspace: Workspace, children: Children, runner: str) -> None:
+    def __init__(
+        self, workspace: Workspace, children: Children, runner: str | None, preload: Sequence[str] | None
+    ) -> None:
+        assert runner is not None
         self.workspace, self.children, self.runner = workspace, children, runner
         self._pids: dict[str, int] = {}
         self._open = False

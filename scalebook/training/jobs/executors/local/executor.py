@@ -1,14 +1,12 @@
 """Processes of this machine: found, ended and cleared away by what the kernel knows of them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from signal import SIGKILL, SIGTERM
 from typing import ClassVar
 
 from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executors.executor import Executor, Launcher, Level
-from scalebook.training.jobs.process import Children, ProcessId, alive, descendants, send, session
-from scalebook.training.workspace import Workspace
+from scalebook.training.jobs.executors.executor import Executor, Level
+from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,6 @@ class LocalExecutor(Executor[LocalHandle]):
 
     def shown(self, handle: LocalHandle) -> str:
         return f"pid {handle.process.pid}"
-
-    def launcher(
-        self, workspace: Workspace, children: Children, runner: str | None, preload: Sequence[str] | None
-    ) -> Launcher:
-        from scalebook.training.jobs.executors.local.launcher import LocalLauncher
-
-        return LocalLauncher(workspace, children, runner, preload)
 
     def _left(self, handle: LocalHandle) -> list[ProcessId]:
         """What the job consists of besides its main process."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from scalebook.training.jobs.executors.executor import Ended, Event, Launcher, LauncherLost
+from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.executors.local.warm import Order
 from scalebook.training.jobs.executors.local.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess
 from scalebook.training.jobs.folder import JobFolder

@@ -27,7 +27,7 @@ from typing import Any
 
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
-from scalebook.training.jobs.executors.executor import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import die_with_parent

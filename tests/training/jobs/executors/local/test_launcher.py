@@ -5,7 +5,7 @@ import select
 from pathlib import Path
 
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.executors.executor import Ended
+from scalebook.training.jobs.executors.launcher import Ended
 from scalebook.training.jobs.executors.local.launcher import LocalLauncher
 from scalebook.training.jobs.executors.local.warm import Order, Report
 from scalebook.training.jobs.executors.local.warming import WarmProcess

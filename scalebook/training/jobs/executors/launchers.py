@@ -1,0 +1,30 @@
+"""Which executor starts jobs by which launcher."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from scalebook.training.jobs.executors.executor import Executor
+from scalebook.training.jobs.executors.launcher import Launcher
+from scalebook.training.jobs.executors.local.executor import LocalExecutor
+from scalebook.training.jobs.executors.local.launcher import LocalLauncher
+from scalebook.training.jobs.process import Children
+from scalebook.training.workspace import Workspace
+
+MakesLauncher = Callable[[Workspace, Children, str | None, Sequence[str] | None], Launcher]
+LAUNCHERS: Final[dict[str, MakesLauncher]] = {LocalExecutor.name: LocalLauncher}
+"""By the executor's name."""
+
+
+def launcher_of(
+    executor: Executor[Any],
+    workspace: Workspace,
+    children: Children,
+    runner: str | None = None,
+    preload: Sequence[str] | None = None,
+) -> Launcher:
+    """The end that starts jobs, for the supervisor of the workspace.
+
+    `runner` is the `module:function` that runs a job's folder and returns an exit code, `preload` the modules that
+    are worth importing beforehand; None for those of every day.
+    """
+    return LAUNCHERS[executor.name](workspace, children, runner, preload)
