@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,14 +74,22 @@ def test_getting_further_counts_anew(search: SearchFolder, driver: Callable[[str
 
 
 def test_one_that_leaves_in_order_has_not_died_however_often(
-    search: SearchFolder, driver: Callable[[str], None]
+    search: SearchFolder, driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver(LEAVES)
+    spawn, started = os.posix_spawn, list[int]()
+
+    def noted(*told: Any, **more: Any) -> int:
+        started.append(spawn(*told, **more))
+        return started[-1]
+
+    monkeypatch.setattr(os, "posix_spawn", noted)
     drivers = search_drivers.Drivers(search.workspace)
-    for _ in range(2 * search_drivers.ATTEMPTS):
+    for number in range(2 * search_drivers.ATTEMPTS):
         drivers._looked = 0.0
         drivers.turn()
-        os.wait()
+        assert len(started) == number + 1
+        os.waitpid(started[-1], 0)  # it has left by then; this process may have other children
         assert search.driving() is None
     assert search.result() is None
     assert search.log.read_text() == ""
