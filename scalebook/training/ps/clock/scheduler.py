@@ -81,23 +81,27 @@ _GOES_ON, _COMPUTED, _DIES, _RETURNS = range(4)
 
 class Scheduler:
     """`gradient_s(worker)`: seconds of its next gradient. `bury(worker)` is told of each death, once; `revive(worker)`
-    gives who returns a new life."""
+    gives who returns a new life. `changes()`: how often something was announced that a `Wait` may wait for; who
+    has been asked in vain is asked again only after that."""
 
     def __init__(
         self,
         clock: VirtualClock,
         gradient_s: Callable[[int], float],
+        changes: Callable[[], int],
         bury: Callable[[int], None],
         revive: Callable[[int], Life],
         deaths: Iterable[Death] = (),
         watch: Watch | None = None,
     ) -> None:
-        self._clock, self._gradient_s, self._bury, self._revive = clock, gradient_s, bury, revive
+        self._clock, self._gradient_s, self._changes = clock, gradient_s, changes
+        self._bury, self._revive = bury, revive
         self._watch: Watch = watch or Nobody()
         self._agenda: list[_Entry] = []
         self._lives: dict[int, Life] = {}
         self._number: dict[int, int] = {}  # by worker, of its life: what an earlier one had planned is void
         self._waiting: dict[int, Wait] = {}
+        self._asked: dict[int, int] = {}  # of those, when in vain: `changes` before that
         self._ready: set[int] = set()
         self._dead: set[int] = set()
         self._due: int | None = None  # whose gradient is awaited
@@ -158,6 +162,7 @@ class Scheduler:
             return False
         self._lives.pop(worker).close()
         self._waiting.pop(worker, None)
+        self._asked.pop(worker, None)
         self._ready.discard(worker)
         self._dead.add(worker)
         self._bury(worker)
@@ -182,7 +187,7 @@ class Scheduler:
     def _wake(self) -> None:
         """Those that wait, in order, until nobody can go on."""
         while self._waiting:
-            ready = [worker for worker in sorted(self._waiting) if self._waiting[worker].ready()]
+            ready = [worker for worker in sorted(self._waiting) if self._is_ready(worker)]
             self._watch.looked()
             for worker in ready:
                 del self._waiting[worker]
@@ -190,6 +195,16 @@ class Scheduler:
                 self._watch.looked()
             if not ready:
                 return
+
+    def _is_ready(self, worker: int) -> bool:
+        changes = self._changes()
+        if self._asked.get(worker) == changes:
+            return False
+        if self._waiting[worker].ready():
+            self._asked.pop(worker, None)
+            return True
+        self._asked[worker] = changes
+        return False
 
     def _begin(self, worker: int) -> None:
         self._ready.discard(worker)

@@ -72,11 +72,13 @@ class Admission:
 
     def view(self) -> View:
         """What a rule sees; under the admission lock."""
-        clocks = {w: self.counters.clocks[w] for w in self.control.active() if self.counters.clocks[w] >= 0}
+        told = self.counters.clocks.tolist()
+        clocks = {worker: told[worker] for worker in self.control.active() if told[worker] >= 0}
         if not self.rule.gathers:
             return View(self.version(), 0, frozenset(), clocks)
         now = self.round()
-        contributed = frozenset(self.counters.owner[self.counters.order[i]] for i in range(now.gathered))
+        owner = self.counters.owner.tolist()
+        contributed = frozenset([owner[slot] for slot in self.counters.order[: now.gathered].tolist()])
         return View(now.version, now.gathered, contributed, clocks)
 
     # --- beginning -----------------------------------------------------------------------------------------------

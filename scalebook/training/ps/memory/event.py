@@ -30,9 +30,12 @@ class Event:
         self._number = _number(platform.machine())
         self._address = ctypes.c_void_p(ctypes.addressof(self._storage))
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self.calls = 0
+        """Of `wake`, in this process."""
 
     def wake(self) -> None:
         """Let all that wait look again. Call it after the change that they wait for."""
+        self.calls += 1
         self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
         self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
 

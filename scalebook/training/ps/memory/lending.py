@@ -22,13 +22,14 @@ _OWN: Final = torch.tensor([4, 2, 6])  # these three bits of a page that has bec
 
 
 class Lending:
-    """One worker's private mapping of a run's memory."""
+    """A private mapping of a run's memory: one worker's, or that of all workers of one process, which write in turn."""
 
     def __init__(self, memory: Memory) -> None:
         self._mapping = memory.map_privately()
         self._whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         self._address = self._whole.data_ptr()
         self._table = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        self._views: dict[int, list[Tensor]] = {}  # by where a version begins
         self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
 
     @classmethod
@@ -39,8 +40,11 @@ class Lending:
         return cls(memory)
 
     def views(self, layout: Layout, at: int) -> list[Tensor]:
-        """The tensors of a layout that begins at byte `at`; each is a storage of its own, as `torch.save` takes it."""
-        return [self._view(field.dtype, field.shape, field.stride, at + field.offset) for field in layout.fields]
+        """The tensors of a layout that begins at byte `at`; each is a storage of its own, as `torch.save` takes it.
+        The same ones whoever asks."""
+        if at not in self._views:
+            self._views[at] = [self._view(f.dtype, f.shape, f.stride, at + f.offset) for f in layout.fields]
+        return self._views[at]
 
     def written(self, layout: Layout, at: int) -> list[int]:
         """The fields of the version at byte `at` that lie on pages which were written to. Not all have changed."""

@@ -170,19 +170,21 @@ class Control:
 
     def column(self, counter: int) -> list[int]:
         """One int64 of every worker."""
-        return [self.counters[worker * ROW + counter] for worker in range(self.workers)]
+        return self.counters[counter::ROW].tolist()
 
     def living(self) -> list[int]:
         """The workers whose process has not died, finished ones included."""
-        return [worker for worker in range(self.workers) if not self.counters[worker * ROW + LOST]]
+        return [worker for worker, lost in enumerate(self.column(LOST)) if not lost]
 
     def training(self) -> list[int]:
         """The workers that may still push."""
-        return [worker for worker in self.living() if not self.counters[worker * ROW + FINISHED]]
+        gone = zip(self.column(LOST), self.column(FINISHED), strict=True)
+        return [worker for worker, (lost, finished) in enumerate(gone) if not (lost or finished)]
 
     def active(self) -> list[int]:
         """Those of them that do not rest."""
-        return [worker for worker in self.training() if not self.counters[worker * ROW + RESTING]]
+        gone = zip(self.column(LOST), self.column(FINISHED), self.column(RESTING), strict=True)
+        return [worker for worker, (lost, finished, resting) in enumerate(gone) if not (lost or finished or resting)]
 
 
 class Memory:

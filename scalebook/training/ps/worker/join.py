@@ -169,6 +169,15 @@ class Joined:
             client.replica.detach()
 
 
+class Common:
+    """What the workers of one process have in common; the first to join fills it."""
+
+    def __init__(self) -> None:
+        self.plans: list[SectionPlan] = []
+        self.sections: list[Section] = []
+        self.lending: Lending | None = None
+
+
 def join(
     run: SharedRun,
     membership: Membership,
@@ -189,12 +198,15 @@ def join_steps(
     membership: Membership,
     optimizers: Sequence[Optimizer],
     announce: Callable[[Need], None] = lambda need: None,
-    common: list[Section] | None = None,
+    common: Common | None = None,
 ) -> Steps[Joined]:
-    """The steps of `join`. Workers of one process pass the same list `common`, empty at first: they work with the same
-    shards in its memory, each with parameters of its own."""
+    """The steps of `join`. Workers of one process pass the same `common`: they work with the same shards in its memory,
+    each with parameters of its own."""
+    shared = Common() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late
-    plans = plan_sections(run, optimizers)
+    if not shared.plans:
+        shared.plans += plan_sections(run, optimizers)
+    plans, sections = shared.plans, shared.sections
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
         announce(_need(plans, control.workers))
@@ -205,17 +217,16 @@ def join_steps(
         raise RuntimeError("worker 0 died before it had made the parameters, so there is nothing to train.")
     if not late:
         _compare(control, worker)
-    sections = [] if common is None else common
     if not sections:
         sections += make_sections(run, plans, optimizers, worker, membership.deadline_s)
+        shared.lending = Lending.of(run.memory)
     own_steps = run.settings.rule.push_every > 1 or run.settings.rule.pull_every > 1
-    lending = Lending.of(run.memory)
     clients = []
     for section, optimizer in zip(sections, optimizers, strict=True):
         parameters = parameters_of(optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
-        replica = Replica(section, parameters, own_steps, lending)
+        replica = Replica(section, parameters, own_steps, shared.lending)
         clients.append(Client(control, worker, make_host(section), replica, optimizer))
     if worker == 0 and not late:
         control.head[STARTED] = 1
@@ -228,7 +239,8 @@ def join_steps(
             worker
         )  # a server may still need what the last push of its former life was computed from
     joined.pull()
-    _give_back()
+    if common is None:
+        _give_back()
     return joined
 
 

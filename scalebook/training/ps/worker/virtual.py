@@ -9,7 +9,7 @@ from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler, Wat
 from scalebook.training.ps.clock.steps import Steps
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.worker.join import Joined, join_steps
+from scalebook.training.ps.worker.join import Common, Joined, join_steps
 
 
 class VirtualWorkers:
@@ -20,7 +20,7 @@ class VirtualWorkers:
     next one, the clock's own by default. `deadline_s` is of waits for locks, which nobody else holds.
 
     `next` says whose gradient is due; put it into the parameters of `joined[worker]`, whose values are those of the
-    version that it pulled, and call `push`.
+    version that it pulled, and call `push`. One model can do that for all of them: `OneModel`, whose `make` is given.
     """
 
     def __init__(
@@ -36,14 +36,20 @@ class VirtualWorkers:
         assert run.control.clock is clock, "SharedRun(workers, settings, clock)"
         assert run.settings.host == "inline", "servers are the clock's"
         self._run, self._make, self._wants, self._deadline_s = run, make, wants, deadline_s
-        self.sections: list[Section] = []
-        """One for each optimizer, the same for all workers."""
+        self._common = Common()
         self.joined: dict[int, Joined] = {}
+        event = run.control.event
         self.scheduler = Scheduler(
-            clock, gradient_s or clock.gradient_s, run.mark_dead, self._revive, clock.settings.deaths, watch
-        )
+            clock, gradient_s or clock.gradient_s, lambda: event.calls, run.mark_dead, self._revive,
+            clock.settings.deaths, watch,
+        )  # fmt: skip
         self._valid = True
         self._join()
+
+    @property
+    def sections(self) -> list[Section]:
+        """One for each optimizer, the same for all workers."""
+        return self._common.sections
 
     def begin(self) -> None:
         """Let all begin, in order; once, before `next`."""
@@ -77,7 +83,7 @@ class VirtualWorkers:
 
     def _join_steps(self, worker: int) -> Steps[Joined]:
         membership = self._run.member(worker, self._deadline_s)
-        return join_steps(self._run, membership, self._make(worker), common=self.sections)
+        return join_steps(self._run, membership, self._make(worker), common=self._common)
 
     def _life(self, worker: int, joined: Joined | None) -> Life:
         if joined is None:
@@ -89,10 +95,10 @@ class VirtualWorkers:
             valid = self._valid
             for client in joined.clients:
                 yield from client.push_steps(valid)
+                for parameter in client.replica.parameters:
+                    parameter.grad = None
         yield from joined.finish_steps()
 
     def _revive(self, worker: int) -> Life:
-        if worker in self.joined:  # not where it died before it had joined
-            self.joined.pop(worker).detach()
         self._run.rejoin(worker)
         return self._life(worker, None)
