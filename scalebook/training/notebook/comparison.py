@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scalebook.training.config.base_identity import base_content
 from scalebook.training.config.description import Description
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.results import SeedResult, results
@@ -55,20 +56,54 @@ def compare(
         curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(found), _outcome(found))
         rows.append(_with_note(made, found))
-    configs = {one.name: one.config for one in nb.experiments() if one.name in cell.runs}
+    configs = {one.name: meaning(one.config, description) for one in nb.experiments() if one.name in cell.runs}
     return Comparison(
         cell.name, cell.metric, cell.target, list(cell.x), rows, list(curves.values()), differences(configs)
     )
 
 
-def compare_runs(reader: RunReader, run_ids: Sequence[str], metric: str, target: float | None = None) -> Comparison:
-    """Any runs side by side, a row each, called by their MLflow names; KeyError for an id that the store has not."""
+def compare_runs(
+    reader: RunReader,
+    run_ids: Sequence[str],
+    metric: str,
+    target: float | None = None,
+    *,
+    configs: Mapping[str, Mapping[str, Any]] | None = None,
+    grouped: bool = False,
+) -> Comparison:
+    """Any runs side by side, a row each, called by their MLflow names; KeyError for an id that the store has not.
+
+    `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
+    by run id, as `meaning` gives them; without them the differences are those of the parameters in MLflow.
+    """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
-    labels = _labels(runs)
-    rows = [row(labels[run.id], [run], curves, target, 1, _word(run)) for run in runs]
-    parameters: dict[str, dict[str, Any]] = {labels[run.id]: dict(run.params) for run in runs}
-    return Comparison("", metric, target, list(AXES), rows, list(curves.values()), differences(parameters))
+    groups: dict[tuple[str, ...], list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault(_experiment(run) if grouped else (run.id,), []).append(run)
+    firsts = [mine[0] for mine in groups.values()]
+    labels = _labels(
+        firsts, [one.cell or "" if len(mine) > 1 else "" for one, mine in zip(firsts, groups.values(), strict=True)]
+    )
+    rows = [row(labels[mine[0].id], mine, curves, target, len(mine), _worst(mine)) for mine in groups.values()]
+    known = configs or {}
+    if all(one.id in known for one in firsts):
+        told = {labels[one.id]: dict(known[one.id]) for one in firsts}
+    else:
+        told = {labels[one.id]: dict(one.params) for one in firsts}
+    found = [one for one in differences(told) if not (grouped and one[0] == "seed_everything")]
+    return Comparison("", metric, target, list(AXES), rows, list(curves.values()), found)
+
+
+def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """What a config says, by dotted key: its defaults left out, whichever of them are written, and classes by name."""
+    found: dict[str, Any] = {}
+    for key, value in flatten(base_content(config, description)).items():
+        if key.endswith(".class_path"):
+            found[key.removesuffix(".class_path")] = str(value).rpartition(".")[2]
+        elif value != {}:
+            found[key.replace(".init_args.", ".")] = value
+    return found
 
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -118,8 +153,21 @@ def _with_note(made: ExperimentRow, found: Sequence[SeedResult]) -> ExperimentRo
     return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
 
 
-def _labels(runs: Sequence[RunRecord]) -> dict[str, str]:
-    """The runs' names, with the beginning of the id where two are called the same."""
-    called = [run.name or run.id[:8] for run in runs]
+def _experiment(run: RunRecord) -> tuple[str, ...]:
+    """What runs share that differ in their seed alone; a run of no cell is by itself."""
+    if not run.cell:
+        return (run.id,)
+    return (run.notebook or "", run.cell, run.tags.get(names.TAG_CONFIG_HASH, ""))
+
+
+def _worst(runs: Sequence[RunRecord]) -> Outcome:
+    words = {_word(run) for run in runs}
+    order: tuple[Outcome, ...] = ("failed", "stopped", "running", "waiting")
+    return next((word for word in order if word in words), "finished")
+
+
+def _labels(runs: Sequence[RunRecord], wanted: Sequence[str]) -> dict[str, str]:
+    """The names wanted, else the runs' own, with the beginning of the id where two are called the same."""
+    called = [name or run.name or run.id[:8] for run, name in zip(runs, wanted, strict=True)]
     pairs = zip(runs, called, strict=True)
     return {run.id: name if called.count(name) == 1 else f"{name} ({run.id[:6]})" for run, name in pairs}

@@ -27,3 +27,13 @@ def test_an_unknown_run_is_named_and_the_others_shown(open_page: Open, workspace
     app = open_page("compare", runs=f"{job.id},{'f' * 32}")
     assert "f" * 32 in app.warning[0].value
     assert "a seed 1" in html(app)
+
+
+def test_target_scale_and_grouping_come_from_the_address(open_page: Open, workspace: Workspace) -> None:
+    ids = [record(workspace, cell="a", seed=seed).id for seed in (1, 2)]
+    app = open_page("compare", runs=",".join(ids), target="2.5", log="true", grouped="true")
+    assert number(app, "Target").value == 2.5
+    assert {one.label: one.value for one in app.toggle} == {"Log scale": True, "Group seeds": True}
+    assert "updates to 2.5" in html(app)
+    assert '<td class="num">2</td>' in html(app), "two runs in one row"
+    assert "Their configs do not differ." in words(app)

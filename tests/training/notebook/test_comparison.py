@@ -7,7 +7,7 @@ import pytest
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.estimate import Estimate
-from scalebook.training.notebook.comparison import compare, compare_runs, differences
+from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.results import results
 from scalebook.training.notebook.table import WIDTH, strategy, table
@@ -95,10 +95,27 @@ def test_a_comparison_averages_over_seeds(reader: RunReader, description: Descri
 
 def test_what_differs(reader: RunReader, description: Description) -> None:
     found = dict(compare(reader, "page.md", NB, NB.comparisons()[0], description).differences)
-    assert list(found) == ["model", "trainer.strategy", "trainer.devices", "seed_everything"]
-    assert found["trainer.strategy"] == {"sync": "ddp", ASYNC.name: "AsyncPS", "broken": None}
+    assert list(found) == ["model", "trainer.devices", "trainer.strategy", "seed_everything"]
+    assert found["trainer.strategy"] == {"sync": "ddp", ASYNC.name: "AsyncPS", "broken": "auto"}
     assert differences({"a": {"x": {"y": 1}}, "b": {"x": {"y": 1}}}) == []
     assert differences({"a": {"x": 1}, "b": {"x": True}}) == [("x", {"a": 1, "b": True})]
+
+
+def test_what_is_said_by_a_default_does_not_differ(description: Description) -> None:
+    short = {"model": "PixelCNN", "data": "Digits", "trainer": {"strategy": "AsyncPS", "devices": 2}}
+    whole = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+    long = {**short, "trainer": {"strategy": whole, "devices": 2}, "threads": 1, "seed_everything": 1}
+    assert meaning(short, description) == meaning(long, description)
+    other = {**short, "trainer": {"strategy": {**whole, "init_args": {"rule": "sync"}}, "devices": 2}}
+    said = {"a": meaning(short, description), "b": meaning(other, description)}
+    assert differences(said) == [("trainer.strategy.rule", {"a": None, "b": "sync"})]
+
+
+def test_seeds_are_grouped(reader: RunReader) -> None:
+    ids = [run.id for run in reader.runs(notebook="page.md", cell="sync")]
+    found = compare_runs(reader, ids, "val/accuracy", grouped=True)
+    assert sorted(len(one.run_ids) for one in found.rows) == [1, 3]  # one is of an earlier config
+    assert next(one for one in found.rows if len(one.run_ids) == 3).experiment == "sync"
 
 
 def test_any_runs_side_by_side(reader: RunReader) -> None:

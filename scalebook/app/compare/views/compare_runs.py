@@ -1,6 +1,7 @@
 """Runs side by side: which ones, by which metric, against which axis."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -10,8 +11,10 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
 from scalebook.app.shared.components import axis_choice, html, number_box, page_head
 from scalebook.app.shared.services import links
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.notebook.comparison import Comparison, compare_runs
+from scalebook.training.notebook.comparison import compare_runs, meaning
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -45,14 +48,16 @@ def show(run_ids: Sequence[str]) -> None:
         metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
     with target_column:
         hint = "Adds what it took to get there first: updates, samples and seconds."
-        target = number_box.draw("Target", None, "target", empty="none", hint=hint)
+        target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
         st.error(f"Target: {target!r} is not a number. Give one, with a point where it has decimals.")
         target = None
     with axis_column:
         axis, log_y = axis_choice.draw()
+    hint = "Runs that differ in their seed alone are one line, with the interval of their mean."
+    grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     live = any(one.ended is None for one in records)
-    st.fragment(_body, run_every=EVERY_S if live else None)([one.id for one in records], metric, target, axis, log_y)
+    st.fragment(_body, run_every=EVERY_S if live else None)(records, metric, target, axis, log_y, grouped)
 
 
 def _known(run_ids: Sequence[str]) -> list[RunRecord]:
@@ -82,8 +87,24 @@ def _choice(records: Sequence[RunRecord]) -> None:
         st.rerun()
 
 
-def _body(run_ids: Sequence[str], metric: str, target: float | None, axis: Axis, log_y: bool) -> None:
-    found: Comparison = compare_runs(resources.reader(), run_ids, metric, target)
+def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """What each run's config says, of those whose config can be read."""
+    found = {}
+    for one in records:
+        try:
+            config = yaml.load(resources.config_text(one))
+        except ConfigError:
+            continue
+        if isinstance(config, dict):
+            found[one.id] = meaning(config, resources.description())
+    return found
+
+
+def _body(
+    records: Sequence[RunRecord], metric: str, target: float | None, axis: Axis, log_y: bool, grouped: bool
+) -> None:
+    ids = [one.id for one in records]
+    found = compare_runs(resources.reader(), ids, metric, target, configs=_configs(records), grouped=grouped)
     comparison.curves(found, axis, log_y, key="compare")
     comparison.table(found, link_runs=True)
     st.subheader("What differs")

@@ -18,5 +18,5 @@ def draw() -> tuple[Axis, bool]:
             bind="query-params",
             label_visibility="collapsed",
         )
-        log_y = st.toggle("Log scale", key="log")
+        log_y = st.toggle("Log scale", key="log", bind="query-params")
     return axis, log_y

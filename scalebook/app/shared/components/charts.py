@@ -13,6 +13,8 @@ PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#b
 PARTS = {"compute": "#12868c", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
 AXIS_TITLES = {"updates": "updates", "samples": "samples", "seconds": "seconds"}
 FONT = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+UNITS = {"seconds": "s"}
+"""Of an axis, where it is not called by its unit."""
 POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page heavy
 
 
@@ -102,7 +104,7 @@ def lines(
                 marker={"size": 5},
                 opacity=0.38 if one.faint else 1.0,
                 hoverinfo="skip" if one.faint else None,
-                hovertemplate="%{y:.5g}" if not one.faint else None,
+                hovertemplate=f"%{{y:.5g}} at %{{x:,.5~g}} {UNITS.get(x_title, x_title)}" if not one.faint else None,
             )
         )
         if not one.faint:
@@ -110,6 +112,7 @@ def lines(
     ends = [x for one in series for x in one.x]
     if target is not None and ends and (target > 0 or not log_y):
         figure.add_trace(_target(target, min(ends), max(ends)))
+    figure.update_layout(hoverdistance=-1)  # every run is told of, where it was nearest
     figure.update_xaxes(title_text=x_title, rangemode="tozero")
     figure.update_yaxes(title_text=y_title, type="log" if log_y else "linear")
     return figure

@@ -17,6 +17,7 @@ def draw(
     empty: str = "",
     hidden: bool = False,
     disabled: bool = False,
+    in_address: bool = False,
 ) -> int | float | str | None:
     """The number in it; None where it is empty (`empty` then stands there in grey); else the text, which is none."""
     said = st.text_input(
@@ -27,5 +28,6 @@ def draw(
         placeholder=empty,
         disabled=disabled,
         label_visibility="collapsed" if hidden else "visible",
+        bind="query-params" if in_address else None,
     )
     return numbers.read(said, whole=whole)

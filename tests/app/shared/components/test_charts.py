@@ -31,3 +31,11 @@ def test_a_band_encloses_its_curve() -> None:
 def test_the_template_lies_on_any_ground(dark: bool) -> None:
     assert charts.template(dark).layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert charts.template(dark) is charts.template(dark)
+
+
+def test_every_run_is_told_of_with_its_unit() -> None:
+    drawn = charts.lines(
+        [Series("a", [1, 2], [2, 3], "#12868c"), Series("b", [1.5], [2], "#dd7a1b")], x_title="seconds"
+    )
+    assert drawn.layout.hoverdistance == -1
+    assert {one.hovertemplate for one in drawn.data} == {"%{y:.5g} at %{x:,.5~g} s"}
