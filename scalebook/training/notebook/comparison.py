@@ -102,7 +102,7 @@ def meaning(config: Mapping[str, Any], description: Description) -> dict[str, An
         if key.endswith(".class_path"):
             found[key.removesuffix(".class_path")] = str(value).rpartition(".")[2]
         elif value != {}:
-            found[key.replace(".init_args.", ".")] = value
+            found[key] = value
     return found
 
 
