@@ -36,6 +36,9 @@ unit: programs ## the tests without a browser
 	$(MAKE) alone
 	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5
 
+# Threads of torch that wait for each other sleep instead of spinning on a core that another test needs.
+shared e2e: export OMP_WAIT_POLICY := passive
+
 shared: programs ## those of the unit tests that share the machine
 	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 

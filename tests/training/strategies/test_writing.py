@@ -131,19 +131,18 @@ def test_so_it_is_with_two_workers(way: Write, host: Any, undisturbed: Tensor, t
     torch.testing.assert_close(found, undisturbed, rtol=1e-5, atol=1e-6)
 
 
-@ways
 @pytest.mark.parametrize(
-    "hook",
+    ("hook", "way"),
     [
-        "on_fit_start",
-        "on_train_start",
-        "on_train_epoch_start",
-        "on_train_batch_start",
-        "on_before_optimizer_step",
-        "on_train_batch_end",
-        "on_validation_end",
-        "on_train_epoch_end",
-        "on_train_end",
+        ("on_fit_start", by_pointer),
+        ("on_train_start", by_data),
+        ("on_train_epoch_start", by_load),
+        ("on_train_batch_start", by_pointer),
+        ("on_before_optimizer_step", by_data),
+        ("on_train_batch_end", by_load),
+        ("on_validation_end", by_pointer),
+        ("on_train_epoch_end", by_data),
+        ("on_train_end", by_load),
     ],
 )
 def test_one_worker_may_write_everywhere(hook: str, way: Write, tmp_path: Path) -> None:
