@@ -5,6 +5,7 @@ import torch
 from lightning.pytorch.profilers import SimpleProfiler
 
 from scalebook.training.callbacks import clock as clock_module
+from scalebook.training.callbacks import counted as counted_module
 from scalebook.training.callbacks import measure as measure_module
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure, batch_size, loss_of
@@ -61,7 +62,7 @@ def test_time_goes_where_it_was_spent(monkeypatch: pytest.MonkeyPatch) -> None:
         nonlocal now
         now += seconds
 
-    for module in (measure_module, clock_module):
+    for module in (measure_module, clock_module, counted_module):
         monkeypatch.setattr(module, "perf_counter", lambda: now)
 
     class Slow(OneWeight):
