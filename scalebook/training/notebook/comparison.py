@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalebook.training.config.base_identity import base_content
+from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.results import SeedResult, results
@@ -56,7 +57,7 @@ def compare(
         curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(found), _outcome(found))
         rows.append(_with_note(made, found))
-    configs = {one.name: meaning(one.config, description) for one in nb.experiments() if one.name in cell.runs}
+    configs = meanings({one.name: one.config for one in nb.experiments() if one.name in cell.runs}, description)
     return Comparison(
         cell.name, cell.metric, cell.target, list(cell.x), rows, list(curves.values()), differences(configs)
     )
@@ -74,7 +75,7 @@ def compare_runs(
     """Any runs side by side, a row each, called by their MLflow names; KeyError for an id that the store has not.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
-    by run id, as `meaning` gives them; without them the differences are those of the parameters in MLflow.
+    by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
@@ -103,6 +104,17 @@ def meaning(config: Mapping[str, Any], description: Description) -> dict[str, An
             found[key.removesuffix(".class_path")] = str(value).rpartition(".")[2]
         elif value != {}:
             found[key] = value
+    return found
+
+
+def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
+    """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there."""
+    own = {name: meaning(config, description) for name, config in configs.items()}
+    keys = dict.fromkeys(key for said in own.values() for key in said)
+    found: dict[str, dict[str, Any]] = {}
+    for name, config in configs.items():
+        full = flatten(complete(config, description))
+        found[name] = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
     return found
 
 

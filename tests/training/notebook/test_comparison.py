@@ -7,7 +7,7 @@ import pytest
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.estimate import Estimate
-from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning
+from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning, meanings
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.results import results
 from scalebook.training.notebook.table import WIDTH, strategy, table
@@ -107,8 +107,8 @@ def test_what_is_said_by_a_default_does_not_differ(description: Description) -> 
     long = {**short, "trainer": {"strategy": whole, "devices": 2}, "threads": 1, "seed_everything": 1}
     assert meaning(short, description) == meaning(long, description)
     other = {**short, "trainer": {"strategy": {**whole, "init_args": {"rule": "sync"}}, "devices": 2}}
-    said = {"a": meaning(short, description), "b": meaning(other, description)}
-    assert differences(said) == [("trainer.strategy.init_args.rule", {"a": None, "b": "sync"})]
+    said = meanings({"a": short, "b": other}, description)
+    assert differences(said) == [("trainer.strategy.init_args.rule", {"a": "async", "b": "sync"})]
 
 
 def test_seeds_are_grouped(reader: RunReader) -> None:

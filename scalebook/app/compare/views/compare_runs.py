@@ -14,7 +14,7 @@ from scalebook.app.shared.services import links
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.notebook.comparison import compare_runs, meaning
+from scalebook.training.notebook.comparison import compare_runs, meanings
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -96,8 +96,8 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
         except ConfigError:
             continue
         if isinstance(config, dict):
-            found[one.id] = meaning(config, resources.description())
-    return found
+            found[one.id] = config
+    return meanings(found, resources.description())
 
 
 def _body(
