@@ -144,16 +144,16 @@ def tell(study: Study, told: Sequence[TrialRecord]) -> None:
 
 
 def folder(
-    workspace: Workspace, search: SearchSpec, told: Sequence[TrialRecord], *, ended: bool = True
+    workspace: Workspace, search: SearchSpec, told: Sequence[TrialRecord], *, ended: bool = True, asked: str = "0" * 12
 ) -> SearchFolder:
-    """The folder of a search with these trials in its journal. With `ended` false nobody drives it: it waits."""
+    """The folder of a search with these trials in its journal; `asked` is its identity. Not `ended`, it waits."""
     found = SearchFolder(Path(workspace.studies) / f"{len(told):032x}")
     found.path.mkdir(parents=True)
     storage = f"journal:{found.path / 'journal.log'}"
     found.write(
         SearchRequest(
             id=found.id, created=1e9, name="batch-size", mlflow_experiment="first-steps",
-            tracking_uri=workspace.tracking_uri(), identity="0" * 12, storage=storage, notebook="first-steps.md",
+            tracking_uri=workspace.tracking_uri(), identity=asked, storage=storage, notebook="first-steps.md",
             cell="batch-size",
         )
     )  # fmt: skip

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 from scalebook.app.search.services import searches
@@ -53,8 +52,7 @@ def test_why_it_does_not_go_on_is_said_with_a_remedy(tmp_path: Path) -> None:
 
 def test_a_cell_is_stale_when_it_says_another_search(tmp_path: Path) -> None:
     search = spec((BATCH, RATE), trials=4)
-    made = folder(Workspace(tmp_path), search, records(search, 4))
-    made.write(replace(made.request(), identity=identity(search, description())))
+    made = folder(Workspace(tmp_path), search, records(search, 4), asked=identity(search, description()))
     found = searches.view(made)
     body = {key: value for key, value in body_of(search).items() if key != "config"} | {"experiment": "first"}
     assert not searches.stale(found, body, config(), description())
