@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from scalebook.training.ps import SharedRun
 from scalebook.training.ps.memory.region import FINISHED
 
@@ -14,13 +16,14 @@ def test_who_waits_for_the_end_of_all_waits_for_one_that_comes_back() -> None:
     ended: list[float] = []
 
     def wait() -> None:
-        waiting.wait_for_others()
+        run.control.clock.play(waiting.wait_for_others())
         ended.append(time.monotonic())
 
     waiter = threading.Thread(target=wait)
     waiter.start()
     for _ in range(2000):
         run.rejoin(1)
+        assert ended == []
     time.sleep(0.01)
     assert ended == []
     run.control.set_counter(1, FINISHED, 1)
@@ -29,7 +32,10 @@ def test_who_waits_for_the_end_of_all_waits_for_one_that_comes_back() -> None:
     assert len(ended) == 1
 
 
-def test_nobody_waits_for_one_that_is_buried() -> None:
+def test_nobody_waits_for_one_that_is_marked_dead() -> None:
     run = SharedRun(2)
+    waiting = run.member(0, 0.2)
+    with pytest.raises(TimeoutError, match="worker 0 waited in vain"):
+        run.control.clock.play(waiting.wait_for_others())
     run.mark_dead(1)
-    run.member(0, 0.2).wait_for_others()
+    run.control.clock.play(waiting.wait_for_others())
