@@ -21,8 +21,8 @@ demo: $(VENV)/.run ## the notebook "First steps", headless
 test: check programs ## everything; what CI runs. The journeys go beside the unit tests
 	rm -rf $(OUTCOMES)
 	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared e2e
-	$(MAKE) alone
-	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2
+	-$(MAKE) alone
+	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
 
 check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 	$(BIN)/ruff format --check .
@@ -33,8 +33,8 @@ check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
 unit: programs ## the tests without a browser
 	rm -rf $(OUTCOMES)
 	-$(MAKE) shared
-	$(MAKE) alone
-	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5
+	-$(MAKE) alone
+	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/alone=2
 
 # Threads of torch that wait for each other sleep instead of spinning on a core that another test needs.
 shared e2e: export OMP_WAIT_POLICY := passive
@@ -43,7 +43,7 @@ shared: programs ## those of the unit tests that share the machine
 	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
-	$(PYTEST) -m alone $$(grep -rl --include='*.py' 'mark[.]alone' tests)
+	$(PYTEST) -m alone -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
 e2e: programs ## the journeys in a real browser
 	$(PYTEST) -m e2e tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
