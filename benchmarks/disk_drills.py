@@ -111,9 +111,11 @@ class Range:
         assert after.state() == "finished", after.result()
         left = [path for path in self.workspace.hidden.rglob("*") if _temporary(path)]
         assert left == [], left
-        known = {one.id for one in queue.all_jobs(self.workspace)}
+        known = {job.id for job in queue.all_jobs(self.workspace)}
         client = open_store(self.workspace)
-        runs = client.search_runs([one.experiment_id for one in client.search_experiments()], max_results=1000)
+        runs = client.search_runs(
+            [experiment.experiment_id for experiment in client.search_experiments()], max_results=1000
+        )
         open_ = [run.info.run_id for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
         assert not [one for one in open_ if one not in known], "a run without a job"
         for job in [*jobs, after]:
@@ -188,7 +190,7 @@ def a_journal(hold_s: float, range_: Range) -> str:
     tell()
     study.close()
     again = Study.open(f"journal:{path}", "drill", spec)
-    finished = sum(one.state == "finished" for one in again.records())
+    finished = sum(record.state == "finished" for record in again.records())
     again.close()
     path.unlink()
     assert finished == told, (finished, told)
@@ -212,7 +214,7 @@ def a_notebook(hold_s: float, range_: Range) -> str:
     stored = store.save(stored, put_experiment(stored.notebook, "one", CONFIG, 1))
     assert path.read_text(encoding="utf-8") == stored.notebook.text
     assert refused == 1
-    assert [one.name for one in path.parent.glob(".drill*")] == []
+    assert [path.name for path in path.parent.glob(".drill*")] == []
     path.unlink()
     return f"refused, then saved; {range_.settled([])}"
 

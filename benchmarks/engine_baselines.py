@@ -170,4 +170,4 @@ def rpc_worker(worker: int, seconds: float, server: int | None) -> tuple[Share, 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """CPU time of running processes so far, in steps of a clock tick (10 ms)."""
     times = [psutil.Process(pid).cpu_times() for pid in pids]
-    return sum(one.user + one.system for one in times)
+    return sum(time.user + time.system for time in times)

@@ -39,13 +39,16 @@ class Line(NamedTuple):
     def __str__(self) -> str:
         counted = [
             len(self.outcomes),
-            sum(one.hung for one in self.outcomes),
-            sum(one.account.lost for one in self.outcomes),
-            sum(one.account.duplicated for one in self.outcomes),
-            sum(one.account.torn for one in self.outcomes),
-            sum(len(one.left) for one in self.outcomes),
+            sum(outcome.hung for outcome in self.outcomes),
+            sum(outcome.account.lost for outcome in self.outcomes),
+            sum(outcome.account.duplicated for outcome in self.outcomes),
+            sum(outcome.account.torn for outcome in self.outcomes),
+            sum(len(outcome.left) for outcome in self.outcomes),
         ]
-        slowest = [max(one.noticed_s for one in self.outcomes), max(one.went_on_s for one in self.outcomes)]
+        slowest = [
+            max(outcome.noticed_s for outcome in self.outcomes),
+            max(outcome.went_on_s for outcome in self.outcomes),
+        ]
         return f"| {' | '.join([*self.row, *map(str, counted), *(f'{s:.3f}' for s in slowest)])} |"
 
 

@@ -117,7 +117,7 @@ def supervisor_and_main(range_: Range, strategy: Any) -> str:
 
 def the_warm_process(range_: Range, strategy: Any) -> str:
     job = range_.train(strategy, epochs=150)
-    (warm,) = (ProcessId.of(one.pid) for one in psutil.Process(current(range_).pid).children() if is_warm(one))
+    (warm,) = (ProcessId.of(child.pid) for child in psutil.Process(current(range_).pid).children() if is_warm(child))
     kill(warm)
     return closed(range_, job, "finished", None)
 
@@ -131,7 +131,9 @@ def the_app(range_: Range, strategy: Any) -> str:
     try:
         until(lambda: "Ctrl+C" in said.readline(), "the app")
         job = range_.train(strategy, epochs=150)
-        servers = [one for one in descendants(ProcessId.of(app.pid)) if not of_supervisor(range_, one)]
+        servers = [
+            descendant for descendant in descendants(ProcessId.of(app.pid)) if not of_supervisor(range_, descendant)
+        ]
         assert len(servers) >= 2, servers
         for process in [ProcessId.of(app.pid), *servers]:
             send(process, signal.SIGKILL)

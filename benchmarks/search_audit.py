@@ -16,8 +16,8 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
     `statuses`: whether the runs tell MLflow how they end; stand-ins do not.
     """
     found: list[str] = []
-    if [one.number for one in records] != list(range(len(records))):
-        found.append(f"trials are missing from the study: {[one.number for one in records]}")
+    if [record.number for record in records] != list(range(len(records))):
+        found.append(f"trials are missing from the study: {[record.number for record in records]}")
     children = {run.info.run_id: run for run in SearchRecord(folder).children()}
     jobs = {job.id: job for job in all_jobs(folder.workspace)}
     ended: Counter[tuple[int, int]] = Counter()
@@ -28,7 +28,7 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
             continue
         if statuses and run.info.status in ("RUNNING", "SCHEDULED"):
             found.append(f"run {run_id} of trial {number} is {run.info.status} in MLflow")
-        record = next((one for one in records if one.number == number), None)
+        record = next((record for record in records if record.number == number), None)
         if record is None:
             found.append(f"trial {number} of run {run_id} is not in the study")
         elif told not in (record.state, INTERRUPTED):
@@ -38,6 +38,6 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
             ended[number, jobs[run_id].request().seed] += 1
     twice = [(number, seed) for (number, seed), times in ended.items() if times > 1]
     found += [f"trial {number} seed {seed} ran to its end more than once" for number, seed in twice]
-    known = {run_id for one in records for run_id in one.runs.values()}
+    known = {run_id for record in records for run_id in record.runs.values()}
     found += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
     return found

@@ -74,7 +74,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     records = records_of(folder, description)
     wrong = audit(folder, records)
     wrong += [f"trial {one} changed" for one, before in finished.items() if records[one].values != before.values]
-    ended = sum(1 for one in records if one.state in ("finished", "pruned", "infeasible"))
+    ended = sum(1 for record in records if record.state in ("finished", "pruned", "infeasible"))
     if ended != TRIALS or len(records) != TRIALS:
         wrong.append(f"{ended} of {len(records)} trials ended well; {TRIALS} were asked for")
     went_on = time.monotonic() - killed

@@ -209,7 +209,7 @@ def main() -> None:
             print(f"# seed {seed}, {name}: {runs[-1].to_target_s:.2f} s to {TARGET:.0%}", flush=True)
     print(f"\n{table(results)}\n\n{others.sentence()}")
     if given.json:
-        content = {name: [one._asdict() for one in runs] for name, runs in results.items()}
+        content = {name: [run._asdict() for run in runs] for name, runs in results.items()}
         given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))
 
 

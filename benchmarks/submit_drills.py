@@ -61,7 +61,7 @@ def told_of(job: JobFolder) -> bool:
 def audit(workspace: Workspace) -> list[str]:
     """What is not as promised."""
     client = open_store(workspace)
-    experiments = [one.experiment_id for one in client.search_experiments()]
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = {run.info.run_id: run.info.status for run in client.search_runs(experiments, max_results=50_000)}
     jobs = {job.id for job in queue.all_jobs(workspace)}
     wrong = [f"run {name} has no job" for name in runs.keys() - jobs]

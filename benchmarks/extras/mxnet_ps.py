@@ -57,7 +57,7 @@ def train(worker: int, seconds: float, server: int, store: str | None) -> list[f
 
 
 def cpu_seconds(processes: list[psutil.Process]) -> float:
-    return sum(one.cpu_times().user + one.cpu_times().system for one in processes)
+    return sum(process.cpu_times().user + process.cpu_times().system for process in processes)
 
 
 def start(role: str, port: int, workers: int, command: list[str], **more: str) -> subprocess.Popen[str]:

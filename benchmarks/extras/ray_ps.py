@@ -96,7 +96,7 @@ class Worker:
 
 
 def cpu_seconds(processes: list[psutil.Process]) -> float:
-    return sum(one.cpu_times().user + one.cpu_times().system for one in processes)
+    return sum(process.cpu_times().user + process.cpu_times().system for process in processes)
 
 
 def main() -> None:

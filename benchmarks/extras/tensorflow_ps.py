@@ -56,7 +56,7 @@ def make_step(tf: Any, counted: bool) -> Any:
     def step(inputs: Any, labels: Any) -> None:
         base = counters[0].read_value()
         with tf.control_dependencies([base]), tf.GradientTape() as tape:
-            read = [one.read_value() for one in variables]
+            read = [variable.read_value() for variable in variables]
             tape.watch(read)
             hidden = inputs
             for layer in range(3):
@@ -136,7 +136,7 @@ def served(seconds: float, workers: int) -> dict[str, float]:
 
 
 def cpu_seconds(processes: list[psutil.Process]) -> float:
-    return sum(one.cpu_times().user + one.cpu_times().system for one in processes)
+    return sum(process.cpu_times().user + process.cpu_times().system for process in processes)
 
 
 def main() -> None:

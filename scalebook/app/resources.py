@@ -91,7 +91,7 @@ def mlflow_address() -> str | None:
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
     """Those of `metrics` that have a point, in this order."""
-    return [one for one in reader().curves(record.id, metrics) if one.values] if metrics else []
+    return [curve for curve in reader().curves(record.id, metrics) if curve.values] if metrics else []
 
 
 def pushes(view: RunView) -> PushRecord | None:

@@ -87,7 +87,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
 def _address(workspace: Workspace) -> int:
     """Print the one address that opens the app; 1 where nobody serves the folder."""
     found = Addresses.read(workspace)
-    if found is not None and any(alive(one) for one in found.children):
+    if found is not None and any(alive(child) for child in found.children):
         log.info("%s", Access.of(workspace, with_token=found.needs_token).opening(found.app))
         return 0
     log.error("scalebook: error: nobody serves %s. Start `scalebook ui` with it.", workspace.root)
@@ -139,7 +139,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
         if mlflow is not None and not workspace.database.exists():
             _make_store(workspace)
         for child in children:
-            child.start(taken=frozenset(one.port for one in children))
+            child.start(taken=frozenset(child.port for child in children))
         supervising.ensure(workspace)
         for child in children:
             child.wait_until_up()
@@ -189,7 +189,7 @@ def _publish(workspace: Workspace, access: Access, pages: Child, mlflow: Child |
     addresses = Addresses(
         pages.address,
         mlflow.address if mlflow else remote_address(),
-        [one for one in ids if one is not None],
+        [id for id in ids if id is not None],
         needs_token=access.token is not None,
     )
     addresses.write(workspace)

@@ -4,4 +4,4 @@ import streamlit as st
 
 from scalebook.app.compare.views import compare_runs
 
-compare_runs.show([one for one in st.query_params.get("runs", "").split(",") if one])
+compare_runs.show([part for part in st.query_params.get("runs", "").split(",") if part])

@@ -154,7 +154,7 @@ class TrainingCLI(LightningCLI):
             more["enable_progress_bar"] = sys.stdout.isatty()
         callbacks += self._scaled_rates()
         plugins = _listed(asked["plugins"])
-        if not any(isinstance(one, CheckpointIO) for one in plugins):
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             more["plugins"] = [*plugins, PlainCheckpoints()]
         more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})

@@ -99,12 +99,12 @@ class Limits(NamedTuple):
 def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
     """One field from one property of a JSON schema (Draft 2020-12)."""
     options = _options(schema)
-    nullable = any(one.get("type") == "null" for one in options)
-    options = [one for one in options if one.get("type") != "null"]
-    choices = [choice for one in options for choice in one.get("enum", [])]
+    nullable = any(option.get("type") == "null" for option in options)
+    options = [option for option in options if option.get("type") != "null"]
+    choices = [choice for option in options for choice in option.get("enum", [])]
     classes = _classes(options, told)
     required = name in told.required
-    kinds = {_kind(one) for one in options}
+    kinds = {_kind(option) for option in options}
     kind: FieldType = "float" if kinds == {"int", "float"} else kinds.pop() if len(kinds) == 1 else "json"
     kind = "class" if classes else kind
     default = schema.get("default")
@@ -144,12 +144,14 @@ def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:
     argument. A class counts that is in the abstract one's own package or in one of `told.packages`: what else has been
     imported into this process is no business of a form's.
     """
-    references = [one["$ref"] for one in options if "$ref" in one]
-    words = [word for one in options for word in one.get("enum", [])]
+    references = [option["$ref"] for option in options if "$ref" in option]
+    words = [word for option in options for word in option.get("enum", [])]
     if len(references) != 1 or len(options) != 1 + bool(words):
         return []
     entries = told.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
-    paths = [one["properties"]["class_path"]["const"] for one in entries if "class_path" in one.get("properties", {})]
+    paths = [
+        entry["properties"]["class_path"]["const"] for entry in entries if "class_path" in entry.get("properties", {})
+    ]
     kinds = {path: kind for path in paths if not is_abstract(kind := _load(path))}
     base = _abstract_base(list(kinds.values()))
     if base is None or base in told.inside:

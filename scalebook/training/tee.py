@@ -47,8 +47,8 @@ class Tee(io.TextIOBase):
 def copied_to(path: Path) -> Iterator[None]:
     """Standard output and error of this process and its forks go to where they went, and to the end of `path`."""
     out, err = sys.stdout, sys.stderr
-    handlers = [one for name in TALKERS for one in logging.getLogger(name).handlers]
-    streams = [(one, one.stream) for one in handlers if isinstance(one, logging.StreamHandler)]
+    handlers = [handler for name in TALKERS for handler in logging.getLogger(name).handlers]
+    streams = [(handler, handler.stream) for handler in handlers if isinstance(handler, logging.StreamHandler)]
     with path.open("a", encoding="utf-8", buffering=1) as log:
         sys.stdout, sys.stderr = Tee(out, log), Tee(err, log)
         for handler, _ in streams:

@@ -71,7 +71,7 @@ class Guard:
                 f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; where a proxy or a "
                 "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
             )
-        if any(one.partition("://")[2] not in self._ours for one in asked.origins):
+        if any(origin.partition("://")[2] not in self._ours for origin in asked.origins):
             return "Scalebook answers to its own pages only, and this was asked by a page of another origin.\n"
         if asked.embedded:
             return "Scalebook's pages open in a tab of their own, never within a page of another origin.\n"
@@ -80,10 +80,10 @@ class Guard:
     def _may_enter(self, asked: "_Asked") -> bool:
         if self._access.token is None or (asked.path == self._health and asked.reading):
             return True
-        return self._remembered(asked) or any(self._known(one) for one in asked.bearers)
+        return self._remembered(asked) or any(self._known(bearer) for bearer in asked.bearers)
 
     def _remembered(self, asked: "_Asked") -> bool:
-        return any(self._known(one) for one in asked.cookies(self._access.cookie))
+        return any(self._known(cookie) for cookie in asked.cookies(self._access.cookie))
 
     def _known(self, token: str) -> bool:
         """Compared in constant time."""

@@ -50,10 +50,10 @@ class Window:
 def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
     """Which part of the workers' time went where; they add up to 1. Empty before the first batch."""
     totals = {
-        names.COMPUTE_SHARE: sum(one.compute for one in times),
-        names.WAIT_SHARE: sum(one.wait for one in times),
-        names.COMMUNICATE_SHARE: sum(one.communicate for one in times),
-        names.DATA_SHARE: sum(one.data for one in times),
+        names.COMPUTE_SHARE: sum(time.compute for time in times),
+        names.WAIT_SHARE: sum(time.wait for time in times),
+        names.COMMUNICATE_SHARE: sum(time.communicate for time in times),
+        names.DATA_SHARE: sum(time.data for time in times),
     }
     return measures.shares(totals)
 

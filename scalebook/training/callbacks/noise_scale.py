@@ -154,7 +154,9 @@ def probe(trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int)
     if half == 0:
         return Probe(math.nan, math.nan)
     parameters = [p for p in module.parameters() if p.requires_grad]
-    methods = [one for one in vars(module).values() if isinstance(one, MethodType)]  # that a strategy has put there
+    methods = [
+        member for member in vars(module).values() if isinstance(member, MethodType)
+    ]  # that a strategy has put there
     shared: dict[int, Any] = {id(one): one for one in (*module.parameters(), *methods, trainer)}
     gradients = []
     with isolate_rng(include_cuda=trainer.strategy.root_device.type == "cuda"):

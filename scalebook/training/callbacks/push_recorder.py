@@ -73,10 +73,10 @@ def record(measured: Measured, histogram: StalenessHistogram) -> dict[str, Any]:
     `shards`: each worker's pushes at each shard. null: not measured."""
     return {
         "counts": histogram.counts.tolist(),
-        "workers": [one._asdict() for one in measured.worker_times()],
+        "workers": [worker_time._asdict() for worker_time in measured.worker_times()],
         "shards": [
             {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in told.items()}
-            for told in (one._asdict() for one in measured.pushes())
+            for told in (push._asdict() for push in measured.pushes())
         ],
     }
 

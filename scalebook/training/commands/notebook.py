@@ -40,8 +40,8 @@ def main(argv: Sequence[str]) -> int:
     if told.command == "check":
         return _checked(told.file, stored.notebook, problems)
     cells = _chosen(stored.notebook, told.cell)
-    if any(one.problem.severity == "error" and _concerns(one, told.cell) for one in problems):
-        _print_problems(told.file, [one for one in problems if _concerns(one, told.cell)])
+    if any(problem.problem.severity == "error" and _concerns(problem, told.cell) for problem in problems):
+        _print_problems(told.file, [problem for problem in problems if _concerns(problem, told.cell)])
         return 2
     if stored.notebook.searches() and not told.cell:
         _say_searches(told.file, stored.notebook)
@@ -95,7 +95,7 @@ def _positive(text: str) -> int:
 
 def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
     _print_problems(path, problems)
-    if any(one.problem.severity == "error" for one in problems):
+    if any(problem.problem.severity == "error" for problem in problems):
         return 2
     experiments, comparisons = len(nb.experiments()), len(nb.comparisons())
     count = len(nb.searches())
@@ -112,9 +112,9 @@ def _say_searches(path: Path, nb: Notebook) -> None:
 
 def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
     """One line each, `FILE:LINE: cell: key: message. Remedy`, on standard error."""
-    for one in problems:
-        warning = "warning: " if one.problem.severity == "warning" else ""
-        print(f"{path}:{one.line}: {warning}{one.cell_name}: {one.problem}", file=sys.stderr)
+    for problem in problems:
+        warning = "warning: " if problem.problem.severity == "warning" else ""
+        print(f"{path}:{problem.line}: {warning}{problem.cell_name}: {problem.problem}", file=sys.stderr)
 
 
 def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:

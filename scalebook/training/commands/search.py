@@ -127,7 +127,7 @@ def _wanted(told: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any
 
 def _cell(told: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
     notebook = store.read(told.file).notebook
-    known = [one.name for one in notebook.searches()]
+    known = [search.name for search in notebook.searches()]
     if told.cell is None and len(known) != 1:
         remedy = f"Write --cell NAME, one of {', '.join(known)}." if known else "Write a cell ```yaml search=NAME."
         raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)

@@ -98,13 +98,13 @@ def results(folder: SearchFolder, spec: SearchSpec) -> str:
     records = read(asked.storage, asked.study, spec)
     if folder.state() in ENDED:
         records = at_rest(records)
-    counts = [(state, sum(1 for one in records if one.state == state)) for state in STATES]
+    counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]
     told = ", ".join(f"{number} {state}" for state, number in counts if number)
     return "\n".join([f"{asked.name}: {told or 'no trial yet'}", *_table(records, spec), *_failures(records)])
 
 
 def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
-    finished = [one for one in records if one.state == "finished"]
+    finished = [record for record in records if record.state == "finished"]
     if not finished:
         return []
     if len(spec.objectives) > 1:
@@ -112,7 +112,7 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
     else:
         sign = 1 if spec.objectives[0].lower else -1
         shown, title = sorted(finished, key=lambda one: sign * one.values[0])[:SHOWN], "the best"
-    head = ("trial", *(one.name for one in spec.objectives), "seconds", "point")
+    head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
     rows = [head, *(_row(one, spec) for one in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
     lines = [
@@ -132,14 +132,14 @@ def _row(one: TrialRecord, spec: SearchSpec) -> tuple[str, ...]:
 def _failures(records: Sequence[TrialRecord]) -> list[str]:
     """One line for each kind of failure, with an example."""
     kinds: dict[str, list[TrialRecord]] = {}
-    for one in records:
-        if one.state in ("infeasible", "failed"):
-            kinds.setdefault(one.failure or one.state, []).append(one)
+    for record in records:
+        if record.state in ("infeasible", "failed"):
+            kinds.setdefault(record.failure or record.state, []).append(record)
     return [f"{len(found)} {kind}, e.g. trial {found[0].number}: {found[0].cause}" for kind, found in kinds.items()]
 
 
 def _space(spec: SearchSpec) -> str:
-    return " x ".join(one.name for one in spec.space)
+    return " x ".join(dimension.name for dimension in spec.space)
 
 
 def say(out: TextIO, text: str) -> None:

@@ -18,7 +18,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     info = told.info("strategies", description)
     if info is None or info.name != "AsyncPS":
         return []
-    args = {**{one.name: one.default for one in info.fields}, **mapping(told.args)}
+    args = {**{field.name: field.default for field in info.fields}, **mapping(told.args)}
     workers = workload(config, description).workers
     rule, damping = choice("rule", args, info), choice("damping", args, info)
     found = _refused(mapping(config.get("trainer")), workers)

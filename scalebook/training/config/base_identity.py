@@ -34,7 +34,7 @@ def _said(value: Any, info: ClassInfo | None) -> Any:
     told = named(value)
     if info is None or told.args is None:
         return value
-    known = {one.name: one for one in info.fields if one.type == "class"}
+    known = {field.name: field for field in info.fields if field.type == "class"}
     args = {name: short(given, known[name]) if name in known else given for name, given in told.args.items()}
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": Chosen(info, args).own(), **more}

@@ -23,7 +23,7 @@ class Chosen:
 
     def settings(self) -> dict[str, Any]:
         """Every argument, the defaults included."""
-        return {**{one.name: one.default for one in self.info.fields}, **self.args}
+        return {**{field.name: field.default for field in self.info.fields}, **self.args}
 
     def counts(self) -> dict[str, int]:
         """Those arguments that are whole numbers; the others may be anything while one types."""
@@ -32,7 +32,7 @@ class Chosen:
 
     def own(self) -> dict[str, Any]:
         """The arguments that are not what the class takes by itself."""
-        defaults = {one.name: one.default for one in self.info.fields if not one.required}
+        defaults = {field.name: field.default for field in self.info.fields if not field.required}
         return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
 
 

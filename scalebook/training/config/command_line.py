@@ -95,7 +95,7 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
     if old.name is None or new.name is None or old.args is None or new.args is None:
         return copy.deepcopy(value)
     info = new.info(group, description)
-    fields = {one.name: one for one in info.fields} if info else {}
+    fields = {field.name: field for field in info.fields} if info else {}
     same = new.name == old.name or (info is not None and info == old.info(group, description))
     kept = {name: arg for name, arg in old.args.items() if same or name in fields}
     if not kept and isinstance(value, str):

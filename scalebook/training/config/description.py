@@ -44,7 +44,9 @@ class Field:
 
     def option(self, name: str) -> "ClassInfo | None":
         """The class of this field called `name`: by full path, class name or bare name."""
-        return next((one for one in self.options if name in (one.class_path, one.name, one.config_value)), None)
+        return next(
+            (option for option in self.options if name in (option.class_path, option.name, option.config_value)), None
+        )
 
 
 @dataclass(frozen=True)
@@ -102,4 +104,4 @@ class Description:
     def find(self, group: Group, name: str) -> ClassInfo | None:
         """The class called `name` (full path, short name or config value) in `group`."""
         entries: list[ClassInfo] = getattr(self, group)
-        return next((one for one in entries if name in (one.class_path, one.name, one.config_value)), None)
+        return next((entry for entry in entries if name in (entry.class_path, entry.name, entry.config_value)), None)

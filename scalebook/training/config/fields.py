@@ -68,13 +68,13 @@ def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     if told.args is None:
         return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
     if found is None:
-        known = [one.name for one in field.options] if isinstance(value, Mapping) else _words(field)
+        known = [option.name for option in field.options] if isinstance(value, Mapping) else _words(field)
         return [Problem(key, f"names {shown(told.name)}, which it does not know", suggestion(told.name, known))]
     return extra + check_args(f"{key}.init_args", found.args, found.info.fields)
 
 
 def _words(field: Field) -> list[str]:
-    return [one.config_value or one.name for one in field.options]
+    return [option.config_value or option.name for option in field.options]
 
 
 def expected(field: Field) -> str:

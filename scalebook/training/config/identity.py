@@ -35,7 +35,7 @@ def _shortened(value: Any, group: Group, description: Description) -> Any:
     """The class at `value`, with the shortest words for each of its arguments that is itself a class."""
     told = named(value)
     info = told.info(group, description)
-    fields = {one.name: one for one in info.fields if one.type == "class"} if info else {}
+    fields = {field.name: field for field in info.fields if field.type == "class"} if info else {}
     if not fields or not told.args:
         return value
     args = {name: short(given, fields[name]) if name in fields else given for name, given in told.args.items()}

@@ -104,9 +104,9 @@ def _class_at(
 
 
 def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:
-    field = next((one for one in info.fields if one.name == parts[0]), None)
+    field = next((field for field in info.fields if field.name == parts[0]), None)
     if field is None:
-        known = [f"{key}.{one.name}" for one in info.fields]
+        known = [f"{key}.{field.name}" for field in info.fields]
         remedy = suggestion(f"{key}.{parts[0]}", known) if known else f"{info.name} has no fields."
         raise ConfigError(path, f"names {parts[0]}, which is no field of {info.name}", remedy)
     if len(parts) == 1:

@@ -110,7 +110,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
 
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:
     entries = getattr(description, group)
-    known = [one.config_value or one.name for one in entries]
+    known = [entry.config_value or entry.name for entry in entries]
     remedy = suggestion(name, known)
     if key in ("model", "data") and "." in name and not remedy.startswith("Did"):
         remedy = f'{remedy} For a class of your own, add its module to scalebook.toml: modules = ["..."].'

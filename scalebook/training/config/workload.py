@@ -86,7 +86,9 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
 
 def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen | None:
     """The class that a strategy's argument `name` names, by default or by `args`; None where it names none."""
-    field = next((one for one in info.fields if one.name == name and one.type == "class"), None) if info else None
+    field = (
+        next((field for field in info.fields if field.name == name and field.type == "class"), None) if info else None
+    )
     return chosen(args.get(name, field.default), field) if field else None
 
 
@@ -132,4 +134,11 @@ def _learning_rate(config: Mapping[str, Any], description: Description) -> float
         _argument(config, "model", "models", "learning_rate", description),
         _argument(config, "model", "models", "lr", description),
     ]
-    return next((float(one) for one in candidates if isinstance(one, int | float) and not isinstance(one, bool)), None)
+    return next(
+        (
+            float(candidate)
+            for candidate in candidates
+            if isinstance(candidate, int | float) and not isinstance(candidate, bool)
+        ),
+        None,
+    )

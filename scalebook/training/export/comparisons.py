@@ -26,12 +26,12 @@ def comparison_blocks(
     shown = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
     found = compare(reader, notebook, nb, shown, description)
     columns = filled(found)
-    rows = [[one.cell(line) for one in columns] for line in found.rows]
+    rows = [[column.cell(line) for column in columns] for line in found.rows]
     numeric = [i for i, one in enumerate(columns) if not one.left]
-    head = [f"{one.above} {one.head}".strip() for one in columns]
+    head = [f"{column.above} {column.head}".strip() for column in columns]
     blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(found))]
     blocks.append(DataTable(head, rows, numeric, _winner(found)))
-    blocks += [Remark(one) for one in remarks(found)]
+    blocks += [Remark(remark) for remark in remarks(found)]
     if len(shown.runs) < len(cell.runs):
         blocks.append(Remark(f"{len(shown.runs)} of the {len(cell.runs)} names that the cell has."))
     for axis in dict.fromkeys(cell.x):
@@ -48,7 +48,7 @@ def _winner(found: Comparison) -> int | None:
 
 def _drawn(found: Comparison, axis: Axis) -> list[DrawnCurve]:
     """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
-    by_run = {one.run_id: one for one in found.curves}
+    by_run = {curve.run_id: curve for curve in found.curves}
     drawn: list[DrawnCurve] = []
     for hue, line in enumerate(found.rows):
         mine = [by_run[run] for run in line.run_ids if by_run[run].values]

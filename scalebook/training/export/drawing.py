@@ -46,7 +46,12 @@ class ValueAxis:
     def _decades(self) -> list[float]:
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for factors in ((1, 2, 5), (1, 3), (1,)):
-            found = [one * 10.0**ten for ten in decades for one in factors if self.low <= one * 10.0**ten <= self.high]
+            found = [
+                factor * 10.0**ten
+                for ten in decades
+                for factor in factors
+                if self.low <= factor * 10.0**ten <= self.high
+            ]
             if len(found) <= 8:
                 break
         return found[:: -(-len(found) // 8) or 1]

@@ -31,7 +31,7 @@ def _recorded(runs: Sequence[RunRecord]) -> list[Block]:
     if not runs:
         return [Remark("No run is recorded.")]
     versions = [_versions(run.tags.get(names.TAG_VERSIONS, "")) for run in runs]
-    pairs = [(shown, _said(one.get(key, "") for one in versions)) for key, shown in PACKAGES.items()]
+    pairs = [(shown, _said(version.get(key, "") for version in versions)) for key, shown in PACKAGES.items()]
     pairs.append(("machine", _said(run.tags.get(names.TAG_MACHINE, "") for run in runs)))
     pairs.append(("commit", _said(run.tags.get(names.TAG_COMMIT, "")[:12] for run in runs)))
     facts = [(key, value) for key, value in pairs if value]
@@ -61,4 +61,4 @@ def _commands(nb: Notebook, file: str) -> list[str]:
     found = [f"scalebook notebook check {file}"]
     if nb.experiments():
         found.append(f"scalebook notebook run {file}")
-    return [*found, *(f"scalebook search run {file} --cell {shlex.quote(one.name)}" for one in nb.searches())]
+    return [*found, *(f"scalebook search run {file} --cell {shlex.quote(search.name)}" for search in nb.searches())]

@@ -58,7 +58,7 @@ def experiment_part(
         blocks.append(_table(found, states, metric, workspace))
     if len(seeds) > MOST_SEEDS:
         blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
-    blocks += [_failure(one) for one in runs if states[one.id] == "failed"]
+    blocks += [_failure(run) for run in runs if states[run.id] == "failed"]
     if metric and (chart := curve_chart(_drawn(found, curves), AXIS, metric)):
         blocks.append(Chart(chart, f"{cell.name}: {metric} against {AXIS}"))
     return ExperimentPart([*blocks, config_of(cell.source)], runs)
@@ -106,27 +106,27 @@ def _class(value: Any) -> str:
 
 def _table(found: Sequence[SeedResult], states: dict[str, str], metric: str | None, workspace: Workspace) -> DataTable:
     runs = [one for one in found if one.run is not None]
-    stale = any(names.STALENESS_MEAN in one.run.metrics for one in runs if one.run)
+    stale = any(names.STALENESS_MEAN in run.run.metrics for run in runs if run.run)
     head = ["seed", "state", *([f"best {metric}", "final"] if metric else []), *(["staleness"] if stale else [])]
-    earlier = any(one.stale for one in runs)
+    earlier = any(run.stale for run in runs)
     head += ["updates", "updates/s", "took", "ended", *(["config"] if earlier else [])]
     rows = []
-    for one in runs:
-        assert one.run is not None
-        told = one.run.metrics
+    for run in runs:
+        assert run.run is not None
+        told = run.run.metrics
         reached = [told.get(names.best(metric)), told.get(names.final(metric), told.get(metric))] if metric else []
-        ended = moment(one.run.ended) if one.run.ended else ""
+        ended = moment(run.run.ended) if run.run.ended else ""
         rows.append(
             [
-                str(one.seed),
-                states[one.run.id] + (", stale" if one.stale else ""),
+                str(run.seed),
+                states[run.run.id] + (", stale" if run.stale else ""),
                 *(_figure(value) for value in reached),
                 *([_figure(told.get(names.STALENESS_MEAN), 3)] if stale else []),
                 figures.count(told[names.UPDATES]) if names.UPDATES in told else figures.NOTHING,
                 _figure(told.get(names.UPDATES_PER_SECOND), 3),
-                duration(_seconds(workspace, one.run)) or figures.NOTHING,
+                duration(_seconds(workspace, run.run)) or figures.NOTHING,
                 ended or figures.NOTHING,
-                *([one.run.tags.get(names.TAG_CONFIG_HASH, figures.NOTHING)] if earlier else []),
+                *([run.run.tags.get(names.TAG_CONFIG_HASH, figures.NOTHING)] if earlier else []),
             ]
         )
     return DataTable(head, rows, [i for i, name in enumerate(head) if name not in ("state", "ended", "config")])

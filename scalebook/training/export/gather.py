@@ -69,5 +69,5 @@ def _clean(found: Any, known: Mapping[str, str]) -> Any:
     if isinstance(found, list | tuple):
         return [_clean(one, known) for one in found]
     if isinstance(found, Document | Block):
-        return replace(found, **{one.name: _clean(getattr(found, one.name), known) for one in fields(found)})
+        return replace(found, **{field.name: _clean(getattr(found, field.name), known) for field in fields(found)})
     return found

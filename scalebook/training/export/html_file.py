@@ -31,19 +31,19 @@ def as_html(document: Document) -> str:
     """The whole file."""
     style = "".join(path.read_text(encoding="utf-8") for path in STYLES)
     title = escape(document.title)
-    first = next((one for one in document.blocks), None)
+    first = next((block for block in document.blocks), None)
     named = isinstance(first, Written) and first_heading(first.source) is not None
     parts = [] if named else [f"<h1>{title}</h1>"]
     open_cell = False
-    for one in document.blocks:
-        begins = isinstance(one, CellHead)
-        if open_cell and (begins or isinstance(one, Written | Heading)):
+    for block in document.blocks:
+        begins = isinstance(block, CellHead)
+        if open_cell and (begins or isinstance(block, Written | Heading)):
             parts.append("</section>")
             open_cell = False
         if begins:
             parts.append('<section class="cell">')
             open_cell = True
-        parts.append(_block(one))
+        parts.append(_block(block))
     source = SourceText(f"The notebook itself, {document.name}", document.text, "markdown")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'

@@ -57,7 +57,7 @@ def map_chart(records: Sequence[TrialRecord], spec: SearchSpec, best: int | None
     if len(names) < 2 or colour is None:
         return ""
     x, y = names[:2]
-    drawable = [*records[:MOST_MARKS], *(one for one in records[MOST_MARKS:] if one.number == best)]
+    drawable = [*records[:MOST_MARKS], *(record for record in records[MOST_MARKS:] if record.number == best)]
     parts = [
         landscape(mine, spec, x, y, colour, title=title, cells=CELLS)
         for title, mine in panels(drawable, spec, default_panels(spec))[:MOST_PANELS]

@@ -40,14 +40,14 @@ def as_markdown(document: Document, pictures: str) -> MarkdownExport:
     parts = [] if named else [f"# {plain(document.title)}"]
     drawn: dict[str, str] = {}
     style = STYLE.read_text(encoding="utf-8")
-    for one in document.blocks:
-        if isinstance(one, Chart):
+    for block in document.blocks:
+        if isinstance(block, Chart):
             name = f"chart-{len(drawn) + 1}.svg"
-            at = one.svg.index(">") + 1
-            drawn[name] = f"{one.svg[:at]}<style>{style}</style>{one.svg[at:]}\n"
-            parts.append(f"![{plain(one.title)}]({quote(pictures)}/{name})")
+            at = block.svg.index(">") + 1
+            drawn[name] = f"{block.svg[:at]}<style>{style}</style>{block.svg[at:]}\n"
+            parts.append(f"![{plain(block.title)}]({quote(pictures)}/{name})")
         else:
-            parts.append(_block(one))
+            parts.append(_block(block))
     parts.append(f"*{plain(document.name)}, exported by Scalebook on {plain(document.made)}*")
     return MarkdownExport("\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n", drawn)
 

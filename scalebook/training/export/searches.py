@@ -52,7 +52,9 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> list[TrialRecord]:
 
 
 def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
-    goals = [f"{one.name} ({'lower' if one.lower else 'higher'} is better)" for one in spec.objectives]
+    goals = [
+        f"{objective.name} ({'lower' if objective.lower else 'higher'} is better)" for objective in spec.objectives
+    ]
     result = folder.result()
     pairs = [
         ("objective", ", ".join(goals)),
@@ -64,12 +66,12 @@ def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
         ("ended", moment(result.ended) if result else ""),
         ("identity", folder.request().identity),
     ]
-    space = DataTable(["dimension", "values"], [[one.name, one.words()] for one in spec.space])
+    space = DataTable(["dimension", "values"], [[dimension.name, dimension.words()] for dimension in spec.space])
     return [Facts([(name, value) for name, value in pairs if value]), space]
 
 
 def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
-    many = Counter(str(one.state) for one in records)
+    many = Counter(str(record.state) for record in records)
     counted = ", ".join(f"{many[state]:,} {state}" for state in STATES if many[state])
     winner = best(records, spec)
     if winner is None:
@@ -78,7 +80,9 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
     value = figures.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
     words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
     sign = 1 if goal.lower else -1
-    ranked = sorted((one for one in records if one.state == "finished"), key=lambda one: sign * one.values[0])
+    ranked = sorted(
+        (record for record in records if record.state == "finished"), key=lambda record: sign * record.values[0]
+    )
     head = ["trial", *(one.name for one in spec.space), *(one.name for one in spec.objectives), "took"]
     rows = [_row(one, spec) for one in ranked[:BEST]]
     numeric = [0, *range(1 + len(spec.space), len(head))]

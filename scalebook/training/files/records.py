@@ -174,7 +174,7 @@ def _decoder(hint: Any) -> Decoder:
     if origin is dict:
         return _of_dict(_decoder(get_args(hint)[1]))
     if origin in (Union, types.UnionType):
-        return _of_union([one for one in get_args(hint) if one is not types.NoneType])
+        return _of_union([arg for arg in get_args(hint) if arg is not types.NoneType])
     return _of_scalar(hint)
 
 
@@ -235,7 +235,7 @@ def _of_class(kind: type) -> Decoder:
             raise ValueError(_expected(raw, key, "mapping"))
         if not known:
             hints = get_type_hints(kind)
-            known.extend((one.name, _decoder(hints[one.name]), _required(one)) for one in fields(kind))
+            known.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
         told = older(raw)
         values = {}
         for name, inner, required in known:

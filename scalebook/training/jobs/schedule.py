@@ -146,7 +146,7 @@ def _spare(lacking: int, held: Iterable[int]) -> int:
     sums = {0}
     for one in held:
         sums |= {one + other for other in sums}
-    return min((one for one in sums if one >= lacking), default=lacking) - lacking
+    return min((sum for sum in sums if sum >= lacking), default=lacking) - lacking
 
 
 def _last(items: list[Item], count: int) -> list[Item]:

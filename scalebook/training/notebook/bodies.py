@@ -77,7 +77,7 @@ def _experiment(source: str, name: str, told: Mapping[str, Any]) -> ExperimentCe
 
 def _comparison(source: str, name: str, told: Mapping[str, Any]) -> ComparisonCell:
     runs = told.get("runs")
-    if not isinstance(runs, list) or not runs or not all(isinstance(one, str) for one in runs):
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
         raise ConfigError("runs", "is not a list of experiments", "Write runs: [NAME, NAME].")
     metric = told.get("metric", "val/loss")
     if not isinstance(metric, str) or not metric:

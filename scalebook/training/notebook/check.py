@@ -80,7 +80,7 @@ def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterato
     base = nb.base(cell)
     told = cell.experiment if "config" not in cell.body else None
     if told is not None and base is None and told not in _broken(nb):
-        remedy = suggestion(told, [one.name for one in nb.experiments()])
+        remedy = suggestion(told, [experiment.name for experiment in nb.experiments()])
         yield Problem("experiment", f"names {one_line(told, LONGEST_NAME)}, which is no experiment here", remedy)
     for problem in search_problems(cell.body, base, description):
         if problem.key != "experiment" or told is None:
@@ -89,11 +89,11 @@ def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterato
 
 def _broken(nb: Notebook) -> list[str]:
     """The names of experiments that cannot be read."""
-    return [one.name for one in nb.cells if isinstance(one, BrokenCell) and one.kind == "experiment"]
+    return [cell.name for cell in nb.cells if isinstance(cell, BrokenCell) and cell.kind == "experiment"]
 
 
 def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) -> Iterator[Problem]:
-    known = dict.fromkeys(one.name for one in nb.experiments())
+    known = dict.fromkeys(experiment.name for experiment in nb.experiments())
     there, seen = {*known, *_broken(nb)}, set()
     for place, name in enumerate(cell.runs):
         if name in seen:
@@ -102,7 +102,7 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
             remedy = suggestion(name, known)
             yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
         seen.add(name)
-    compared = [one.config.get("model") for one in nb.experiments() if one.name in seen]
+    compared = [experiment.config.get("model") for experiment in nb.experiments() if experiment.name in seen]
     models = [named(model).info("models", description) for model in compared]
     logged = [metric for info in models if info for metric in info.metrics]
     if models and all(info and info.metrics for info in models) and cell.metric not in [*logged, names.TRAIN_LOSS]:

@@ -57,7 +57,10 @@ def compare(
         curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(found), _outcome(found))
         rows.append(_with_note(made, found))
-    configs = meanings({one.name: one.config for one in nb.experiments() if one.name in cell.runs}, description)
+    configs = meanings(
+        {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs},
+        description,
+    )
     return Comparison(
         cell.name, cell.metric, cell.target, list(cell.x), rows, list(curves.values()), differences(configs)
     )
@@ -92,7 +95,7 @@ def compare_runs(
         told = {labels[one.id]: dict(known[one.id]) for one in firsts}
     else:
         told = {labels[one.id]: dict(one.params) for one in firsts}
-    found = [one for one in differences(told) if not (grouped and one[0] == "seed_everything")]
+    found = [difference for difference in differences(told) if not (grouped and difference[0] == "seed_everything")]
     return Comparison("", metric, target, list(AXES), rows, list(curves.values()), found)
 
 

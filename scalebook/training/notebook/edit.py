@@ -107,7 +107,7 @@ def rename(nb: Notebook, name: str, to: str) -> Notebook:
     nb = replaced(nb, index, first + "".join(others))
     for cell in nb.comparisons():
         if name in cell.runs:
-            runs = [to if one == name else one for one in cell.runs]
+            runs = [to if run == name else run for run in cell.runs]
             nb = put_comparison(nb, ComparisonCell("", cell.name, runs, cell.metric, cell.x, cell.target))
     for search in nb.searches():
         if search.experiment == name:

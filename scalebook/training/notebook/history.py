@@ -42,14 +42,14 @@ def states(notebook: Path) -> list[PastState]:
         entries = [*os.scandir(folder(notebook))]
     except FileNotFoundError:
         return []
-    for one in entries:
-        if known := NAME.fullmatch(one.name):
+    for entry in entries:
+        if known := NAME.fullmatch(entry.name):
             try:
-                at = one.stat().st_mtime
+                at = entry.stat().st_mtime
             except FileNotFoundError:
                 continue
             back = int(known[2]) if known[2] else None
-            found.append(PastState(int(known[1]), Path(one.path), at, back))
+            found.append(PastState(int(known[1]), Path(entry.path), at, back))
     return sorted(found, key=lambda one: -one.number)
 
 

@@ -66,11 +66,15 @@ def _inherited(
     """Runs of this config under a name that is no cell's any more. Of several cells that could have been called so,
     the first one that has no runs of its own has them."""
     same_config = tag_is(names.TAG_CONFIG_HASH, hash_now)
-    names_now = {getattr(one, "name", "") for one in notebook.cells}
+    names_now = {getattr(cell, "name", "") for cell in notebook.cells}
     runs = reader.runs(notebook=notebook_name, where=same_config, limit=MOST_RUNS)
     left = [run for run in runs if run.cell not in names_now and names.TAG_PARENT not in run.tags]
     if not left:
         return []
     owners = {run.cell for run in runs}
-    heirs = (one.name for one in notebook.experiments() if config_hash(one.config, description) == hash_now)
+    heirs = (
+        experiment.name
+        for experiment in notebook.experiments()
+        if config_hash(experiment.config, description) == hash_now
+    )
     return left if cell.name == next((name for name in heirs if name not in owners), None) else []

@@ -28,7 +28,7 @@ def table(comparison: Comparison) -> str:
     """Heading, table and remarks; ends without a line end."""
     columns = filled(comparison)
     lines = _drawn(columns, comparison.rows)
-    while max(map(len, lines)) > WIDTH and any(one.rank for one in columns):
+    while max(map(len, lines)) > WIDTH and any(column.rank for column in columns):
         columns.remove(max(columns, key=lambda one: one.rank))
         lines = _drawn(columns, comparison.rows)
     said = remarks(comparison)

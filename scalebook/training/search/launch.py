@@ -106,7 +106,7 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
     """The newest search of a notebook's cell."""
-    asked = ((one, one.request()) for one in all_searches(workspace))
+    asked = ((search, search.request()) for search in all_searches(workspace))
     return next((one for one, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 

@@ -128,7 +128,9 @@ class AsyncPS(SharedMeasures, Forking):
                 self._statistics.share(self._end.rows)
             every = self.arguments.server.rule.push_every
             self._joined.name_parameters(trainer.lightning_module.named_parameters())
-            self._pushing = {id(one.optimizer): Pushing(one.optimizer, one, every) for one in self._joined.clients}
+            self._pushing = {
+                id(client.optimizer): Pushing(client.optimizer, client, every) for client in self._joined.clients
+            }
 
     @override
     def barrier(self, name: str | None = None) -> None:
@@ -250,7 +252,7 @@ class AsyncPS(SharedMeasures, Forking):
     def version(self, optimizer: Optimizer) -> int:
         """The version of this worker's replica of the optimizer's parameters, while training."""
         assert self._joined is not None
-        return next(one.version for one in self._joined.clients if one.optimizer is optimizer)
+        return next(client.version for client in self._joined.clients if client.optimizer is optimizer)
 
     def gradients_averaged(self) -> int:
         """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 def bar_totals(trainer: Trainer, gradients: int, workers: int) -> list[Callback]:
     """What goes before the bars of a Trainer that has some. `gradients`: of all workers, for each update."""
-    bars = [one for one in trainer.callbacks if isinstance(one, TQDMProgressBar)]  # type: ignore[attr-defined]
+    bars = [callback for callback in trainer.callbacks if isinstance(callback, TQDMProgressBar)]  # type: ignore[attr-defined]
     return [BarTotals(bars, gradients / workers)] if bars and workers > 1 and trainer.is_global_zero else []
 
 

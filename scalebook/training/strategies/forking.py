@@ -206,4 +206,4 @@ class Forking(Snapshots, AroundFork):
 
 def _without_finders(trainer: Trainer) -> None:
     """What they searched for was found before the fork."""
-    trainer.callbacks = [one for one in trainer.callbacks if not is_finder(one)]  # type: ignore[attr-defined]
+    trainer.callbacks = [callback for callback in trainer.callbacks if not is_finder(callback)]  # type: ignore[attr-defined]

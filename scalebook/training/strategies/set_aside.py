@@ -47,7 +47,7 @@ class SetAside:
     def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
         """What is large, on a CPU and this process's alone; nothing where the disk has no room for it."""
         storages = _storages(tensors)
-        pieces = _pieces(storages) if sum(one.nbytes() for one in storages) >= WORTH else []
+        pieces = _pieces(storages) if sum(storage.nbytes() for storage in storages) >= WORTH else []
         if sum(piece.size for piece in pieces) < WORTH:
             return cls()
         with tempfile.TemporaryFile() as file:

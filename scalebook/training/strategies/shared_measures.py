@@ -38,7 +38,7 @@ class SharedMeasures:
 
     def moved_bytes(self) -> float:
         """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
-        return float(sum(one.pushed_bytes + one.pulled_bytes for one in self.worker_times()))
+        return float(sum(worker_time.pushed_bytes + worker_time.pulled_bytes for worker_time in self.worker_times()))
 
     @property
     def max_updates(self) -> int | None:

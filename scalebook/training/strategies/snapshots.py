@@ -136,7 +136,7 @@ class Snapshots(IndependentWorkers):
     def _follow_schedules(self) -> None:
         """Bring the learning rates to the version of this worker's replica."""
         if self._schedules is not None and self._joined is not None:
-            versions = {id(one.optimizer): one.version for one in self._joined.clients}
+            versions = {id(client.optimizer): client.version for client in self._joined.clients}
             self._schedules.follow(versions)
 
     def _versions(self) -> list[int]:
@@ -235,7 +235,7 @@ class Snapshots(IndependentWorkers):
         self._position = position_in(self._ours)
         if self._joined is not None:
             if self._worker == 0:
-                self._joined.restore(self._resumed, states or [one.state_dict() for one in self.optimizers])
+                self._joined.restore(self._resumed, states or [optimizer.state_dict() for optimizer in self.optimizers])
                 self._restore_samples(self._ours.get("samples", 0))
             self._joined.show_state()
 

@@ -70,7 +70,7 @@ def all_but_weights(trainer: Trainer) -> dict[str, Any]:
     return {
         "loops": trainer._checkpoint_connector._get_loops_state_dict(),
         "callbacks": call._call_callbacks_state_dict(trainer),
-        "optimizer_states": [trainer.strategy.optimizer_state(one) for one in trainer.optimizers],
+        "optimizer_states": [trainer.strategy.optimizer_state(optimizer) for optimizer in trainer.optimizers],
         "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
         **({type(precision).__qualname__: state} if state else {}),
     }

@@ -33,7 +33,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
     here, so that the Trainer has the loaders and the model that it searched with. Else in a process of its own, and
     what is found is set here on the model, and on data modules among `given`, as the finder would.
     """
-    finders = [one for one in trainer.callbacks if is_finder(one)]  # type: ignore[attr-defined]  # a connector's
+    finders = [callback for callback in trainer.callbacks if is_finder(callback)]  # type: ignore[attr-defined]  # a connector's
     for finder in finders:
         if isinstance(finder, LearningRateFinder) and trainer.state.fn != TrainerFn.FITTING:
             continue

@@ -38,8 +38,8 @@ class Drivers:
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
             return
         self._looked, self._stamp = now, stamp
-        searches = [one for one in all_searches(self.workspace) if one.result() is None and one.may_run()]
-        self.open = {one.id for one in searches}
+        searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
+        self.open = {search.id for search in searches}
         self._started = {name: one for name, one in self._started.items() if alive(one)}
         self._full = self._full or bool(full)
         self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
@@ -88,7 +88,7 @@ class Drivers:
 
 def any_open(workspace: Workspace) -> bool:
     """Whether any search has not ended."""
-    return any(one.result() is None and one.may_run() for one in all_searches(workspace))
+    return any(search.result() is None and search.may_run() for search in all_searches(workspace))
 
 
 def _last(folder: SearchFolder) -> str:

@@ -103,7 +103,7 @@ class RunReader:
             clauses.append(tag_is(names.TAG_NOTEBOOK, notebook))
         if cell is not None:
             clauses.append(tag_is(names.TAG_CELL, cell))
-        experiments = [one.experiment_id for one in self.client.search_experiments(max_results=1000)]
+        experiments = [experiment.experiment_id for experiment in self.client.search_experiments(max_results=1000)]
         found = self.client.search_runs(experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by))
         records = [_record(run) for run in found]
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]

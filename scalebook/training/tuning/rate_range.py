@@ -71,9 +71,9 @@ class RateRange(Callback):
                 "Search over its own learning rates instead.",
             )
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
-        if any(isinstance(one, ScaledRates) for one in callbacks):
+        if any(isinstance(callback, ScaledRates) for callback in callbacks):
             raise ConfigError("lr_scaling", "would change the rates of a range test", "Remove it.")
-        kept = [one for one in callbacks if not isinstance(one, DivergenceGuard | Pictures)]
+        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
         trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
 
     @override

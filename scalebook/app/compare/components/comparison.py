@@ -24,9 +24,9 @@ def colours(comparison: Comparison) -> dict[str, str]:
 def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400) -> None:
     """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
     found: list[Series] = []
-    by_run = {one.run_id: one for one in comparison.curves}
+    by_run = {curve.run_id: curve for curve in comparison.curves}
     for name, colour in colours(comparison).items():
-        row = next(one for one in comparison.rows if one.experiment == name)
+        row = next(row for row in comparison.rows if row.experiment == name)
         mine = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
         mean = mean_curve(mine, axis)
         found += [Series(name, one.axis(axis), one.values, colour, faint=mean is not None) for one in mine]
@@ -52,21 +52,21 @@ def table(comparison: Comparison, *, link_runs: bool = False) -> None:
     head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", _last(comparison)]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in AXES]
-    stale = any(one.staleness_mean for one in comparison.rows)
+    stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
-    rows = [_row(one, comparison, shades[one.experiment], one is best, stale, link_runs) for one in comparison.rows]
+    rows = [_row(row, comparison, shades[row.experiment], row is best, stale, link_runs) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     if remark := resolution(comparison):
         st.caption(remark)
-    for one in comparison.rows:
-        if one.note:
-            st.caption(f"**{one.experiment}**: {one.note}")
+    for row in comparison.rows:
+        if row.note:
+            st.caption(f"**{row.experiment}**: {row.note}")
 
 
 def _last(comparison: Comparison) -> str:
     """The head of the last values."""
-    return "latest" if any(one.outcome in ("running", "waiting") for one in comparison.rows) else "final"
+    return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
 
 
 def _row(
@@ -118,7 +118,7 @@ def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
 
 def ranked(comparison: Comparison) -> list[tuple[Estimate, ExperimentRow]]:
     """Rows that have a value, the best mean first."""
-    known = [(one.best, one) for one in comparison.rows if one.best is not None]
+    known = [(row.best, row) for row in comparison.rows if row.best is not None]
     return sorted(known, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
 
 

@@ -30,7 +30,7 @@ def show(run_ids: Sequence[str]) -> None:
         page_head.title("Compare")
     address = resources.mlflow_address()
     if address and records:
-        url = links.compare(address, [one.id for one in records], [one.experiment_id for one in records])
+        url = links.compare(address, [record.id for record in records], [record.experiment_id for record in records])
         with actions, st.container(horizontal=True, horizontal_alignment="right"):
             st.link_button("Open in MLflow", url, type="primary", icon=":material/open_in_new:")
     _choice(records)
@@ -38,7 +38,7 @@ def show(run_ids: Sequence[str]) -> None:
         html.empty("Nothing chosen yet", "Choose runs above, or tick them on the Runs page and press Compare.")
         st.page_link(RUNS.script, label="Runs", icon=RUNS.icon)
         return
-    metrics = list(dict.fromkeys(metric for one in records for metric in runs.curve_metrics(one)))
+    metrics = list(dict.fromkeys(metric for record in records for metric in runs.curve_metrics(record)))
     main = names.main_metric(metrics)
     if main is None:
         html.empty("No curve yet", "These runs have logged no metric so far; the page looks again every few seconds.")
@@ -56,7 +56,7 @@ def show(run_ids: Sequence[str]) -> None:
         axis, log_y = axis_choice.draw()
     hint = "Runs that differ in their seed alone are one line, with the interval of their mean."
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
-    live = any(one.ended is None for one in records)
+    live = any(record.ended is None for record in records)
     st.fragment(_body, run_every=EVERY_S if live else None)(records, metric, target, axis, log_y, grouped)
 
 
@@ -76,7 +76,7 @@ def _known(run_ids: Sequence[str]) -> list[RunRecord]:
 def _choice(records: Sequence[RunRecord]) -> None:
     """Which runs: those in the address, and the newest to choose from."""
     offered = {one.id: one for one in [*records, *resources.reader().runs(limit=OFFERED)]}
-    current = [one.id for one in records]
+    current = [record.id for record in records]
     key = "chosen-" + ",".join(one[:6] for one in current)
     chosen = st.multiselect(
         "Runs", list(offered), current, format_func=lambda one: offered[one].name or one[:8], key=key,
@@ -90,22 +90,22 @@ def _choice(records: Sequence[RunRecord]) -> None:
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """What each run's config says, of those whose config can be read."""
     found = {}
-    for one in records:
+    for record in records:
         try:
-            config = yaml.load(resources.config_text(one))
+            config = yaml.load(resources.config_text(record))
         except ConfigError:
             continue
         if isinstance(config, dict):
-            found[one.id] = config
+            found[record.id] = config
     return meanings(found, resources.description())
 
 
 def _body(
     records: Sequence[RunRecord], metric: str, target: float | None, axis: Axis, log_y: bool, grouped: bool
 ) -> None:
-    ids = [one.id for one in records]
+    ids = [record.id for record in records]
     found = compare_runs(resources.reader(), ids, metric, target, configs=_configs(records), grouped=grouped)
     comparison.curves(found, axis, log_y, key="compare")
     comparison.table(found, link_runs=True)
     st.subheader("What differs")
-    comparison.differences(found.differences, [one.experiment for one in found.rows])
+    comparison.differences(found.differences, [row.experiment for row in found.rows])

@@ -21,7 +21,7 @@ LIVE = ("running", "waiting")
 def show(stored: Stored, index: int, cell: ComparisonCell) -> None:
     """The card; drawn every other second while a run that belongs to it waits or runs."""
     found = _compare(stored, cell)
-    live = any(one.outcome in LIVE for one in found.rows)
+    live = any(row.outcome in LIVE for row in found.rows)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
         _head(stored, index, cell, found)
         st.fragment(_body, run_every=EVERY_S if live else None)(stored, cell, None if live else found)
@@ -32,7 +32,7 @@ def _compare(stored: Stored, cell: ComparisonCell) -> Comparison:
 
 
 def _head(stored: Stored, index: int, cell: ComparisonCell, found: Comparison) -> None:
-    runs = [run for one in found.rows for run in one.run_ids]
+    runs = [run for row in found.rows for run in row.run_ids]
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
         html.draw(f'<span class="sb-name">{escape(cell.name)}</span><span class="sb-dim">{escape(cell.metric)}</span>')
@@ -60,4 +60,4 @@ def _body(stored: Stored, cell: ComparisonCell, found: Comparison | None) -> Non
     comparison.table(found)
     if found.differences:
         with st.expander("What differs in their configs"):
-            comparison.differences(found.differences, [one.experiment for one in found.rows])
+            comparison.differences(found.differences, [row.experiment for row in found.rows])

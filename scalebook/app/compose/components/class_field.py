@@ -54,7 +54,7 @@ def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo 
         index,
         format_func=lambda one: "none" if one is None else one.config_value or one.name,
         key=key,
-        help="\n\n".join([fields.help_of(field), *(_line(one) for one in field.options if one.summary)]),
+        help="\n\n".join([fields.help_of(field), *(_line(option) for option in field.options if option.summary)]),
         placeholder="none" if field.nullable else "Choose one",
     )
     return found

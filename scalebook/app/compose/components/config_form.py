@@ -92,7 +92,7 @@ class ConfigForm:
         info = self._choice(path, group, label, getattr(self.description, group))
         if info is not None and info.config_value is None:
             skip = {"data": ("batch_size",), "trainer.strategy": form.HANDLED_STRATEGY_ARGS}.get(path, ())
-            self._args(f"{path}.init_args", info, [one for one in info.fields if one.name not in skip])
+            self._args(f"{path}.init_args", info, [field for field in info.fields if field.name not in skip])
         return info
 
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
@@ -104,7 +104,7 @@ class ConfigForm:
             index,
             format_func=class_field.label_of,
             key=self.key(path),
-            help="\n\n".join(f"**{one.name}**: {one.summary}" for one in entries if one.summary) or None,
+            help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
             placeholder=class_field.written(form.get(self.config, path)),
         )
         self._slot(path)
@@ -167,7 +167,7 @@ class ConfigForm:
             form.assign_workers(self.config, self._read("trainer.devices", said, MOST_WORKERS))
         with right:
             data = form.chosen(self.config, "data", "data", self.description)
-            batch = next((one for one in data.fields if one.name == "batch_size"), None) if data else None
+            batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
         if info is not None and info.config_value is None:
@@ -176,12 +176,12 @@ class ConfigForm:
     def _strategy_args(self, info: ClassInfo) -> None:
         """What it does stays in sight, side by side; how it does it is folded."""
         above = "trainer.strategy.init_args"
-        shown = [one for one in info.fields if one.name in form.SHOWN_STRATEGY_ARGS]
+        shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
         for place, one in zip(st.columns(max(1, len(shown))), shown, strict=False):
             with place:
                 self._field(f"{above}.{one.name}", one)
         hidden = (*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS)
-        folded = [(f"{above}.{one.name}", one) for one in info.fields if one.name not in hidden]
+        folded = [(f"{above}.{field.name}", field) for field in info.fields if field.name not in hidden]
         if folded:
             self._fold(f"More of {info.name}", above, folded, 2)
 
@@ -199,7 +199,7 @@ class ConfigForm:
         left, middle, right = st.columns([2, 1, 1])
         with left:
             info = self._choice("optimizer", "optimizers", "Optimizer", self.description.optimizers)
-        rate = next((one for one in info.fields if one.name == "lr"), None) if info else None
+        rate = next((field for field in info.fields if field.name == "lr"), None) if info else None
         with middle:
             if rate is not None:
                 self._field("optimizer.init_args.lr", rate)
@@ -210,7 +210,7 @@ class ConfigForm:
             if one.required:
                 self._field(path, one)
         if info is not None:
-            rest = [(f"optimizer.init_args.{one.name}", one) for one in info.fields if one.name != "lr"]
+            rest = [(f"optimizer.init_args.{field.name}", field) for field in info.fields if field.name != "lr"]
             rest += [(path, one) for path, one in scheduled if not one.required]
             self._fold(f"More of {info.name}" + (f" and {schedule.name}" if schedule else ""), "optimizer", rest, 2)
 

@@ -86,7 +86,7 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     typed, repeats = drawn.draw(draft.name, draft.repeats, _suggested(draft.config, description))
     name = typed or _suggested(drawn.config, description)
     own = {one.key for one in drawn.refused}
-    known = [one for one in _problems(drawn.config, description) if one.key not in own]
+    known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
     homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
     return Edited(drawn.config, name, repeats, drawn.refused, homeless)
 

@@ -45,7 +45,7 @@ def draw(
     _summary(line, repeats)
     for problem in problems:
         st.error(str(problem))
-    shown = [one for one in seeds if one.run is not None]
+    shown = [seed for seed in seeds if seed.run is not None]
     for one in shown:
         if one.run is not None and not one.run.ended:
             progress.draw(one.run, f"seed {one.seed}: " if len(shown) > 1 else "")
@@ -64,13 +64,13 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Int
     word = state(seeds)
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
-    if any(one.stale for one in seeds):
+    if any(seed.stale for seed in seeds):
         chips += " " + html.chip("stale", "stale: the config has changed since")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
         html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
-        now = f"{page} {' '.join(one.run.id if one.run else 'none' for one in seeds)}"
+        now = f"{page} {' '.join(seed.run.id if seed.run else 'none' for seed in seeds)}"
         asked: Intent | None = None
         if live and press.button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=word == "stopping"):
             asked = "stop"
@@ -88,19 +88,23 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Int
 
 
 def _summary(line: ExperimentSummary, repeats: int) -> None:
-    parts = [f"<b>{escape(line.what)}</b>", *(escape(one) for one in line.parts()[1:]), escape(plural(repeats, "seed"))]
+    parts = [
+        f"<b>{escape(line.what)}</b>",
+        *(escape(part) for part in line.parts()[1:]),
+        escape(plural(repeats, "seed")),
+    ]
     html.draw(f'<div class="sb-summary">{" · ".join(parts)}</div>')
 
 
 def results(seeds: Sequence[SeedView]) -> str:
     """A table with a row for each seed that has a run."""
-    found = [one.run.metrics for one in seeds if one.run]
-    last = "final" if all(one.run.ended for one in seeds if one.run) else "latest"
+    found = [seed.run.metrics for seed in seeds if seed.run]
+    last = "final" if all(seed.run.ended for seed in seeds if seed.run) else "latest"
     metric = names.main_metric(key for metrics in found for key in metrics)
     stale = any(names.STALENESS_MEAN in metrics for metrics in found)
     head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
     head += ["updates", "updates/s", "time"]
-    rows = [_row(one, metric, stale) for one in seeds]
+    rows = [_row(seed, metric, stale) for seed in seeds]
     return html.table(head, rows, numeric=range(2, len(head)))
 
 

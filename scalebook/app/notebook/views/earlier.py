@@ -40,7 +40,7 @@ def ask(stored: Stored) -> NoReturn:
 def _draw(stored: Stored) -> None:
     """All that are kept but the present one, the newest first, with what a return would change."""
     now = stored.notebook.text
-    found = [one for one in history.states(stored.path) if one.back is None]
+    found = [state for state in history.states(stored.path) if state.back is None]
     found = [one for one in found if one.content() != now.encode("utf-8")]
     if not found:
         st.markdown("There are none yet: each change that is saved here leaves one.")

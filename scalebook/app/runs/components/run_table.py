@@ -35,7 +35,7 @@ class RunSelection:
 
 def draw(views: Sequence[RunView], key: str) -> RunSelection:
     """The table; its key must change with the set of rows, because a selection is kept by position."""
-    table = pd.DataFrame([_row(one) for one in views])
+    table = pd.DataFrame([_row(view) for view in views])
     event: Any = st.dataframe(
         table,
         key=key,

@@ -25,9 +25,9 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
 
 def throughput(curves: Sequence[MetricCurve], axis: str) -> None:
     """A line for each worker, from the histories of `worker_N/...`."""
-    if any(one.values for one in curves):
+    if any(curve.values for curve in curves):
         st.subheader("Throughput by worker")
-        numbered = [(int(one.metric.partition("/")[0].removeprefix("worker_")), one) for one in curves]
+        numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
         series = [
             Series(f"worker {worker}", one.axis(axis), one.values, bars.colour(worker)) for worker, one in numbered
         ]
@@ -51,7 +51,7 @@ def pushes(record: PushRecord) -> None:
     rows = record.by_worker()
     html.draw(_table(rows, lambda one: [f"worker {one.worker}"], ["Worker"], record.mean_staleness))
     if record.parts > 1:
-        several = len({one.section for one in record.shards}) > 1
+        several = len({shard.section for shard in record.shards}) > 1
         head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
 
         def name(one: Pushes) -> list[str]:
@@ -72,15 +72,15 @@ def _table(
         ("applied", lambda one: f"{one.applied:,}"),
         ("dropped", lambda one: f"{one.dropped:,}"),
     ]
-    if any(one.duplicates for one in rows):
+    if any(row.duplicates for row in rows):
         columns.append(("duplicates", lambda one: f"{one.duplicates:,}"))
     if staleness is not None:
         columns.append(("mean staleness", lambda one: figure(staleness(one.worker), 3)))
     columns.append(("mean age, ms", lambda one: figure(None if one.age_s is None else 1000 * one.age_s, 3)))
-    if any(one.drift is not None for one in rows):
+    if any(row.drift is not None for row in rows):
         columns.append(("mean drift", lambda one: figure(one.drift, 3)))
     body = [
-        [*(html.text(word) for word in name(one)), *(html.number(cell(one)) for _, cell in columns)] for one in rows
+        [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]
     titles = [*head, *(title for title, _ in columns)]
     return html.table(titles, body, numeric=range(len(head), len(titles)))

@@ -15,7 +15,7 @@ def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
 def read(reader: RunReader, run_id: str, name: str) -> bytes | None:
     """A file of the run's root folder; 1 ms in a local store, a request or two at a server."""
     client = reader.client
-    if not any(one.path == name for one in client.list_artifacts(run_id)):
+    if not any(artifact.path == name for artifact in client.list_artifacts(run_id)):
         return None
     with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
         return Path(client.download_artifacts(run_id, name, folder)).read_bytes()

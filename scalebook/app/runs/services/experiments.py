@@ -42,8 +42,8 @@ def seeds(
 ) -> list[SeedView]:
     """State and results of a cell of the notebook `stored`, by seed."""
     return [
-        SeedView(one.seed, runs.view(workspace, one.run, reasons) if one.run else None, one.stale)
-        for one in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
+        SeedView(result.seed, runs.view(workspace, result.run, reasons) if result.run else None, result.stale)
+        for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
     ]
 
 

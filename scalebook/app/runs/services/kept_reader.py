@@ -41,7 +41,7 @@ class KeptReader(RunReader):
             kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
             ended = run_id in self._ended
         missing = [metric for metric, curve in kept.items() if curve is None]
-        found = {one.metric: one for one in super().curves(run_id, missing)} if missing else {}
+        found = {curve.metric: curve for curve in super().curves(run_id, missing)} if missing else {}
         if ended and found:  # as known before the reading: nothing can have been added since
             with self._lock:
                 for metric, curve in found.items():

@@ -43,7 +43,7 @@ class PushRecord:
     @property
     def parts(self) -> int:
         """Shards of all optimizers."""
-        return len({(one.section, one.shard) for one in self.shards})
+        return len({(shard.section, shard.shard) for shard in self.shards})
 
     def shares(self, worker: int | None = None) -> dict[str, float]:
         """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""
@@ -55,20 +55,20 @@ class PushRecord:
 
         A gradient counts once however many shards it was cut into: `applied` is that of the first shard.
         """
-        workers = sorted({one.worker for one in self.shards})
-        return [self._of([one for one in self.shards if one.worker == worker]) for worker in workers]
+        workers = sorted({shard.worker for shard in self.shards})
+        return [self._of([shard for shard in self.shards if shard.worker == worker]) for worker in workers]
 
     def _of(self, rows: list[Pushes]) -> Pushes:
-        applied = sum(one.applied for one in rows if one.shard == 0)
-        drift = measures.whole_drift(((one.section, one.shard), one.drift, one.applied) for one in rows)
+        applied = sum(row.applied for row in rows if row.shard == 0)
+        drift = measures.whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)
         return Pushes(
             rows[0].worker,
             0,
             0,
             applied,
-            sum(one.dropped for one in rows),
-            sum(one.duplicates for one in rows),
-            _known(measures.weighted_mean([(one.age_s, one.applied) for one in rows])),
+            sum(row.dropped for row in rows),
+            sum(row.duplicates for row in rows),
+            _known(measures.weighted_mean([(row.age_s, row.applied) for row in rows])),
             _known(drift),
         )
 

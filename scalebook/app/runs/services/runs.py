@@ -232,6 +232,6 @@ def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:
         return []
     same = tag_is(names.TAG_CONFIG_HASH, record.tags.get(names.TAG_CONFIG_HASH, ""))
     newest: dict[str, RunRecord] = {}
-    for one in reader.runs(notebook=record.notebook, cell=record.cell, where=same, limit=SIBLINGS):
-        newest.setdefault(one.tags.get(names.TAG_SEED, ""), one)
+    for run in reader.runs(notebook=record.notebook, cell=record.cell, where=same, limit=SIBLINGS):
+        newest.setdefault(run.tags.get(names.TAG_SEED, ""), run)
     return [newest[seed] for seed in sorted(newest, key=lambda seed: (len(seed), seed))]

@@ -27,7 +27,7 @@ HEIGHT = 470
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
     """None while no trial has logged anything."""
-    known = [one for one in records if one.curve]
+    known = [record for record in records if record.curve]
     if not known:
         return None
     shades = range_of(records, spec)
@@ -80,7 +80,7 @@ def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
     if not len(values):
         return Frame(-np.inf, np.inf, False)
     ends = np.quantile(values, (0.0, 0.97) if spec.objectives[0].lower else (0.03, 1.0))
-    low, high = (float(one) for one in ends)
+    low, high = (float(end) for end in ends)
     return Frame(low, high, low > 0 and high / low > 8)
 
 

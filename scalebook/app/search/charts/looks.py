@@ -99,7 +99,7 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     for factors in ((1, 2, 5), (1, 3), (1,)):
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [factor * 10.0**decade for decade in decades for factor in factors]
-        inside = [one for one in ticks if low <= one <= high]
+        inside = [tick for tick in ticks if low <= tick <= high]
         if len(inside) <= LOG_TICKS:
             break
     return {

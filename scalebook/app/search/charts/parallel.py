@@ -27,7 +27,7 @@ BAD_COLOURS = ("#e3c3d6", "#573f50")  # those of a diverged trial, dim: there ma
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
     """Finished and infeasible trials; the latter end above or below the last axis. None before the first of them."""
     shades = range_of(records, spec)
-    known = [one for one in records if value(one) is not None or one.state == "infeasible"]
+    known = [record for record in records if value(record) is not None or record.state == "infeasible"]
     if not known or shades is None:
         return None
     worst_first = sorted(known, key=lambda one: -1.0 if (v := value(one)) is None else float(shades.of([v])[0]))
@@ -35,7 +35,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
         [MISSING if (v := value(one)) is None else float(shades.of([v])[0]) for one in worst_first], dtype=np.float32
     )
     colour = np.where(position == MISSING, BAD, position)
-    axes = [_axis(one, worst_first) for one in spec.space] + [_values(position, spec, shades.ticks())]
+    axes = [_axis(dimension, worst_first) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
     found = looks.figure(dark, HEIGHT)
     scale_to = [((at - BAD) / (1 - BAD), each) for at, each in looks.colorscale(dark)]
     bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001

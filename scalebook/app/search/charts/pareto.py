@@ -28,7 +28,7 @@ def reading(spec: SearchSpec) -> str:
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
     """None before the first trial with both figures."""
-    known = [(at, one) for one in records if (at := _place(one, spec)) is not None]
+    known = [(at, record) for record in records if (at := _place(record, spec)) is not None]
     if not known:
         return None
     front = _front(known, spec)

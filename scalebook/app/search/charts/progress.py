@@ -23,7 +23,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: i
     """Against the trials' numbers, by the first objective; None before the first trial has ended."""
     objective = spec.objectives[0]
     shades = range_of(records, spec)
-    ended = [one for one in records if one.state not in ("waiting", "running")]
+    ended = [record for record in records if record.state not in ("waiting", "running")]
     if not ended:
         return None
     low, high = (shades.best, shades.worst) if shades else (0.0, 1.0)

@@ -31,7 +31,7 @@ Trace = dict[str, Any]
 
 def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     """One line: what is what. Says so where trials that differ in something else lie on top of each other."""
-    others = [one.name for one in spec.space if one.name not in (x, y, *by)]
+    others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
     mixed = f" Trials that differ in {', '.join(others)} lie together; the field is their mean." if others else ""
     iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
@@ -70,7 +70,7 @@ def draw(
 def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> int | None:
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
-    known = [(sign * found, one.number) for one in records if (found := value(one, objective)) is not None]
+    known = [(sign * found, record.number) for record in records if (found := value(record, objective)) is not None]
     return min(known)[1] if known else None
 
 

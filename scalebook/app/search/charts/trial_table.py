@@ -32,9 +32,9 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str)
     if order == ORDERS[1]:
         lower = spec.objectives[0].lower
         rows.sort(key=lambda one: (one.values[0] is None, (one.values[0] or 0.0) * (1 if lower else -1), one.number))
-        key += "-" + hashlib.sha256(str([one.number for one in rows]).encode()).hexdigest()[:8]
+        key += "-" + hashlib.sha256(str([row.number for row in rows]).encode()).hexdigest()[:8]
     event: Any = st.dataframe(
-        pd.DataFrame([_cells(one, spec) for one in rows]),
+        pd.DataFrame([_cells(row, spec) for row in rows]),
         key=key,
         hide_index=True,
         height=HEIGHT,
@@ -42,15 +42,18 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str)
         on_select="rerun",
         selection_mode="single-row",
         column_config=_columns(spec),
-        column_order=[name for name in _columns(spec) if name != "why" or any(one.why for one in rows)],
+        column_order=[name for name in _columns(spec) if name != "why" or any(row.why for row in rows)],
         alt="all trials",
     )
     ticked = [rows[i].number for i in event.selection.rows if i < len(rows)]
-    return next((one for one in records if one.number in ticked), None)
+    return next((record for record in records if record.number in ticked), None)
 
 
 def _cells(row: TrialRow, spec: SearchSpec) -> dict[str, Any]:
-    point = {f"point.{one.name}": _sortable(row.raw.get(one.name), row.point[one.name]) for one in spec.space}
+    point = {
+        f"point.{dimension.name}": _sortable(row.raw.get(dimension.name), row.point[dimension.name])
+        for dimension in spec.space
+    }
     values = {f"value.{i}": value for i, value in enumerate(row.values)}
     return {
         "number": row.number, "state": [row.state], **point, **values, "spread": row.spread, "seconds": row.seconds,
@@ -70,14 +73,14 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
         "number": column.NumberColumn("Trial", width=64),
         "state": column.MultiselectColumn("State", options=list(CHIPS), color=colours, width=96),
     }
-    for one in spec.space:
-        name = one.name.rsplit(".", 1)[-1].replace("_", " ")
-        if one.ordered:
-            whole = one.kind in ("int", "powers_of_two")
-            found[f"point.{one.name}"] = column.NumberColumn(name, format="%d" if whole else "%.4g", width=108)
+    for dimension in spec.space:
+        name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
+        if dimension.ordered:
+            whole = dimension.kind in ("int", "powers_of_two")
+            found[f"point.{dimension.name}"] = column.NumberColumn(name, format="%d" if whole else "%.4g", width=108)
         else:
-            numbers = all(isinstance(each, int | float) for each in one.choices)
-            found[f"point.{one.name}"] = (column.NumberColumn if numbers else column.TextColumn)(name, width=108)
+            numbers = all(isinstance(each, int | float) for each in dimension.choices)
+            found[f"point.{dimension.name}"] = (column.NumberColumn if numbers else column.TextColumn)(name, width=108)
     for i, objective in enumerate(spec.objectives):
         found[f"value.{i}"] = column.NumberColumn(objective.name, format="%.5g", width=108)
     if spec.seeds > 1:

@@ -94,7 +94,7 @@ def _cards(chosen: str, begun: bool, key: str) -> str | None:
 
 def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
     """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
-    known = {one.name: one for one in fields}
+    known = {field.name: field for field in fields}
     found: Body = {}
     changed = False
     if space:
@@ -106,7 +106,7 @@ def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) ->
             changed = True
         else:
             found[name] = said
-    rest = [one for one in fields if one.name not in space]
+    rest = [field for field in fields if field.name not in space]
     added = st.selectbox("Vary another field", rest, None, format_func=lambda one: one.label, key=f"{key}.add",
                          placeholder="Any field of the config: type a part of its name")  # fmt: skip
     if added is not None:
@@ -123,7 +123,7 @@ def _scaling(before: str, key: str) -> str:
             words,
             words.index(before) if before in words else 0,
             format_func=lambda one: SCALINGS[one][0],
-            captions=[SCALINGS[one][1] for one in words],
+            captions=[SCALINGS[word][1] for word in words],
             key=f"{key}.scaling",
             label_visibility="collapsed",
         )

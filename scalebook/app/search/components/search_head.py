@@ -86,8 +86,11 @@ def _given(label: str, key: str, now: str, wrong: Sequence[Problem]) -> bool:
 
 def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[str, Any], list[Problem]]:
     """A value for each dimension, and those beyond its limits; begins near the best point so far."""
-    point = {one.name: _value(one, start.get(one.name), f"{key}-{one.name}") for one in spec.space}
-    wrong = [one for one in spec.space if not one.contains(point[one.name])]
+    point = {
+        dimension.name: _value(dimension, start.get(dimension.name), f"{key}-{dimension.name}")
+        for dimension in spec.space
+    }
+    wrong = [dimension for dimension in spec.space if not dimension.contains(point[dimension.name])]
     return point, [Problem(one.name, f"is {shown(point[one.name])}", f"Give one of {one.words()}.") for one in wrong]
 
 

@@ -80,7 +80,7 @@ def _handles(config: Mapping[str, Any], description: Description) -> list[Search
     if load.learning_rate is not None:
         rate = Field("learning_rate", "float", "Step of the optimizer.", minimum=0, exclusive_minimum=True)
         found.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
-    words = [*STRATEGIES, *(one.class_path for one in description.strategies if one.source == "user")]
+    words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
     now = load.strategy if load.rule is None else load.rule.partition(",")[0]
     found.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
     workers = Field("workers", "int", "Processes that compute gradients.", minimum=1, maximum=1024)

@@ -71,7 +71,7 @@ def objectives(body: Mapping[str, Any]) -> list[str]:
     """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
     told = body.get("objective")
     items = told if isinstance(told, list | tuple) else [told]
-    return [str(next(iter(one), "") if isinstance(one, Mapping) else one) for one in items if one]
+    return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
 
 
 def with_objectives(body: Body, said: Sequence[str]) -> Any:
@@ -84,7 +84,7 @@ def with_objectives(body: Body, said: Sequence[str]) -> Any:
 def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: str) -> float | None:
     """Median wall time of the newest finished runs of the experiment; None where none has finished yet."""
     records = reader.runs(notebook=notebook, cell=cell, where="attributes.status = 'FINISHED'", limit=RECENT_RUNS)
-    found = [one.seconds for one in runs.views(workspace, records) if one.seconds]
+    found = [view.seconds for view in runs.views(workspace, records) if view.seconds]
     return median(found) if found else None
 
 
@@ -123,7 +123,7 @@ def examples(spec: SearchSpec, description: Description) -> list[Example]:
     """The lower end of every range, the middle, the upper end: what the space means, resolved."""
     found: list[Example] = []
     for share in EXAMPLES:
-        point = {one.name: value_at(one, share) for one in spec.space}
+        point = {dimension.name: value_at(dimension, share) for dimension in spec.space}
         words = summary(spec, point)
         if any(one.words == words for one in found):
             continue

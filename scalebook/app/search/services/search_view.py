@@ -71,7 +71,7 @@ def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], sp
 def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     """What one must know to read the figures: what the batch size means, whether times can be compared, the pruner."""
     found = []
-    if any(one.name == "workers" for one in spec.space):
+    if any(dimension.name == "workers" for dimension in spec.space):
         found.append(
             "**Strong scaling**: the batch size is the global one, shared out to the workers."
             if spec.scaling == "strong"
@@ -79,7 +79,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
         )
     if spec.exclusive:
         found.append("**Exclusive**: one trial at a time, alone on the machine, so that times can be compared.")
-    elif any(one.name == "seconds" for one in spec.objectives):
+    elif any(objective.name == "seconds" for objective in spec.objectives):
         found.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")
     if spec.seeds > 1:
         found.append(f"Every point is run with {spec.seeds} seeds; ± is half of their 95 % interval.")
@@ -118,7 +118,7 @@ def hover(record: TrialRecord, spec: SearchSpec) -> str:
     head = f"<b>trial {record.number}</b> · {escape(words(record, spec), quote=False)}"
     if record.state == "finished":
         told = [f"{one.name} {reached(record, spec, i)}" for i, one in enumerate(spec.objectives)]
-        if record.seconds is not None and all(one.name != "seconds" for one in spec.objectives):
+        if record.seconds is not None and all(objective.name != "seconds" for objective in spec.objectives):
             told.append(duration(record.seconds))
         return f"{head}<br>{' · '.join(told)}"
     if record.state == "pruned" and record.curve:
@@ -146,7 +146,10 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
     """All trials by number, in short texts and plain figures."""
     found = []
     for record in sorted(records, key=lambda one: one.number):
-        point = {one.name: one.label(record.point[one.name]) if one.name in record.point else "" for one in spec.space}
+        point = {
+            dimension.name: dimension.label(record.point[dimension.name]) if dimension.name in record.point else ""
+            for dimension in spec.space
+        }
         values = tuple(value(record, i) for i in range(len(spec.objectives)))
         cause = (
             re.sub(r"^\w+: ", "", record.cause) if record.failure else record.cause
@@ -173,7 +176,7 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     lower = spec.objectives[0].lower
     study = optuna.create_study(direction="minimize" if lower else "maximize")
-    distributions = {one.name: _distribution(finished, spec, one.name) for one in spec.space}
+    distributions = {dimension.name: _distribution(finished, spec, dimension.name) for dimension in spec.space}
     known = {name: one for name, one in distributions.items() if one is not None}
     study.add_trials(
         [
@@ -209,12 +212,12 @@ def _distribution(records: Sequence[TrialRecord], spec: SearchSpec, name: str) -
     dimension = spec.dimension(name)
     values = [record.point[name] for record in records if name in record.point]
     if not dimension.ordered:
-        labels = list(dict.fromkeys(dimension.label(one) for one in values))
+        labels = list(dict.fromkeys(dimension.label(value) for value in values))
         return CategoricalDistribution(labels) if len(labels) > 1 else None
-    if len({float(one) for one in values}) < 2:
+    if len({float(value) for value in values}) < 2:
         return None
     low, high = min(values), max(values)
     log = low > 0 and (dimension.log or dimension.kind in ("log_uniform", "powers_of_two"))
-    if all(isinstance(one, int) for one in values):
+    if all(isinstance(value, int) for value in values):
         return IntDistribution(low, high, log=log)
     return FloatDistribution(float(low), float(high), log=log)

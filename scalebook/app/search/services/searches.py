@@ -119,7 +119,7 @@ def view(folder: SearchFolder) -> SearchView:
 
 def views(workspace: Workspace, most: int) -> list[SearchView]:
     """The newest `most` of the workspace, the newest first."""
-    return [view(one) for one in all_searches(workspace)[:most]]
+    return [view(search) for search in all_searches(workspace)[:most]]
 
 
 def find(workspace: Workspace, search_id: str) -> SearchView | None:
@@ -173,7 +173,9 @@ def space_words(body: Mapping[str, Any]) -> str:
         told = mapping(row)
         kind, values = next(((kind, value) for kind, value in told.items() if isinstance(value, list)), ("", []))
         listed = kind in ("values", "grid")
-        words = ", ".join(_short(one) for one in values) if listed else " … ".join(_short(one) for one in values)
+        words = (
+            ", ".join(_short(value) for value in values) if listed else " … ".join(_short(value) for value in values)
+        )
         rule = told.get("rule")
         parts.append(f"{name} {words}" + (f" ({rule} per {told.get('per', 256)})" if rule else ""))
     return " × ".join(parts) or "nothing yet"

@@ -40,7 +40,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, found: SearchView | None
             st.rerun()  # the page stops looking every second
     description = resources.description()
     base = searches.base_of(stored.notebook, cell.body)
-    problems = [one for one in search_problems(cell.body, base, description) if one.severity == "error"]
+    problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
     stale = found is not None and not problems and searches.stale(found, cell.body, base, description)
     intent = search_cell.draw(cell.name, cell.body, found, stale, _best(found), problems, stored.stamp)
     if intent is None:

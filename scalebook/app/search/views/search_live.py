@@ -66,7 +66,9 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, told: SearchProgre
 
 def _charts(folder: SearchFolder) -> None:
     spec, records = resources.search_spec(folder), resources.search_records(folder)
-    if not any(one.state not in ("waiting", "running") for one in records) and not any(one.curve for one in records):
+    if not any(record.state not in ("waiting", "running") for record in records) and not any(
+        record.curve for record in records
+    ):
         html.empty("The first trial has not ended yet", "Map, curves and table appear here with it, by themselves.")
         return
     with st.container(key="live-charts"):
@@ -85,11 +87,11 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         x = st.selectbox("Across", names, 0, key=f"map-x-{folder.id}", width=220)
-        y = st.selectbox("Upwards", [one for one in names if one != x], 0, key=f"map-y-{folder.id}", width=220)
+        y = st.selectbox("Upwards", [name for name in names if name != x], 0, key=f"map-y-{folder.id}", width=220)
         by = _by(folder, spec)
         objective = 0
         if len(spec.objectives) > 1:
-            titles = [one.name for one in spec.objectives]
+            titles = [objective.name for objective in spec.objectives]
             objective = titles.index(st.selectbox("Colour", titles, 0, key=f"map-colour-{folder.id}", width=220))
     drawn = trial_map.draw(records, spec, x, y, by, style.dark(), objective)
     chart_view.draw(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}")
@@ -104,7 +106,7 @@ def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
     choices: list[tuple[str, ...]] = [(), *((one,) for one in found)]
     if len(found) > 1:
         choices.append(tuple(found))
-    offered = [one for one in choices if landscape.combined(spec, one) <= trial_map.MOST_PANELS]
+    offered = [choice for choice in choices if landscape.combined(spec, choice) <= trial_map.MOST_PANELS]
     default = landscape.default_panels(spec)
     chosen = st.selectbox(
         "Side by side",

@@ -123,7 +123,7 @@ def _act(intent: Intent, given: search_head.Given, found: SearchView) -> None:
 
 def _give(found: SearchView, point: dict[str, Any]) -> None:
     """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
-    known = next((one.number for one in resources.search_records(found.folder) if one.point == point), None)
+    known = next((record.number for record in resources.search_records(found.folder) if record.point == point), None)
     if known is not None:
         state.say(f"Trial {known} has this point already.", ":material/info:")
         return
@@ -135,7 +135,7 @@ def _give(found: SearchView, point: dict[str, Any]) -> None:
 
 def _use(found: SearchView, number: int) -> None:
     """Write the trial's config as an experiment into the notebook, and go there; without a notebook, into the form."""
-    record = next((one for one in resources.search_records(found.folder) if one.number == number), None)
+    record = next((record for record in resources.search_records(found.folder) if record.number == number), None)
     if record is None:
         return
     spec, description = resources.search_spec(found.folder), resources.description()

@@ -91,7 +91,7 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
         return state.reset_search_draft(source, copy.deepcopy(known.body), known.name) if known is not None else None
     if experiment and stored.notebook.experiment(experiment) is None:
         return None
-    first = next((one.name for one in stored.notebook.experiments()), "")
+    first = next((experiment.name for experiment in stored.notebook.experiments()), "")
     body = search_setup.begun(experiment or first, _base(stored.notebook, experiment or first), description)
     return state.reset_search_draft(source, body, "")
 
@@ -168,8 +168,8 @@ def _name(draft: SearchDraft, key: str) -> str:
 
 def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
     """Which experiment; another one is another address."""
-    titles = {one.name: one.label for one in notebooks.choices(resources.workspace())}
-    cells = [one.name for one in _opened().notebook.experiments()]
+    titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
+    cells = [experiment.name for experiment in _opened().notebook.experiments()]
     before = str(draft.base.get("experiment", ""))
     notebook, cell = search_form.experiment(titles, choice.name, cells, before, key, fixed=bool(draft.source[1]))
     if notebook != choice.name:

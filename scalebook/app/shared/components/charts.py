@@ -109,7 +109,7 @@ def lines(
         )
         if not one.faint:
             named.add(one.name)
-    ends = [x for one in series for x in one.x]
+    ends = [x for series in series for x in series.x]
     if target is not None and ends and (target > 0 or not log_y):
         figure.add_trace(_target(target, min(ends), max(ends)))
     figure.update_layout(hoverdistance=-1)  # every run is told of, where it was nearest

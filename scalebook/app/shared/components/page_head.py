@@ -37,7 +37,7 @@ def notebook(
     left, right = st.columns([1, 1], vertical_alignment="center")
     with left:
         if choices:
-            titles = {one.name: one.label for one in choices}
+            titles = {choice.name: choice.label for choice in choices}
             names = list(titles)
             picked = st.selectbox(
                 "Notebook",

@@ -158,7 +158,7 @@ def blank(description: Description) -> Config:
     choose(config, "model", model, "models", description)
     choose(config, "data", data, "data", description)
     for name, key in (("batch_size", "data.init_args.batch_size"),):
-        field = next((one for one in data.fields if one.name == name), None)
+        field = next((field for field in data.fields if field.name == name), None)
         if field is not None and field.default is not None:
             put(config, key, field.default)
     if not model.own_optimizer:

@@ -100,7 +100,7 @@ def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Pr
         return [Problem("name", f"has {len(name)} characters, more than {LONGEST_NAME}", "Choose a shorter one.")]
     if not NAME.fullmatch(name):
         return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
-    taken = {one.name for one in notebook.cells if not isinstance(one, Note)} if notebook else set()
+    taken = {cell.name for cell in notebook.cells if not isinstance(cell, Note)} if notebook else set()
     if name != editing and name in taken:
         return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
     return []

@@ -33,6 +33,6 @@ def asking(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQuestion | 
     """
     if trusted(workspace):
         return None
-    searches = sum(one.result() is None and not one.may_run() for one in all_searches(workspace))
+    searches = sum(search.result() is None and not search.may_run() for search in all_searches(workspace))
     found = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches)
     return found if found.modules or found.jobs or found.searches else None

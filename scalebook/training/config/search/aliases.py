@@ -99,4 +99,6 @@ def _is_server(config: Mapping[str, Any], description: Description) -> bool:
 
 def _rule(config: Mapping[str, Any], description: Description) -> Field | None:
     info = named(_strategy(config)).info("strategies", description)
-    return next((one for one in info.fields if one.name == "rule" and one.type == "class"), None) if info else None
+    return (
+        next((field for field in info.fields if field.name == "rule" and field.type == "class"), None) if info else None
+    )

@@ -61,11 +61,11 @@ def read_body(
 
 def write_body(spec: SearchSpec) -> dict[str, Any]:
     """The body that reads as `spec`, its config inline; what is at its default is left out, but for what is shown."""
-    space = {one.name: one.body() for one in spec.space}
+    space = {dimension.name: dimension.body() for dimension in spec.space}
     if spec.rate is not None:
         rate = {"rule": spec.rate.rule, "per": spec.rate.per, "warmup_epochs": spec.rate.warmup_epochs}
         space["learning_rate"] = {**space["learning_rate"], **rate}
-    objectives = [_told_objective(one) for one in spec.objectives]
+    objectives = [_told_objective(objective) for objective in spec.objectives]
     seeded = spec.sampler if spec.sampler_seed == 1 else {spec.sampler: {"seed": spec.sampler_seed}}
     told: dict[str, Any] = {
         "preset": spec.preset,
@@ -83,7 +83,7 @@ def write_body(spec: SearchSpec) -> dict[str, Any]:
         "exclusive": spec.exclusive,
         "failures": spec.failures,
         "memory_mb": spec.memory_mb,
-        "points": [dict(one) for one in spec.points],
+        "points": [dict(point) for point in spec.points],
         "storage": spec.storage,
     }
     return without_defaults(told)
@@ -194,7 +194,7 @@ def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
         body.wrong("points", f"is {shown(told)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
         return ()
     found = []
-    known = {one.name: one for one in space.dimensions}
+    known = {dimension.name: dimension for dimension in space.dimensions}
     for place, item in enumerate(told):
         if not isinstance(item, Mapping) or not item:
             body.wrong(f"points.{place}", f"is {shown(item)}", "Write {NAME: VALUE} for dimensions of the space.")

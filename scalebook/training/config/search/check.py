@@ -47,8 +47,10 @@ def check(spec: SearchSpec, space: Read, description: Description, cores: int | 
 def _base(spec: SearchSpec, description: Description, above: str) -> list[Problem]:
     problems = validate(spec.config, description)
     if above == "config":
-        return [Problem(f"config.{one.key}", one.message, one.remedy, one.severity) for one in problems]
-    wrong = [one for one in problems if one.severity == "error"]
+        return [
+            Problem(f"config.{problem.key}", problem.message, problem.remedy, problem.severity) for problem in problems
+        ]
+    wrong = [problem for problem in problems if problem.severity == "error"]
     return [Problem("experiment", f"has a mistake of its own, {wrong[0]}", "")] if wrong else []
 
 
@@ -65,23 +67,23 @@ def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
 def _impossible(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
     """Points at the ends of the space, and of each two dimensions of which one chooses a class, that cannot run."""
     found: dict[tuple[str, str], Problem] = {}
-    always = [one.name for one in spec.space if _decides(one, spec)]
+    always = [dimension.name for dimension in spec.space if _decides(dimension, spec)]
     for names, point in itertools.islice(_extremes(spec), MOST_POINTS):
         try:
             problems = validate(resolve(spec, point, description), description)
         except ConfigError as error:
             problems = [error.problem]
-        for one in problems:
-            if one.severity == "error":
+        for problem in problems:
+            if problem.severity == "error":
                 which = summary(spec, {name: point[name] for name in (*always, *names)})
-                message = f"{which} cannot be: {one.key} {one.message}"
-                found.setdefault((one.key, one.message), Problem(space.key(names[-1]), message, one.remedy))
+                message = f"{which} cannot be: {problem.key} {problem.message}"
+                found.setdefault((problem.key, problem.message), Problem(space.key(names[-1]), message, problem.remedy))
     return list(found.values())
 
 
 def _extremes(spec: SearchSpec) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Points, each with the dimensions that are at an end on purpose."""
-    first = {one.name: one.ends()[0] for one in spec.space}
+    first = {dimension.name: dimension.ends()[0] for dimension in spec.space}
     for one in spec.space:
         for value in one.ends():
             yield (one.name,), {**first, one.name: value}
@@ -100,9 +102,9 @@ def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
     """One process beside numbers of workers: runs as one worker, once."""
     if not (spec.has("strategy") and spec.has("workers")):
         return []
-    single = [one for one in spec.dimension("strategy").choices if is_single(one)]
+    single = [choice for choice in spec.dimension("strategy").choices if is_single(choice)]
     workers = candidates(spec.dimension("workers"))
-    more = [f"{single[0]} x {one}" for one in workers if one > 1] if single else []
+    more = [f"{single[0]} x {worker}" for worker in workers if worker > 1] if single else []
     if not more or len(workers) == 1:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
@@ -114,7 +116,7 @@ def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int
     load = workload(spec.config, description)
     threads = max(candidates(spec.dimension("threads"))) if spec.has("threads") else load.threads
     workers = max(candidates(spec.dimension("workers"))) if spec.has("workers") else load.workers
-    if spec.has("strategy") and all(is_single(one) for one in spec.dimension("strategy").choices):
+    if spec.has("strategy") and all(is_single(choice) for choice in spec.dimension("strategy").choices):
         workers = 1
     if workers * threads <= cores:
         return []

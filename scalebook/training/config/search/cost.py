@@ -47,9 +47,9 @@ def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: 
 
 def trials_wanted(spec: SearchSpec) -> int:
     """Those asked for, or as many as its grid has points."""
-    if spec.sampler != "grid" or any(one.grid_size() is None for one in spec.space):
+    if spec.sampler != "grid" or any(dimension.grid_size() is None for dimension in spec.space):
         return spec.trials
-    if math.prod(one.grid_size() or 1 for one in spec.space) > MOST_POINTS:
+    if math.prod(dimension.grid_size() or 1 for dimension in spec.space) > MOST_POINTS:
         return spec.trials  # none such passes the check; it is never made
     return sum(1 for _ in itertools.islice(grid_points(spec), spec.trials))
 
@@ -60,6 +60,6 @@ def _cores_taken(spec: SearchSpec, description: Description) -> float:
     workers = candidates(spec.dimension("workers"))[:MOST_COUNTED] if spec.has("workers") else [load.workers]
     threads = candidates(spec.dimension("threads"))[:MOST_COUNTED] if spec.has("threads") else [load.threads]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else (None,)
-    single = sum(is_single(one) for one in strategies)
+    single = sum(is_single(strategy) for strategy in strategies)
     mean = (single + (len(strategies) - single) * sum(workers) / len(workers)) / len(strategies)
     return max(1.0, mean * sum(threads) / len(threads))

@@ -68,7 +68,7 @@ def identity(spec: SearchSpec, description: Description) -> str:
     content = {
         "config": base_content(spec.config, description),
         "space": body["space"],
-        "objective": [(one.name, one.lower) for one in spec.objectives],
+        "objective": [(objective.name, objective.lower) for objective in spec.objectives],
         **{key: body.get(key) for key in ("target", "scaling", "seconds_per_trial", "memory_mb")},
     }
     text = json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), default=str)

@@ -35,7 +35,9 @@ def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Pro
         for path in paths
         if spec.has(handle) and spec.has(path)
     ]
-    scaled = [one.name for one in spec.space if one.name.startswith("lr_scaling.") and spec.rate is not None]
+    scaled = [
+        dimension.name for dimension in spec.space if dimension.name.startswith("lr_scaling.") and spec.rate is not None
+    ]
     said = "is what learning_rate says already"
     return found + [Problem(space.key(name), said, "Leave one of the two out.") for name in scaled]
 

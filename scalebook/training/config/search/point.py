@@ -32,7 +32,7 @@ def resolve(spec: SearchSpec, point: Mapping[str, Any], description: Description
     """
     for name in point:
         if not spec.has(name):
-            known = ", ".join(one.name for one in spec.space)
+            known = ", ".join(dimension.name for dimension in spec.space)
             raise ConfigError(name, "is no dimension of this search", f"Known: {known}.")
     for name in ("batch_size", "workers"):  # the only ones that are counted with
         value = point.get(name, 1)
@@ -71,8 +71,8 @@ def canonical(spec: SearchSpec, point: Mapping[str, Any]) -> dict[str, Any]:
 
 def grid_points(spec: SearchSpec) -> Iterator[dict[str, Any]]:
     """All points of the grid, none that runs the same as an earlier one. Ranges of real numbers must have `points`."""
-    names = [one.name for one in spec.space]
-    for values in itertools.product(*(one.grid() for one in spec.space)):
+    names = [dimension.name for dimension in spec.space]
+    for values in itertools.product(*(dimension.grid() for dimension in spec.space)):
         point = dict(zip(names, values, strict=True))
         if canonical(spec, point) == point:
             yield point
@@ -80,7 +80,9 @@ def grid_points(spec: SearchSpec) -> Iterator[dict[str, Any]]:
 
 def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
     """`batch 64, rate 0.1, async x 2`: what tells the trials of a search apart, in few words."""
-    said = {one.name: one.label(point[one.name]) for one in spec.space if one.name in point}
+    said = {
+        dimension.name: dimension.label(point[dimension.name]) for dimension in spec.space if dimension.name in point
+    }
     words = []
     if "batch_size" in said:
         words.append(f"batch {said.pop('batch_size')}")
@@ -115,7 +117,7 @@ def _with_fields(
 
 def depends(name: str, spec: SearchSpec) -> bool:
     """Whether another dimension chooses a class above the field `name`, so that it may be missing at some points."""
-    above = ["trainer.strategy" if one.name == "strategy" else one.name for one in spec.space]
+    above = ["trainer.strategy" if dimension.name == "strategy" else dimension.name for dimension in spec.space]
     return any(name.startswith(f"{one}.") for one in above)
 
 

@@ -137,9 +137,9 @@ def _largest_rate(config: Mapping[str, Any], description: Description, cores: in
     if not _possible(body, strategy, config, description):
         strategy = {}
     workers = [
-        one
-        for one in _workers(load, cores)
-        if _possible(body, {**strategy, "workers": {"values": [one]}}, config, description)
+        worker
+        for worker in _workers(load, cores)
+        if _possible(body, {**strategy, "workers": {"values": [worker]}}, config, description)
     ]
     space = {**strategy, "workers": {"values": workers}, **body["space"]}
     return {**body, "space": space, "trials": len(workers) * len(rates)}
@@ -150,7 +150,7 @@ def _possible(
 ) -> bool:
     """Whether the search is without an error once its space has `more`."""
     told = {**body, "space": {**body["space"], **more}}
-    return all(one.severity == "warning" for one in search_problems(told, config, description))
+    return all(problem.severity == "warning" for problem in search_problems(told, config, description))
 
 
 def _workers(load: Workload, cores: int) -> list[int]:

@@ -24,7 +24,7 @@ def settings_problems(spec: SearchSpec, space: Read, description: Description) -
 
 def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
     found: list[Problem] = []
-    told = [one.name for one in spec.objectives]
+    told = [objective.name for objective in spec.objectives]
     model = None if spec.has("model") else named(spec.config.get("model")).info("models", description)
     if model is not None and model.metrics:
         known = [*model.metrics, names.TRAIN_LOSS]
@@ -43,7 +43,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
 
 
 def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
-    numbers = [one for one in spec.space if one.ordered]
+    numbers = [dimension for dimension in spec.space if dimension.ordered]
     if spec.sampler == "grid":
         return _grid(spec, space)
     if spec.sampler == "cma-es" and len(spec.objectives) > 1:
@@ -52,7 +52,7 @@ def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
         what = f"is cma-es, which needs two dimensions of numbers, and there {'is one' if numbers else 'are none'}"
         return [Problem("sampler", what, "Write sampler: tpe.")]
     if spec.sampler in ("cma-es", "qmc") and len(numbers) < len(spec.space):
-        drawn = ", ".join(one.name for one in spec.space if not one.ordered)
+        drawn = ", ".join(dimension.name for dimension in spec.space if not dimension.ordered)
         what = f"is {spec.sampler}, which draws {drawn} at random"
         return [Problem("sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
     return []
@@ -60,13 +60,13 @@ def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
 
 def _grid(spec: SearchSpec, space: Read) -> list[Problem]:
     found = []
-    for one in spec.space:
-        if one.kind in ("uniform", "log_uniform") and one.points is None:
-            remedy = f"Write {one.kind}: [{one.low:g}, {one.high:g}] with points: 7, or grid: [...]."
-            found.append(Problem(space.key(one.name), "has no points for the grid sampler to visit", remedy))
+    for dimension in spec.space:
+        if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:
+            remedy = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
+            found.append(Problem(space.key(dimension.name), "has no points for the grid sampler to visit", remedy))
     if found:
         return found
-    size = math.prod(one.grid_size() or 1 for one in spec.space)
+    size = math.prod(dimension.grid_size() or 1 for dimension in spec.space)
     if size > MOST_POINTS:
         widest = max(spec.space, key=lambda one: one.grid_size() or 1)
         what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"

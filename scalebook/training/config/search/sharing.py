@@ -31,7 +31,7 @@ def sharing_problems(spec: SearchSpec, space: Read, description: Description) ->
         return []
     told = candidates(spec.dimension("workers")) if spec.has("workers") else [load.workers]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else ()
-    if strategies and all(is_single(one) for one in strategies):
+    if strategies and all(is_single(strategy) for strategy in strategies):
         told = [1]
     common = math.lcm(*told)
     if not spec.has("batch_size"):
@@ -48,7 +48,7 @@ def sharing_problems(spec: SearchSpec, space: Read, description: Description) ->
     workers, batches = next(((by, odd) for by, odd in odd_for if odd), (1, []))
     if not batches:
         return []
-    named = ", ".join(str(one) for one in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
+    named = ", ".join(str(batch) for batch in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
     message = f"has global batches that {workers} workers cannot share out: {named}"
     return [Problem(space.key("batch_size"), message, _remedy(batch, common))]
 

@@ -70,7 +70,7 @@ class Dimension:
         if self.kind == "grid":
             return self.choices[int(stored)]
         if self.kind == "values":
-            found = [one for one in self.choices if flow(one) == stored]
+            found = [choice for choice in self.choices if flow(choice) == stored]
             if not found:
                 raise ValueError(f"{self.name}: {stored!r} is none of {self.words()}")
             return found[0]
@@ -79,11 +79,11 @@ class Dimension:
     def contains(self, value: Any) -> bool:
         """Whether `value` can be a point's; of a number its type matters only where YAML would tell them apart."""
         if self.kind == "values":
-            return any(same(one, value) for one in self.choices)
+            return any(same(choice, value) for choice in self.choices)
         if not number(value):
             return False
         if self.kind == "grid":
-            return any(one == value for one in self.choices)
+            return any(choice == value for choice in self.choices)
         if not self.low <= value <= self.high:
             return False
         if self.kind == "powers_of_two":
@@ -126,7 +126,7 @@ class Dimension:
     def words(self) -> str:
         """The whole of it: `16 ... 1024`, `single, ddp, async`."""
         if self.choices:
-            return ", ".join(self.label(one) for one in self.choices)
+            return ", ".join(self.label(choice) for choice in self.choices)
         return f"{self.label(self.low)} ... {self.label(self.high)}"
 
     def body(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def read_dimension(name: str, told: Any) -> Dimension:
 def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
     ends = told[kind]
     whole = kind in ("int", "powers_of_two")
-    if not isinstance(ends, list) or len(ends) != 2 or not all(number(one) for one in ends):
+    if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
         what = "two whole numbers" if whole else "two numbers"
         raise ConfigError(name, f"has {shown(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.")
     low, high = ends

@@ -63,10 +63,10 @@ class SearchSpec:
 
     def dimension(self, name: str) -> Dimension:
         """The dimension called `name`; KeyError where there is none."""
-        for one in self.space:
-            if one.name == name:
-                return one
+        for dimension in self.space:
+            if dimension.name == name:
+                return dimension
         raise KeyError(name)
 
     def has(self, name: str) -> bool:
-        return any(one.name == name for one in self.space)
+        return any(dimension.name == name for dimension in self.space)

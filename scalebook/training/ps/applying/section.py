@@ -62,7 +62,7 @@ def make_sections(
 ) -> list[Section]:
     """All sections of this process, over the run's memory. `first`: the shard to begin with."""
     memory = run.memory.map()
-    if any(p.is_cuda for one in optimizers for group in one.param_groups for p in group["params"]):
+    if any(p.is_cuda for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]):
         pin(memory)
     for counters in run.control.sections[: len(plans)]:
         counters.used[0] = 1

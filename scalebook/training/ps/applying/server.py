@@ -18,7 +18,7 @@ class Server:
 
     def __init__(self, number: int, control: Control, sections: list[Section], deadline_s: float) -> None:
         self.number, self._control, self._deadline_s = number, control, deadline_s
-        self._sections = [one for one in sections if number < len(one.shards)]
+        self._sections = [section for section in sections if number < len(section.shards)]
         self._next = 0  # the worker that is looked at first, so that none is served before another twice
 
     def run(self) -> None:

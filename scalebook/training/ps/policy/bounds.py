@@ -99,5 +99,5 @@ def _within(annotation: Any) -> Iterator[Bound]:
     if get_origin(annotation) is Annotated:
         yield from (one for one in annotation.__metadata__ if isinstance(one, Bound))
     else:
-        for one in get_args(annotation):
-            yield from _within(one)
+        for arg in get_args(annotation):
+            yield from _within(arg)

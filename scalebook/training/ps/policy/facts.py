@@ -60,7 +60,7 @@ class _Facts:
     @classmethod
     def of(cls, kind: type) -> Self:
         """As the class declares them."""
-        return cls(**{one.name: getattr(kind, one.name) for one in fields(cls)})
+        return cls(**{field.name: getattr(kind, field.name) for field in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ class _Own:
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor) -> None:
         self.optimizers = [
-            rebuild(one, [Parameter(p.data, p.requires_grad) for p in parameters_of(one)]) for one in optimizers
+            rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
+            for optimizer in optimizers
         ]
-        self.parameters = [p for one in self.optimizers for p in parameters_of(one)]
+        self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
         self.buffers = [buffer.clone() for buffer in buffers]
         self.random_state = random_state
 
@@ -32,7 +33,7 @@ class OneModel:
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Iterable[Tensor] = (), seed: int = 0) -> None:
         self._optimizers, self._buffers, self._seed = list(optimizers), list(buffers), seed
-        self._parameters = [p for one in self._optimizers for p in parameters_of(one)]
+        self._parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
         self._first = [buffer.clone() for buffer in self._buffers]
         self._own: dict[int, _Own] = {}
 

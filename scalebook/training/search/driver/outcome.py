@@ -128,7 +128,7 @@ def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -
 
 def quality(spec: SearchSpec) -> tuple[str, bool]:
     """The metric that curves, pruning and the target are about, and whether less of it is better."""
-    metric = next((one.name for one in spec.objectives if one.name not in names.AXES), names.VAL_LOSS)
+    metric = next((objective.name for objective in spec.objectives if objective.name not in names.AXES), names.VAL_LOSS)
     return metric, names.lower_is_better(metric)
 
 
@@ -150,5 +150,5 @@ def _cause(job: JobFolder) -> str:
 
 
 def _mean(amounts: Sequence[float | None]) -> float | None:
-    known = [one for one in amounts if one is not None]
+    known = [amount for amount in amounts if amount is not None]
     return math.fsum(known) / len(known) if known else None

@@ -38,7 +38,7 @@ class Telling:
         self.pace.look(going)
         now = [number for number, trial in going.items() if trial.runs_now()]
         self._told = time.monotonic()
-        ended = [one for one in records if one.state not in ("running", "waiting")]
+        ended = [record for record in records if record.state not in ("running", "waiting")]
         found = best(records, spec)
         progress = SearchProgress(
             time=time.time(),

@@ -37,7 +37,7 @@ class TrialSource:
 
     def more(self) -> bool:
         """Whether a further point is wanted. Points that were not run do not count, but as often as the budget."""
-        ran = sum(1 for one in self.records if one.runs or one.state == "running")
+        ran = sum(1 for record in self.records if record.runs or record.state == "running")
         if ran >= self.spec.trials or len(self.records) >= 2 * self.spec.trials or self.study.exhausted():
             return False
         return self.spec.minutes is None or time.monotonic() - self.begun < 60 * self.spec.minutes
@@ -62,17 +62,17 @@ class TrialSource:
 
     def hopeless(self) -> str | None:
         """Why going on is of no use."""
-        failed = [one for one in self.records if one.state == "failed" and one.failure != BY_HAND]
+        failed = [record for record in self.records if record.state == "failed" and record.failure != BY_HAND]
         if len(failed) >= self.spec.failures:
             return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
-        impossible = [one for one in self.records if one.state == "infeasible" and one.runs]
-        if len(impossible) >= 2 * self.spec.failures and not any(one.state == "finished" for one in self.records):
+        impossible = [record for record in self.records if record.state == "infeasible" and record.runs]
+        if len(impossible) >= 2 * self.spec.failures and not any(record.state == "finished" for record in self.records):
             return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
         return None
 
     def why_over(self) -> str:
         """Why there are no more points."""
-        ran = sum(1 for one in self.records if one.runs)
+        ran = sum(1 for record in self.records if record.runs)
         if self.study.exhausted():
             return f"{ran} trials, every point there is"
         return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, as many as its budget allowed"

@@ -75,7 +75,7 @@ class Landscape:
 def axes(spec: SearchSpec) -> list[str]:
     """Names of the dimensions that can be an axis, batch size and learning rate first."""
     first = ("batch_size", "learning_rate")
-    names = [one.name for one in spec.space if can_be_axis(one)]
+    names = [dimension.name for dimension in spec.space if can_be_axis(dimension)]
     return sorted(names, key=lambda name: first.index(name) if name in first else len(first))
 
 
@@ -92,7 +92,7 @@ def panels(records: Sequence[TrialRecord], spec: SearchSpec, by: Sequence[str]) 
         point = canonical(spec, record.point)
         if any(name not in point for name in by):
             continue
-        labels = [one.label(point[one.name]) for one in dimensions]
+        labels = [dimension.label(point[dimension.name]) for dimension in dimensions]
         order = tuple(_place(one, label) for one, label in zip(dimensions, labels, strict=True))
         alone = "strategy" in by and is_single(point["strategy"])
         words = [
@@ -103,7 +103,7 @@ def panels(records: Sequence[TrialRecord], spec: SearchSpec, by: Sequence[str]) 
 
 
 def _place(dimension: Dimension, label: str) -> int:
-    known = [dimension.label(one) for one in dimension.choices]
+    known = [dimension.label(choice) for choice in dimension.choices]
     return known.index(label) if label in known else len(known)
 
 
@@ -115,7 +115,7 @@ def _named(name: str, label: str) -> str:
 
 def categories(spec: SearchSpec) -> list[str]:
     """The dimensions without an order."""
-    return [one.name for one in spec.space if not one.ordered]
+    return [dimension.name for dimension in spec.space if not dimension.ordered]
 
 
 def combined(spec: SearchSpec, by: Sequence[str]) -> int:
@@ -170,7 +170,7 @@ def _columns(across: Scale) -> list[float] | None:
         return [across.at(float(one)) for one in across.dimension.grid()]
     if across.dimension.kind == "int" and (across.high - across.low) / across.dimension.step < FEW_COLUMNS:
         steps = range(int(across.low), int(across.high) + 1, across.dimension.step)
-        return [across.at(float(one)) for one in steps]
+        return [across.at(float(step)) for step in steps]
     return None
 
 

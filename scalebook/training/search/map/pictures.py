@@ -91,7 +91,7 @@ def map_picture(records: Sequence[TrialRecord], spec: SearchSpec, path: Path, ti
 
 
 def _best(records: Sequence[TrialRecord], spec: SearchSpec) -> int:
-    known = [(found, one.number) for one in records if (found := value(one)) is not None]
+    known = [(found, record.number) for record in records if (found := value(record)) is not None]
     return (min if spec.objectives[0].lower else max)(known)[1]
 
 

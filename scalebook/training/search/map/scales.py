@@ -53,7 +53,7 @@ class Scale:
         for factors in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):  # the finest that still has room
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps = [factor * 10.0**decade for decade in decades for factor in factors]
-            inside = [one for one in steps if self.low * 0.999 <= one <= self.high * 1.001]
+            inside = [step for step in steps if self.low * 0.999 <= step <= self.high * 1.001]
             if not found or len(inside) <= MOST_TICKS:
                 found = inside
         return found if len(found) > 1 else [self.low, self.high]

@@ -13,7 +13,7 @@ class Judge:
 
     def __init__(self, spec: SearchSpec, study: str) -> None:
         self.spec, self.study = spec, study
-        self.lower = next((one.lower for one in spec.objectives if one.name not in AMOUNTS), True)
+        self.lower = next((objective.lower for objective in spec.objectives if objective.name not in AMOUNTS), True)
         """Whether less of the curves' metric is better: the first objective that is a metric, else a loss."""
         self._rung: dict[int, int] = {}
         self._ended: set[int] = set()
@@ -21,7 +21,9 @@ class Judge:
 
     def take_up(self, records: Sequence[TrialRecord]) -> None:
         """Running trials of a driver before this one: they stood at the rungs they passed, but for the last."""
-        self._before = {one.number: one.curve[-1][0] for one in records if one.state == "running" and one.curve}
+        self._before = {
+            record.number: record.curve[-1][0] for record in records if record.state == "running" and record.curve
+        }
 
     @property
     def by_rungs(self) -> bool:
@@ -54,9 +56,9 @@ class Judge:
     def _behind(self, number: int, rung: int, records: Sequence[TrialRecord], rungs: Rungs) -> bool:
         curve = records[number].curve
         if self.spec.pruner == "median":
-            finished = [one.curve for one in records if one.state == "finished"]
+            finished = [record.curve for record in records if record.state == "finished"]
             return pruners.median(curve, rung, finished, rungs, self.lower)
-        others = [one for one in records if one.number != number and one.curve]
+        others = [record for record in records if record.number != number and record.curve]
         if self.spec.pruner == "asha":
             judged_at = pruners.HALVINGS
         else:

@@ -35,19 +35,21 @@ def distribution(dimension: "Dimension") -> "BaseDistribution":
         return IntDistribution(round(math.log2(dimension.low)), round(math.log2(dimension.high)))
     if dimension.kind == "grid":
         return IntDistribution(0, len(dimension.choices) - 1)
-    return CategoricalDistribution(tuple(str(dimension.encode(one)) for one in dimension.choices))
+    return CategoricalDistribution(tuple(str(dimension.encode(choice)) for choice in dimension.choices))
 
 
 def sampler(spec: "SearchSpec") -> "PointSampler":
     """The sampler that `spec` names, over its space. ConfigError where a package that it needs is missing."""
     from scalebook.training.search.study.sampling import Combinations, PointSampler
 
-    space = {one.name: distribution(one) for one in spec.space}
+    space = {dimension.name: distribution(dimension) for dimension in spec.space}
     make, related = _parts(spec, space)
     if make is None:
-        values: dict[str, Sequence[Any]] = {one.name: [one.encode(of) for of in one.grid()] for one in spec.space}
+        values: dict[str, Sequence[Any]] = {
+            dimension.name: [dimension.encode(of) for of in dimension.grid()] for dimension in spec.space
+        }
     else:
-        values = {one.name: _every(one) for one in spec.space}
+        values = {dimension.name: _every(dimension) for dimension in spec.space}
     finite = make is None or 0 < math.prod(len(of) for of in values.values()) <= FINITE
     return PointSampler(
         space, make, related, Combinations(values, spec.sampler_seed) if finite else None, spec.sampler_seed

@@ -54,7 +54,7 @@ class Combinations:
 
 
 def key(values: Iterable[Any]) -> Key:
-    return tuple(float(f"{one:.12g}") if isinstance(one, float) else one for one in values)
+    return tuple(float(f"{value:.12g}") if isinstance(value, float) else value for value in values)
 
 
 def seed_of(seed: int, number: int, attempt: int = 0) -> int:
@@ -119,11 +119,11 @@ class PointSampler(BaseSampler):
 
     def taken(self, study: Study, but: int | None = None) -> set[Key]:
         """The points of all trials, whatever became of them, except number `but` and those not drawn whole."""
-        for one in study.get_trials(deepcopy=False):
-            if one.number not in self._keys:
-                point = {**one.user_attrs.get(GIVEN, {}), **one.params}
+        for trial in study.get_trials(deepcopy=False):
+            if trial.number not in self._keys:
+                point = {**trial.user_attrs.get(GIVEN, {}), **trial.params}
                 if point.keys() >= self.space.keys():
-                    self._keys[one.number] = self.key_of(point)
+                    self._keys[trial.number] = self.key_of(point)
         return {of for number, of in self._keys.items() if number != but}
 
     def key_of(self, point: Mapping[str, Any]) -> Key:

@@ -150,6 +150,6 @@ def shown(storage: str) -> str:
 def _first_line(error: BaseException, storage: str) -> str:
     """The driver's own words without what SQLAlchemy adds, nor the password."""
     original = getattr(error, "orig", None) or error
-    line = next((one.strip() for one in str(original).splitlines() if one.strip()), type(original).__name__)
+    line = next((line.strip() for line in str(original).splitlines() if line.strip()), type(original).__name__)
     found = re.search(r"://[^:/@]*:(.*)@", storage)
     return line.replace(found.group(1), "***") if found and found.group(1) else line

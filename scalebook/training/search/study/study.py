@@ -68,7 +68,7 @@ class Study:
         mended = mend(storage)
         kept = open_storage(storage)
         told: list[Literal["minimize", "maximize"]] = [
-            "minimize" if one.lower else "maximize" for one in spec.objectives
+            "minimize" if objective.lower else "maximize" for objective in spec.objectives
         ]
         with understood(storage):
             study = optuna.create_study(
@@ -78,7 +78,7 @@ class Study:
                 pruner=optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
-            if [one.name.lower() for one in study.directions] != told:
+            if [direction.name.lower() for direction in study.directions] != told:
                 close_storage(kept)
                 raise ConfigError("objective", "is not the study's", "Give the search another name.")
             self = cls(storage, study, kept, spec)
@@ -250,10 +250,14 @@ class Study:
         self._kept.set_trial_user_attr(trial._trial_id, name, value)
 
     def _decoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {one.name: one.decode(params[one.name]) for one in self.spec.space if one.name in params}
+        return {
+            dimension.name: dimension.decode(params[dimension.name])
+            for dimension in self.spec.space
+            if dimension.name in params
+        }
 
     def _encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        names = [one.name for one in self.spec.space]
+        names = [dimension.name for dimension in self.spec.space]
         if unknown := point.keys() - set(names):
             raise ConfigError(f"points.{min(unknown)}", "is no dimension", f"Dimensions here: {', '.join(names)}.")
         encoded = {}
@@ -278,7 +282,9 @@ class Study:
             with answering(self.storage):
                 total = self._study.user_attrs.get(SAMPLES_TOTAL)
                 if total is None:
-                    finished = [one.curve for one in self.records() if one.state == "finished" and one.curve]
+                    finished = [
+                        record.curve for record in self.records() if record.state == "finished" and record.curve
+                    ]
                     if not finished:
                         return None
                     total = finished[0][-1][0]
@@ -288,4 +294,4 @@ class Study:
 
 
 def _directions(spec: SearchSpec) -> list[Literal["minimize", "maximize"]]:
-    return ["minimize" if one.lower else "maximize" for one in spec.objectives]
+    return ["minimize" if objective.lower else "maximize" for objective in spec.objectives]

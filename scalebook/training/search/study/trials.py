@@ -60,20 +60,21 @@ class TrialRecord:
 
 def at_rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The trials of a search that has ended: those that were on their way wait until somebody resumes it."""
-    return [replace(one, state="waiting") if one.state == "running" else one for one in records]
+    return [replace(record, state="waiting") if record.state == "running" else record for record in records]
 
 
 def at_work(records: Iterable[TrialRecord], now: Collection[int]) -> list[TrialRecord]:
     """The trials of a search that goes on: those that were asked for and have no process, beyond `now`, wait."""
     return [
-        replace(one, state="waiting") if one.state == "running" and one.number not in now else one for one in records
+        replace(record, state="waiting") if record.state == "running" and record.number not in now else record
+        for record in records
     ]
 
 
 def best(records: Iterable[TrialRecord], spec: "SearchSpec") -> TrialRecord | None:
     """The finished trial with the best first objective, the earlier of equals; None where none finished within it."""
     sign = 1.0 if spec.objectives[0].lower else -1.0
-    finished = [one for one in records if one.state == "finished" and math.isfinite(one.values[0])]
+    finished = [record for record in records if record.state == "finished" and math.isfinite(record.values[0])]
     return min(finished, key=lambda one: (sign * one.values[0], one.number), default=None)
 
 
@@ -82,11 +83,11 @@ def pareto(records: Iterable[TrialRecord], spec: "SearchSpec") -> list[TrialReco
 
     A trial with an infinite value (a missed target) stays only where its other objectives are better than all others'.
     """
-    signs = [1.0 if one.lower else -1.0 for one in spec.objectives]
+    signs = [1.0 if objective.lower else -1.0 for objective in spec.objectives]
     costs = [
-        (tuple(sign * value for sign, value in zip(signs, one.values, strict=True)), one)
-        for one in records
-        if one.state == "finished"
+        (tuple(sign * value for sign, value in zip(signs, record.values, strict=True)), record)
+        for record in records
+        if record.state == "finished"
     ]
     costs.sort(key=lambda pair: (pair[0], pair[1].number))
     front: list[tuple[tuple[float, ...], TrialRecord]] = []
@@ -107,7 +108,7 @@ class Records:
     """
 
     def __init__(self, space: "Sequence[Dimension]") -> None:
-        self.space = {one.name: one for one in space}
+        self.space = {dimension.name: dimension for dimension in space}
         self._known: dict[int, tuple[FrozenTrial, TrialRecord]] = {}
 
     def of(self, trials: "Iterable[FrozenTrial]") -> list[TrialRecord]:
