@@ -55,7 +55,7 @@ class Head(NamedTuple):
 
 
 class ShardTrace:
-    """Writes one shard's records. Opened in each process that applies; called under the shard's lock."""
+    """Writes one shard's records. Opened in each process that applies; called by who is `Shard.applying`."""
 
     def __init__(self, folder: Path, section: int, shard: int, most: int) -> None:
         """`most` gradients are averaged in one update; that many records are kept free for each."""

@@ -199,5 +199,4 @@ def test_a_worker_computes_while_its_push_is_applied() -> None:
 
         return float(in_processes(run, body, lambda p: Slow(p, lr=1.0, momentum=1e-30))[0])
 
-    # Half, but where a pull finds the shard's lock taken by the server that applies: 0.65 to 0.81; 1.00 without.
-    assert seconds(overlap=True) < 0.9 * seconds(overlap=False)
+    assert seconds(overlap=True) < 0.65 * seconds(overlap=False)

@@ -113,15 +113,11 @@ class Rounds:
         shard = self._shards[number]
         if shard.version > version:
             return
-        lock = shard.counters.lock
-        lock.acquire(self._deadline_s)
-        try:
+        with shard.applying():
             if shard.version == version and self._admission.round().version == version:
                 average = whole() if whole is not None else self.average(slots, [number])
                 origins = [self._slots.origin(slot, number) for slot in slots]
                 shard.apply(origins, [average.gradients[i] for i in shard.plan.parameters], average.groups)
-        finally:
-            lock.release()
 
     def _advance(self, version: int) -> None:
         if any(shard.version <= version for shard in self._shards):

@@ -30,7 +30,7 @@ class Section:
             most = settings.most(control.workers)
             traces = [ShardTrace(settings.trace, number, shard, most) for shard in range(len(plan.shards))]
         self.shards = [
-            Shard(one, memory, counters.shards[i], optimizer, settings, traces[i], control.clock.now)
+            Shard(one, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now)
             for i, one in enumerate(plan.shards)
         ]
         self.admission = Admission(control, number, deadline_s)

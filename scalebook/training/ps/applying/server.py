@@ -58,11 +58,8 @@ class Server:
         shard, slot = section.shards[self.number], worker
         filled = section.slots.read(slot)
         gradients = [filled.gradients[place] for place in shard.plan.parameters]
-        shard.counters.lock.acquire(self._deadline_s)
-        try:
+        with shard.applying():
             shard.apply([section.slots.origin(slot, self.number)], gradients, filled.groups)
-        finally:
-            shard.counters.lock.release()
         self._next = worker + 1
         self._control.event.wake()
         return True

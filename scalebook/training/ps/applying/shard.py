@@ -2,11 +2,12 @@
 
 A version is never changed once it is published: an update writes parameters and state beside the newest ones and then
 names them the newest by one store. Whoever dies in the middle of an update leaves everything as it was before. Readers
-hold a version while they use it; what nobody holds is written over, or what only the worker holds that pushes. Not
-synchronised: called under the shard's lock.
+hold a version while they use it; what nobody holds is written over, or what only the worker holds that pushes. Who is
+`applying` keeps nobody from holding: only the newest version can be taken meanwhile, and nobody writes to that.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -55,10 +56,11 @@ class Shard:
         counters: ShardCounters,
         optimizer: Optimizer,
         settings: Settings,
+        deadline_s: float,
         trace: ShardTrace | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        self.plan, self.counters = plan, counters
+        self.plan, self.counters, self._deadline_s = plan, counters, deadline_s
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
         self.views = [plan.version.views(flat) for flat in self.flats]
         self._workers = len(counters.held)
@@ -80,10 +82,15 @@ class Shard:
         return int(self.counters.newest[0] >> 17)
 
     def hold(self, worker: int) -> Newest:
-        """Make the newest version the one that `worker` uses."""
-        newest = self.newest()
-        self.counters.held[worker] = newest.buffer
+        """Make the newest version the one that `worker` uses; does not wait for an update under way."""
+        with self._versions():
+            newest = self.newest()
+            self.counters.held[worker] = newest.buffer
         return newest
+
+    def _versions(self) -> AbstractContextManager[None]:
+        """For microseconds: nobody else holds, chooses or publishes a version."""
+        return self.counters.version_lock.held(self._deadline_s)
 
     def applied(self, worker: int) -> int:
         """The last push of `worker` that is part of the newest version; needs no lock."""
@@ -92,7 +99,8 @@ class Shard:
 
     def _free(self, newest: int, giver: int | None) -> int:
         """A buffer to write to: what nobody holds, else the one that `giver` alone holds."""
-        held = self.counters.held.tolist()
+        with self._versions():
+            held = self.counters.held.tolist()
         used = {newest, *held}
         for buffer in range(len(self.flats)):
             if buffer not in used:
@@ -107,6 +115,10 @@ class Shard:
 
     # --- updates -------------------------------------------------------------------------------------------------
 
+    def applying(self) -> AbstractContextManager[None]:
+        """Be the only one to `apply`, or to read the optimizer's state, which an update would write to."""
+        return self.counters.apply_lock.held(self._deadline_s)
+
     @torch.no_grad()
     def apply(
         self,
@@ -115,7 +127,7 @@ class Shard:
         groups: Groups,
         giver: int | None = None,
     ) -> bool:
-        """Make the next version by one step with `gradients` and the hyper-parameters in `groups`, and publish it.
+        """While `applying`: make the next version by a step with `gradients` and these hyper-parameters, publish it.
 
         `origins`: whose gradients are averaged in it. `giver`: a worker that has no use any more for the version it
         holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
@@ -140,8 +152,9 @@ class Shard:
             applied[after + origin.worker] = max(origin.seq, applied[after + origin.worker])
         if self._trace is not None:
             self._trace.record(now.version + 1, origins, rate)
-        self._publish(now.version + 1, target, state)
-        self._meter(now.version, origins, drifts)
+        with self._versions():  # who holds the new version finds it measured
+            self._publish(now.version + 1, target, state)
+            self._meter(now.version, origins, drifts)
         return True
 
     def _step(
@@ -221,7 +234,8 @@ class Shard:
         self._publish(0, 0, 0)
 
     def optimizer_state(self) -> dict[int, Any]:
-        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; not copied."""
+        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; not copied.
+        While `applying`."""
         self._state.read(self.newest().state)
         state: dict[int, Any] = self.optimizer.state_dict()["state"]
         return {self.plan.parameters[place]: value for place, value in state.items()}

@@ -2,7 +2,7 @@
 
 The first step of a parameter makes its state privately, as in plain training; it is then moved into its slot and marked
 present, and the optimizers of the other processes find it there. What an optimizer replaces instead of updating
-in place, and Python numbers, are copied back after every step. All methods are called under the shard's lock.
+in place, and Python numbers, are copied back after every step. All methods are called by who is `Shard.applying`.
 """
 
 from collections.abc import Mapping

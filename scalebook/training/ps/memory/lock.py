@@ -7,6 +7,8 @@ free, and the kernel tells the next process that the owner died.
 import ctypes
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import CLOCK_MONOTONIC, monotonic, time
 from typing import Final
 
@@ -83,6 +85,15 @@ class RobustMutex:
     def release(self) -> None:
         """Let the next process in; only by the process that acquired."""
         _check(self._unlock(self._mutex))
+
+    @contextmanager
+    def held(self, deadline_s: float) -> Iterator[None]:
+        """Acquire for a while, where it does not matter whether the last owner died."""
+        self.acquire(deadline_s)
+        try:
+            yield
+        finally:
+            self.release()
 
 
 def _timespec(at: float) -> _Timespec:

@@ -83,10 +83,15 @@ class ShardCounters:
     A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
     replica is or was copied from, -1 for none. `applied[buffer * workers + w]`: the last push of worker w that is part
     of the version in that buffer.
+
+    Two locks: who makes the next version, or reads the optimizer's state, has `apply_lock` from beginning to end;
+    `version_lock` is had for microseconds, to choose the buffer to write to, to publish, and to hold the newest
+    version. So whoever pulls waits for no update.
     """
 
     def __init__(self, carve: _Carver, workers: int, buffers: int) -> None:
-        self.lock = RobustMutex(carve.bytes(LOCK_BYTES))
+        self.apply_lock = RobustMutex(carve.bytes(LOCK_BYTES))
+        self.version_lock = RobustMutex(carve.bytes(LOCK_BYTES))
         self.newest = carve.ints(1)
         self.held = carve.ints(workers)
         self.applied = carve.ints(workers * buffers)
@@ -98,7 +103,7 @@ class ShardCounters:
     @staticmethod
     def size(workers: int, buffers: int) -> int:
         counters = [1, workers, workers * buffers, workers * METER, workers * GAUGE]
-        return LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
+        return 2 * LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
 class SectionCounters:
@@ -141,8 +146,8 @@ class SectionCounters:
 class Control:
     """Counters, flags, times, locks. Made before the fork; each counter has one writer or is written under a lock.
 
-    `admission_lock` guards admission, clocks and slots. Lock order: admission before shard; no process
-    holds two shards.
+    `admission_lock` guards admission, clocks and slots. Lock order: admission, then a shard's `apply_lock`, then its
+    `version_lock`; no process applies to two shards at a time, and who reads several takes them in order.
     """
 
     def __init__(self, workers: int, settings: Settings | None = None, clock: Clock | None = None) -> None:

@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import torch
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.hosts import Host, Outcome, Push
 from scalebook.training.ps.applying.rounds import clip_
-from scalebook.training.ps.applying.shard import Newest, Shard
+from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, PULLED, ROW, WAIT, Control
@@ -217,7 +217,7 @@ class Client:
             return self._snapshot
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
-            with self._locked(shard):
+            with shard.applying():
                 state.update(copied(shard.optimizer_state()))
         return dict(sorted(state.items()))
 
@@ -245,14 +245,6 @@ class Client:
     def _state_version(self) -> object:
         return id(self._snapshot) if self._snapshot else tuple(shard.version for shard in self.host.section.shards)
 
-    @contextmanager
-    def _locked(self, shard: Shard) -> Iterator[None]:
-        shard.counters.lock.acquire(self.host.section.deadline_s)
-        try:
-            yield
-        finally:
-            shard.counters.lock.release()
-
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
         """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own.
 
@@ -261,7 +253,7 @@ class Client:
         state, self._bases = {}, []
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
-                locks.enter_context(self._locked(shard))
+                locks.enter_context(shard.applying())
             for shard in self.host.section.shards:
                 self._bases.append(shard.hold(self._worker))
                 state.update(copied(shard.optimizer_state()))

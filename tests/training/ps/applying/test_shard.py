@@ -80,7 +80,7 @@ class Pair:
         memory, self.control = torch.zeros(self.plan.end, dtype=torch.uint8), Control(workers, settings)
         counters = self.control.sections[0].shards
         self.sides = [
-            [Shard(plan, memory, counters[i], given, settings) for i, plan in enumerate(self.plan.shards)]
+            [Shard(plan, memory, counters[i], given, settings, 10.0) for i, plan in enumerate(self.plan.shards)]
             for _ in range(2)
         ]
         self.seq = 0
@@ -163,6 +163,43 @@ def test_a_version_that_somebody_holds_is_never_changed() -> None:
         pair.apply(step % 2, gradients(step))
     assert all(torch.equal(a, b) for a, b in zip(shard.views[held.buffer], before, strict=True))
     assert held.version == 1
+
+
+class Watched(torch.optim.Adam):
+    """Somebody else does something in the middle of each update."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["params"][0].data.fill_(99.0)
+        self.meanwhile()
+        return super().step(closure)
+
+    def meanwhile(self) -> None:
+        """Nothing yet."""
+
+
+def test_whoever_pulls_in_the_middle_of_an_update_gets_the_version_before_it_at_once_and_keeps_it() -> None:
+    pair = Pair(Watched(parameters(), lr=0.05), workers=2)
+    (shard,), (other,) = pair.sides
+    pair.apply(0, gradients(5))
+    taken: list[tuple[int, int, list[Tensor]]] = []
+
+    def pull() -> None:
+        held = other.hold(1)  # with its deadline: the one who applies has the other lock
+        taken.append((held.version, held.buffer, [view.clone() for view in other.views[held.buffer]]))
+
+    assert isinstance(shard.optimizer, Watched)
+    shard.optimizer.meanwhile = pull  # type: ignore[method-assign]
+    for step in range(6, 12):
+        with shard.applying():
+            pair.apply(0, gradients(step))
+        if taken:
+            shard.optimizer.meanwhile = lambda: None  # type: ignore[method-assign]
+    ((version, buffer, content),) = taken
+    assert version == 1
+    assert shard.version == 7
+    assert not any(bool((tensor == 99.0).any()) for tensor in content)
+    assert all(torch.equal(a, b) for a, b in zip(other.views[buffer], content, strict=True))
 
 
 class Interrupted(torch.optim.Adam):

@@ -84,17 +84,7 @@ class Host(ABC):
 
     def pull(self, worker: int) -> list[Newest]:
         """Hold the newest version of each shard; it stays as it is until the next pull."""
-        return [self._hold(number, worker) for number in range(len(self._shards))]
-
-    def _hold(self, number: int, worker: int) -> Newest:
-        shard = self._shards[number]
-        asked = self._now()
-        shard.counters.lock.acquire(self._deadline_s)
-        self._waited(worker, asked)
-        try:
-            return shard.hold(worker)
-        finally:
-            shard.counters.lock.release()
+        return [shard.hold(worker) for shard in self._shards]
 
     def nbytes(self, gradients: Sequence[Tensor | None]) -> int:
         """Of the gradients that are there."""

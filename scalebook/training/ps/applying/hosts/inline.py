@@ -1,4 +1,4 @@
-"""Shards without processes of their own: whoever pushes applies, under the lock of each shard in turn."""
+"""Shards without processes of their own: whoever pushes applies, one shard after the other."""
 
 from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
 from scalebook.training.ps.applying.section import Section
@@ -59,13 +59,10 @@ class InlineHost(Host):
         for number in self.section.order:
             shard = self._shards[number]
             asked = self._now()
-            shard.counters.lock.acquire(self._deadline_s)
-            self._waited(push.worker, asked)
-            try:
+            with shard.applying():
+                self._waited(push.worker, asked)
                 gradients = [push.gradients[place] for place in self._places[number]]
                 shard.apply([push.origin(number)], gradients, push.groups, giver)
-            finally:
-                shard.counters.lock.release()
         self._handed_in(push)
 
     def _await_round(self, worker: int) -> Steps[None]:
