@@ -4,7 +4,7 @@ import streamlit as st
 
 from scalebook.app import resources
 from scalebook.app.navigation import COMPOSE
-from scalebook.app.notebook.views import cells, earlier, exporting, new_notebook
+from scalebook.app.notebook.views import cells, earlier, exporting, new_notebook, run_all
 from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.views import dialogs, note, pulse
@@ -40,14 +40,17 @@ if problem:
     st.error(problem, icon=":material/error:")
 if stored is not None:
     note.look_for_drafts(stored)
+    together, standing = st.container(), run_all.Standing()
     with st.container(key="document", gap="medium"):
         for index, cell in enumerate(stored.notebook.cells):
-            cells.show(stored, index, cell)
+            cells.show(stored, index, cell, standing)
         note.show_new(stored, len(stored.notebook.cells))
         if not stored.notebook.experiments():
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
             note.add(stored, len(stored.notebook.cells))
+    with together:
+        run_all.show(stored, standing)
 
 dialogs.show()
 pulse.watch(chosen.path if chosen else None)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from scalebook.training.durations import roughly
+from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
 from scalebook.training.jobs.supervising import ensure
@@ -47,7 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     ]
     for name, help_, action in actions:
         one = commands.add_parser(name, help=help_)
-        one.add_argument("id", metavar="ID", help="the beginning of a job's id")
+        if name == "stop":
+            one.add_argument("id", metavar="ID", nargs="?", help="the beginning of a job's id")
+            one.add_argument("--all", action="store_true", help="every job that waits or runs, but trials of searches")
+        else:
+            one.add_argument("id", metavar="ID", help="the beginning of a job's id")
         one.set_defaults(action=action)
         if name == "log":
             one.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
@@ -130,6 +135,14 @@ def _log(workspace: Workspace, told: Any) -> int:
 
 
 def _stop(workspace: Workspace, told: Any) -> int:
+    if told.all == (told.id is not None):
+        raise ConfigError("jobs stop", "takes either one ID or --all", "`scalebook jobs list` shows the ids.")
+    if told.all:
+        going = [one for one in queue.all_jobs(workspace) if one.request().trial is None and one.state() not in ENDED]
+        for one in going:
+            queue.stop(one)
+        print(f"{len(going)} job{'' if len(going) == 1 else 's'} asked to stop")
+        return 0
     job = queue.find(workspace, told.id)
     state = job.state()
     queue.stop(job)

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     if stored.notebook.searches() and not told.cell:
         _say_searches(told.file, stored.notebook)
     with sigterm_interrupts():
-        return run(Wanted(told.file, stored.notebook, cells, told.seeds), description, sys.stdout)
+        return run(Wanted(told.file, stored.notebook, cells, told.seeds, told.stale), description, sys.stdout)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
+    runs.add_argument("--stale", action="store_true", help="only seeds not finished with the config as it stands")
     exports.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
     exports.add_argument(
         "-o", dest="output", type=Path, metavar="FILE", help="where to; without it beside the notebook"

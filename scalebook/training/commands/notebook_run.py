@@ -18,6 +18,7 @@ from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.comparison import compare
+from scalebook.training.notebook.results import results
 from scalebook.training.notebook.table import table
 from scalebook.training.search.folder import broken_searches
 from scalebook.training.tracking import names
@@ -43,6 +44,8 @@ class Wanted:
     notebook: Notebook
     cells: list[ExperimentCell]
     seeds: int | None
+    stale: bool = False
+    """Only the seeds that have not finished with the config as it stands."""
 
     @property
     def workspace(self) -> Workspace:
@@ -61,6 +64,10 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     begun = time.monotonic()
     with hold(workspace):
         jobs = _submit(wanted, workspace, description)
+        if not jobs:
+            out.write("Nothing is stale: every seed has finished, or runs, with the config as it stands.\n")
+            _compare(wanted, workspace, description, out)
+            return 0
         metrics = {job.id: _metric(wanted, job, description) for job in jobs}
         board = RunLines(out, jobs, metrics)
         try:
@@ -85,12 +92,18 @@ def _submit(wanted: Wanted, workspace: Workspace, description: Description) -> l
         jobs += queue.submit(
             workspace,
             cell.config,
-            seeds=cell.seeds(wanted.seeds),
+            seeds=_due(wanted, cell, workspace, description) if wanted.stale else cell.seeds(wanted.seeds),
             description=description,
             notebook=wanted.path.name,
             cell=cell.name,
         )
     return jobs
+
+
+def _due(wanted: Wanted, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
+    reader, asked = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
+    found = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
+    return [one.seed for one in found if one.due]
 
 
 def _metric(wanted: Wanted, job: JobFolder, description: Description) -> str:

@@ -25,6 +25,12 @@ class SeedResult:
     run: RunRecord | None
     stale: bool
 
+    @property
+    def due(self) -> bool:
+        """Whether no run has finished with the config as it stands, and none is about to."""
+        going = ("waiting", "running")
+        return self.run is None or (self.run.outcome not in going and (self.stale or self.run.outcome != "finished"))
+
 
 def results(
     reader: RunReader,

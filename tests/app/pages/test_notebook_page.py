@@ -2,6 +2,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.notebook.views import exporting
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue
 from scalebook.training.notebook import store
 from scalebook.training.workspace import Workspace
@@ -195,3 +197,43 @@ def test_export_downloads_the_notebook_as_it_is_by_then(open_page: Open, workspa
 def test_a_notebook_that_cannot_be_read_is_not_exported(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "first-steps.md").write_bytes(b"\xff\xfe")
     assert not open_page().download_button
+
+
+def second(text: str) -> str:
+    """The notebook with another experiment at its end."""
+    cell = text[text.index("```yaml") :]
+    return text + "\n" + cell.replace("pixelcnn-async-2", "other").replace("repeats: 2", "repeats: 1")
+
+
+def test_all_are_run_or_what_is_stale_and_all_are_stopped(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "ensure", lambda workspace: None)  # nobody begins to run it
+    path = workspace.root / "first-steps.md"
+    path.write_text(second(TEXT), encoding="utf-8")
+    cell, description = store.read(path).notebook.experiments()[0], describe(workspace)
+    done = record(workspace, seed=1, config_hash=config_hash(cell.config, description))
+    record(workspace, seed=2)  # of an earlier config
+    app = open_page()
+    assert [app.button(key=key).disabled for key in ("run-all", "run-stale", "stop-all")] == [False, False, True]
+    app.button(key="run-stale").click().run()
+    made = [job.request() for job in queue.all_jobs(workspace) if job.state() == "waiting"]
+    assert {(one.cell, one.seed) for one in made} == {("pixelcnn-async-2", 2), ("other", 1)}
+    assert [app.button(key=key).disabled for key in ("run-all", "run-stale", "stop-all")] == [True, True, False]
+    app.button(key="stop-all").click().run()
+    assert {job.state() for job in queue.all_jobs(workspace) if job.id != done.id} == {"stopped", "finished"}
+    app.button(key="run-all").click().run()
+    waiting = [job.request() for job in queue.all_jobs(workspace) if job.state() == "waiting"]
+    assert {(one.cell, one.seed) for one in waiting} == {("pixelcnn-async-2", 1), ("pixelcnn-async-2", 2), ("other", 1)}
+
+
+def test_run_all_leaves_out_what_has_a_mistake_and_says_so(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "ensure", lambda workspace: None)
+    text = second(TEXT).replace("batch_size: 32", "batch_size: many", 1)
+    (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
+    app = open_page()
+    app.button(key="run-all").click().run()
+    assert [job.request().cell for job in queue.all_jobs(workspace)] == ["other"]
+    assert app.toast[0].value.startswith("Submitted 1 run.  \npixelcnn-async-2 was not started: data.init_args.batch")

@@ -2,12 +2,14 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from scalebook.training.__main__ import main
+from scalebook.training.files import records
 from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import Progress, Result, Started
+from scalebook.training.jobs.folder import JobRequest, Progress, Result, Started, TrialOf
 from tests.training.benches import Bench, until_state, wait_for
 
 
@@ -65,6 +67,19 @@ def test_stop_and_a_second_stop(bench: Bench, capsys: pytest.CaptureFixture[str]
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"{job.id[:8]} is asked to stop"
     assert second == f"{job.id[:8]} has ended already: stopped"
+
+
+def test_all_that_wait_or_run_are_stopped_but_no_trials(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other, trial, ended = bench.job(), bench.job(), bench.job(), bench.job()
+    asked = records.load(trial.path / "job.json", JobRequest)
+    assert asked is not None
+    trial.write(replace(asked, trial=TrialOf("a search", 0)))
+    ended.write(Result("finished", 1.0))
+    assert main(["jobs", "stop", "--all"]) == 0
+    assert capsys.readouterr().out == "2 jobs asked to stop\n"
+    assert [job.state() for job in (one, other, trial, ended)] == ["stopped", "stopped", "waiting", "finished"]
+    assert main(["jobs", "stop"]) == 2
+    assert "takes either one ID or --all" in capsys.readouterr().err
 
 
 def test_an_unknown_id_is_a_mistake_said_in_one_line(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

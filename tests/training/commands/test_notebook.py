@@ -72,7 +72,7 @@ def notebook_file(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) 
 
 def _run(notebook_file: Path, *cells: str) -> subprocess.CompletedProcess[str]:
     """The command within this process, which has imported all that it needs."""
-    chosen = [word for cell in cells for word in ("--cell", cell)]
+    chosen = [word for cell in cells for word in ([cell] if cell.startswith("-") else ["--cell", cell])]
     words = ["notebook", "run", str(notebook_file), *chosen]
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = scalebook(words)
@@ -150,6 +150,12 @@ def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -
     assert "bad: 0 of 1 runs, failed (configuration:" in done.stdout
     good = _run(notebook_file, "good")
     assert good.returncode == 0, good.stdout + good.stderr
+    before = ids(notebook_file)
+    again = _run(notebook_file, "good", "--stale")
+    assert again.stdout.startswith("Nothing is stale: every seed has finished")
+    assert (again.returncode, ids(notebook_file)) == (0, before)
+    other = _run(notebook_file, "good", "--stale", "--seeds=2")
+    assert "1 of 1 runs finished" in other.stdout  # seed 1 had finished
 
 
 def test_ctrl_c_stops_the_runs_and_says_so(notebook_file: Path) -> None:

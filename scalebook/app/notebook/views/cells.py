@@ -4,6 +4,7 @@ import streamlit as st
 
 from scalebook.app.compare.views import comparison
 from scalebook.app.notebook.views import experiment
+from scalebook.app.notebook.views.run_all import Standing
 from scalebook.app.search.views import search_cell
 from scalebook.app.shared.views import note
 from scalebook.app.shared.views.writing import write
@@ -12,15 +13,16 @@ from scalebook.training.notebook.cells import BrokenCell, Cell, ComparisonCell, 
 from scalebook.training.notebook.store import Stored
 
 
-def show(stored: Stored, index: int, cell: Cell) -> None:
-    """Draw cell `index` of the notebook, with all its buttons."""
+def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
+    """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
     note.show_new(stored, index)
     if isinstance(cell, ExperimentCell):
-        experiment.show(stored, index, cell)
+        standing.seeds[cell.name] = experiment.show(stored, index, cell)
     elif isinstance(cell, ComparisonCell):
         comparison.show(stored, index, cell)
     elif isinstance(cell, SearchCell):
-        search_cell.show(stored, index, cell)
+        if search_cell.show(stored, index, cell):
+            standing.searching.append(cell.name)
     elif isinstance(cell, BrokenCell):
         _broken(stored, index, cell)
     else:

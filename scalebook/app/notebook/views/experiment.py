@@ -8,7 +8,7 @@ from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
-from scalebook.app.runs.services.experiments import SeedView
+from scalebook.app.runs.services.experiments import LIVE, SeedView
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.views import deleting, note
@@ -21,16 +21,19 @@ from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
 
-LIVE = ("running", "waiting", "stopping")
 EVERY_S = 1.0
 
 
-def show(stored: Stored, index: int, cell: ExperimentCell) -> None:
-    """The card; drawn every second while a run waits or runs, and once more, with the page, when the last has ended."""
+def show(stored: Stored, index: int, cell: ExperimentCell) -> list[SeedView]:
+    """The card; drawn every second while a run waits or runs, and once more, with the page, when the last has ended.
+
+    Returns what it shows.
+    """
     found = _seeds(stored, cell)
     live = experiments.state(found) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
         st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
+    return found
 
 
 def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:

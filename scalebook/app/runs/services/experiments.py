@@ -1,6 +1,6 @@
 """Running and ending experiments: what the buttons do. Runs belong to the supervisor from here on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from scalebook.training.notebook.results import results
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
+
+
+LIVE = ("running", "waiting", "stopping")
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,28 @@ def state(found: Iterable[SeedView]) -> str:
     return next((word for word in order if word in states), "new")
 
 
+def stale(found: Iterable[SeedView]) -> list[int]:
+    """The seeds that have not finished with the config as it stands, and are not about to."""
+    return [one.seed for one in found if one.state not in LIVE and (one.stale or one.state != "finished")]
+
+
 def run(
-    workspace: Workspace, description: Description, notebook: str, name: str, config: form.Config, repeats: int
+    workspace: Workspace,
+    description: Description,
+    notebook: str,
+    name: str,
+    config: form.Config,
+    repeats: int,
+    seeds: Sequence[int] | None = None,
 ) -> list[JobFolder]:
-    """Submit one run for each seed; ConfigError where the config has a mistake. `notebook` is the file's name."""
+    """Submit one run for each seed; ConfigError where the config has a mistake. `notebook` is the file's name.
+
+    The seeds are `repeats` upwards from the config's own, or those that `seeds` names.
+    """
     return queue.submit(
         workspace,
         config,
-        seeds=form.seeds_of(config, repeats),
+        seeds=form.seeds_of(config, repeats) if seeds is None else seeds,
         description=description,
         notebook=notebook,
         cell=name,

@@ -21,12 +21,16 @@ from scalebook.training.search import launch
 EVERY_S = 1.0
 
 
-def show(stored: Stored, index: int, cell: SearchCell) -> None:
-    """The card; drawn every second while the search runs, and once more, with the page, when it has ended."""
+def show(stored: Stored, index: int, cell: SearchCell) -> bool:
+    """The card; drawn every second while the search runs, and once more, with the page, when it has ended.
+
+    Returns whether it goes on.
+    """
     found = _found(stored, cell)
     live = found is not None and found.live
     with st.container(border=True, key=f"cell-search-{cell.name}"):
         st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
+    return live
 
 
 def _found(stored: Stored, cell: SearchCell) -> SearchView | None:
