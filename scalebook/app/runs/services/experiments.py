@@ -18,7 +18,6 @@ from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 
-
 LIVE = ("running", "waiting", "stopping")
 
 
