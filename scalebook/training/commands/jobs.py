@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from scalebook.training.durations import roughly
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs import queue
+from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
@@ -36,13 +36,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook jobs", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="list|log|stop|resume|delete|supervise")
+    commands = parser.add_subparsers(required=True, metavar="list|log|stop|move|resume|delete|supervise")
     show = commands.add_parser("list", help="all jobs, the newest last")
     show.add_argument("--json", action="store_true", help="one JSON list, for programs")
     show.set_defaults(action=_list)
     actions: list[tuple[str, str, Callable[[Workspace, Any], int]]] = [
         ("log", "print a job's log", _log),
         ("stop", "end a job at its next update, by force if it does not react", _stop),
+        ("move", "let a waiting job start earlier or later than the others", _move),
         ("resume", "go on from the newest checkpoint of an ended job, as a new job", _resume),
         ("delete", "remove an ended job and its MLflow run", _delete),
     ]
@@ -54,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         else:
             one.add_argument("id", metavar="ID", help="the beginning of a job's id")
         one.set_defaults(action=action)
+        if name == "move":
+            one.add_argument("direction", choices=get_args(moving.Direction))
         if name == "log":
             one.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     commands.add_parser("supervise", help="run the supervisor here, until there is nothing to do").set_defaults(
@@ -147,6 +150,12 @@ def _stop(workspace: Workspace, told: Any) -> int:
     state = job.state()
     queue.stop(job)
     print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is asked to stop")
+    return 0
+
+
+def _move(workspace: Workspace, told: Any) -> int:
+    moved = moving.move(workspace, queue.find(workspace, told.id), told.direction)
+    print(f"{told.id} is {'moved' if moved else 'already there'}")
     return 0
 
 

@@ -1,16 +1,17 @@
 """A job's folder: what was asked, what is going on, how it ended.
 
-Who writes what: the submitter `config.yaml` and `job.json`, once; the job's own process `process.json` (whoever creates
-it first owns the job), `log.txt`, `progress.json` and `result.json`; whoever wants it ended, the empty file `stop`. For
-a process that died without a word the supervisor writes `result.json`, and the empty file `unrecorded`, which stays
-until MLflow has been told. All JSON is replaced atomically, a folder appears whole, and the state is derived. A record
-that is there and cannot be read is the end of its job, which has failed for it, and of nothing else.
+Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves it in the queue `turn.json`; the job's
+own process `process.json` (whoever creates it first owns the job), `log.txt`, `progress.json` and `result.json`;
+whoever wants it ended, the empty file `stop`. For a process that died without a word the supervisor writes
+`result.json`, and the empty file `unrecorded`, which stays until MLflow has been told. All JSON is replaced atomically,
+a folder appears whole, and the state is derived. A record that is there and cannot be read is the end of its job, which
+has failed for it, and of nothing else; without its `turn.json` a job stands where it was put.
 """
 
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -74,6 +75,14 @@ class JobRequest:
     def title(self) -> str:
         """The name, or the beginning of the id where it has none."""
         return self.name or self.id[:8]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """`turn.json`: where a job stands in the queue since somebody has moved it, in place of what was asked."""
+
+    priority: int
+    created: float
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,13 @@ class JobFolder(RecordFolder):
     """One job's files."""
 
     FILES = MappingProxyType(
-        {JobRequest: "job.json", Started: "process.json", Progress: "progress.json", Result: "result.json"}
+        {
+            JobRequest: "job.json",
+            Turn: "turn.json",
+            Started: "process.json",
+            Progress: "progress.json",
+            Result: "result.json",
+        }
     )
     DURABLE = (JobRequest, Started, Result)
 
@@ -185,6 +200,11 @@ class JobFolder(RecordFolder):
     def request(self) -> JobRequest:
         """What was asked. It never changes, so it is read once. FileNotFoundError when the folder is gone; Broken."""
         return load_once(self.path / "job.json", JobRequest)
+
+    def queued(self) -> JobRequest:
+        """What was asked, with its place in the queue as it stands now."""
+        turn = records.peek(self.path / "turn.json", Turn)
+        return self.request() if turn is None else replace(self.request(), priority=turn.priority, created=turn.created)
 
     def content(self) -> dict[str, Any]:
         """The config. Broken where there is none, or something else."""

@@ -1,13 +1,21 @@
 """Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
 
 Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine, and on
-GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. What a job that cannot start
-yet needs is kept free for it: one behind it passes only where that delays nobody, in whatever order the jobs that run
-end. So nobody starves, and nothing is idle that somebody could use.
+GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. What the first job that cannot
+start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). One behind it passes
+
+- with devices that the first will not need, in whatever order the jobs that run end;
+- where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
+  have ended by then. A job lasts, by estimate, as long as the longest one of the same config has.
+
+Where an estimate is lacking only the first holds. For when the first can start, only those count that went before it:
+once they have ended, nobody passes it by an estimate any more. So nobody starves, also where estimates are wrong.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from scalebook.training.durations import roughly
@@ -28,11 +36,14 @@ class Lease:
     gpus: list[str] = field(default_factory=list)
     left_s: float | None = None
     machine: str = ""
+    place: tuple[float, float, str] | None = None
+    """`place_of` its request; None for one that went before all that wait."""
 
     @classmethod
     def of(cls, job: JobFolder, started: Started, left_s: float | None = None) -> "Lease":
         """Of a job that runs."""
-        return cls(job.id, job.request().title, started.cores, started.gpus, left_s, started.machine)
+        place = None if started.inline else place_of(job.queued())
+        return cls(job.id, job.request().title, started.cores, started.gpus, left_s, started.machine, place)
 
 
 class Start(NamedTuple):
@@ -42,10 +53,13 @@ class Start(NamedTuple):
     cores: list[int]
     gpus: list[str]
     machine: str = ""
+    lasts_s: float | None = None
+    """How long, by estimate."""
 
     @property
     def lease(self) -> Lease:
-        return Lease(self.request.id, self.request.title, self.cores, self.gpus, machine=self.machine)
+        asked = self.request
+        return Lease(asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked))
 
 
 @dataclass(frozen=True)
@@ -72,13 +86,25 @@ def _alone(request: JobRequest) -> bool:
     return request.trial is not None and request.trial.exclusive
 
 
+def place_of(request: JobRequest) -> tuple[float, float, str]:
+    """In the queue: higher priority first, then the older one; the id decides between twins."""
+    return -request.priority, request.created, request.id
+
+
 def in_order(waiting: Sequence[JobRequest]) -> list[JobRequest]:
-    """Higher priority first, then the older one; the id decides between twins."""
-    return sorted(waiting, key=lambda request: (-request.priority, request.created, request.id))
+    return sorted(waiting, key=place_of)
 
 
-def plan(waiting: Sequence[JobRequest], running: Sequence[Lease], machines: Sequence[Machine]) -> Plan:
-    """Devices for as many waiting jobs as can start now, and a reason in plain words for each of the others."""
+def plan(
+    waiting: Sequence[JobRequest],
+    running: Sequence[Lease],
+    machines: Sequence[Machine],
+    lasts: Mapping[str, float] = MappingProxyType({}),
+) -> Plan:
+    """Devices for as many waiting jobs as can start now, and a reason in plain words for each of the others.
+
+    `lasts`: how long a waiting job will take by estimate, s, by id, where that is known.
+    """
     places = [_Place(machine, [lease for lease in running if lease.machine == machine.name]) for machine in machines]
     starts: list[Start] = []
     reasons: dict[str, str] = {}
@@ -88,9 +114,10 @@ def plan(waiting: Sequence[JobRequest], running: Sequence[Lease], machines: Sequ
         if not fit:
             reasons[request.id] = "waits for a GPU; this machine has none"
             continue
-        place = min(fit, key=lambda one: one.lacking(request))
-        if place.lacking(request) == 0:
-            starts.append(place.lend(request))
+        lasts_s = lasts.get(request.id)
+        place = min(fit, key=lambda one: one.lacking(request, lasts_s))
+        if place.lacking(request, lasts_s) == 0:
+            starts.append(place.lend(request, lasts_s))
             reasons[request.id] = STARTS
         else:
             reasons[request.id] = _behind(blocked) or _reason(request, place)
@@ -107,29 +134,59 @@ class _Place:
         self.uuids = [gpu.uuid for gpu in machine.gpus]
         self.cores = _free(machine.cores, [core for lease in running for core in lease.cores])
         self.gpus = _free(self.uuids, [gpu for lease in running for gpu in lease.gpus])
-        self._reserved = False
+        self._kept_cores: list[int] = []
+        self._kept_gpus: list[str] = []
+        """Of these the ones that are kept for who waits."""
+        self._until = math.inf
+        """When the first that waits can start, s from now; -inf where that is not known."""
 
-    def lacking(self, request: JobRequest) -> int:
+    def lacking(self, request: JobRequest, lasts_s: float | None) -> int:
         """How many devices must become free before the job can start."""
-        cores = cores_wanted(request, self.machine) - len(self.cores)
-        return max(0, cores) + max(0, gpus_wanted(request, self.machine) - len(self.gpus))
+        free_cores, free_gpus = self._free_for(lasts_s)
+        cores = cores_wanted(request, self.machine) - len(free_cores)
+        return max(0, cores) + max(0, gpus_wanted(request, self.machine) - len(free_gpus))
 
-    def lend(self, request: JobRequest) -> Start:
-        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
-        start = Start(request, self.cores[:cores], self.gpus[:gpus], self.machine.name)
-        self.cores, self.gpus = self.cores[cores:], self.gpus[gpus:]
+    def lend(self, request: JobRequest, lasts_s: float | None) -> Start:
+        free_cores, free_gpus = self._free_for(lasts_s)
+        cores = free_cores[: cores_wanted(request, self.machine)]
+        gpus = free_gpus[: gpus_wanted(request, self.machine)]
+        self.cores, self.gpus = _free(self.cores, cores), _free(self.gpus, gpus)
+        self._kept_cores, self._kept_gpus = _free(self._kept_cores, cores), _free(self._kept_gpus, gpus)
+        start = Start(request, cores, gpus, self.machine.name, lasts_s)
         self.leases.append(start.lease)
         return start
 
     def reserve(self, request: JobRequest) -> None:
         """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
         cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
-        if self._reserved:
-            self.cores, self.gpus = self.cores[cores:], self.gpus[gpus:]
-        else:
-            self.cores = _last(self.cores, _spare(cores - len(self.cores), self.held_cores().values()))
-            self.gpus = _last(self.gpus, _spare(gpus - len(self.gpus), self.held_gpus().values()))
-        self._reserved = True
+        free_cores, free_gpus = _free(self.cores, self._kept_cores), _free(self.gpus, self._kept_gpus)
+        if self._until == math.inf:
+            self._until, extra_cores, extra_gpus = self._expected_start(request)
+            extra_cores = max(extra_cores, _spare(cores - len(free_cores), self.held_cores().values()))
+            extra_gpus = max(extra_gpus, _spare(gpus - len(free_gpus), self.held_gpus().values()))
+            cores, gpus = max(0, len(free_cores) - extra_cores), max(0, len(free_gpus) - extra_gpus)
+        self._kept_cores += free_cores[:cores]
+        self._kept_gpus += free_gpus[:gpus]
+
+    def _free_for(self, lasts_s: float | None) -> tuple[list[int], list[str]]:
+        """The devices for one that lasts so long: first those that are kept, where it gives them back in time."""
+        cores, gpus = _free(self.cores, self._kept_cores), _free(self.gpus, self._kept_gpus)
+        if lasts_s is None or lasts_s > self._until:
+            return cores, gpus
+        return [*self._kept_cores, *cores], [*self._kept_gpus, *gpus]
+
+    def _expected_start(self, request: JobRequest) -> tuple[float, int, int]:
+        """When it can start by the estimates, and how many cores and GPUs it leaves then; -inf where none tells."""
+        cores = len(self.cores) - cores_wanted(request, self.machine)
+        gpus = len(self.gpus) - gpus_wanted(request, self.machine)
+        here, held_cores, held_gpus = place_of(request), self.held_cores(), self.held_gpus()
+        before = [one for one in self.leases if one.left_s is not None and (one.place is None or one.place < here)]
+        for lease in sorted(before, key=lambda one: one.left_s or 0.0):
+            cores, gpus = cores + held_cores[lease.id], gpus + held_gpus[lease.id]
+            if cores >= 0 and gpus >= 0:
+                assert lease.left_s is not None
+                return lease.left_s, cores, gpus
+        return -math.inf, 0, 0
 
     def held_cores(self) -> dict[str, int]:
         return {lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases}
@@ -147,10 +204,6 @@ def _spare(lacking: int, held: Iterable[int]) -> int:
     for one in held:
         sums |= {one + other for other in sums}
     return min((sum for sum in sums if sum >= lacking), default=lacking) - lacking
-
-
-def _last(items: list[Item], count: int) -> list[Item]:
-    return items[len(items) - min(count, len(items)) :]
 
 
 def _behind(runs: int) -> str:

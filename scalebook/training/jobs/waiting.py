@@ -1,8 +1,11 @@
 """Why each waiting job waits, said at any time by anybody who can read the folders."""
 
+from collections.abc import Sequence
+
 from scalebook.training.files.room import lacking
 from scalebook.training.jobs.executors.known import chosen
-from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.folder import JobFolder, JobRequest
+from scalebook.training.jobs.lasting import Lasting, left
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.jobs.schedule import STARTS, Lease, plan
@@ -15,10 +18,11 @@ LOADING = "its devices are free; the process that starts runs is loading (about 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
     """Job id -> reason in plain words, for every job that waits."""
-    states = [(job, job.state()) for job in all_jobs(workspace) if not (job.path / "result.json").exists()]
+    everything = all_jobs(workspace)
+    states = [(job, job.state()) for job in everything if not (job.path / "result.json").exists()]
     jobs = [job for job, state in states if state == "waiting"]
     reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
-    waiting = [job.request() for job in jobs if job.id not in reasons]
+    waiting = [job.queued() for job in jobs if job.id not in reasons]
     if not waiting:
         return reasons
     supervisor = status(workspace)
@@ -26,14 +30,17 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return {**reasons, **dict.fromkeys((one.id for one in waiting), NO_SUPERVISOR)}
     if full := lacking(workspace.hidden):
         return {**reasons, **dict.fromkeys((one.id for one in waiting), f"waits for room: {full}")}
-    running = [Lease.of(job, started, _left(job)) for job, state in states if state in ("running", "stopping")
+    running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
-    planned = plan(waiting, running, chosen().machines()).reasons
+    planned = plan(waiting, running, chosen().machines(), _expected(waiting, everything)).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
     return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
 
 
-def _left(job: JobFolder) -> float | None:
-    """How long it still takes, as it has last said, s."""
-    progress = job.progress()
-    return None if progress is None else progress.left_s
+def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:
+    """How long each will take, by id, where one of its kind has finished."""
+    asked, lasting = {one.config_hash for one in waiting}, Lasting()
+    for job in jobs:
+        if job.request().config_hash in asked:
+            lasting.note(job)
+    return lasting.of(waiting)

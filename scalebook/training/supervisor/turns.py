@@ -19,6 +19,7 @@ from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.lasting import Lasting, left
 from scalebook.training.jobs.lock import Status, SupervisorLock, noted
 from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import Lease, in_order, plan
@@ -59,6 +60,7 @@ class Turns:
         self.watches: dict[str, JobWatch] = {}
         self.held: set[str] = set()
         """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
+        self.lasting = Lasting()
         self._seen: set[str] = set()
         self._codes: dict[str, int] = {}
         self._results: dict[str, Result] = {}
@@ -185,6 +187,8 @@ class Turns:
                 print(f"scalebook: job {job.id} waits: {FOUND}", flush=True)
         elif not (job.path / "result.json").exists():
             self._broken(job, result)
+        else:
+            self.lasting.note(job)
 
     def _see(self, job: JobFolder) -> None:
         """A job without a watch: does it run by now, or is it not wanted any more?"""
@@ -238,7 +242,7 @@ class Turns:
 
     def _start(self) -> None:
         waiting = [
-            job.request()
+            job.queued()
             for name, job in self.open.items()
             if name not in self.watches
             and name not in self.starter.ordered
@@ -251,10 +255,11 @@ class Turns:
             if self._owned or self.drivers.open:
                 self.starter.prepare(fresh=False)
             return
-        running = [Lease.of(watch.job, watch.started) for watch in self.watches.values()]
+        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
         if self._full or time.monotonic() < self._held_until:
             return
-        starts = plan(waiting, [*running, *self.starter.leases()], self.executor.machines()).starts
+        leases, machines = [*running, *self.starter.leases()], self.executor.machines()
+        starts = plan(waiting, leases, machines, self.lasting.of(waiting)).starts
         if self.starter.prepare(fresh=bool(starts)):
             for start in starts:
                 if start.request.id in self.open:
@@ -280,6 +285,8 @@ class Turns:
         self._forget(job)
 
     def _forget(self, job: JobFolder) -> None:
+        if job.path.exists():
+            self._guarded(job.id, partial(self.lasting.note, job))
         for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):
             memory.pop(job.id, None)
         self._mine.discard(job.id)

@@ -47,6 +47,30 @@ def test_a_waiting_run_says_why_and_can_be_stopped(open_page: Open, workspace: W
     assert next(one for one in app.button if one.label == "Stop").disabled is False
 
 
+def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="live", state="running")
+    a, b, c = (record(workspace, cell=cell, state="waiting") for cell in "abc")
+
+    def shown(app: AppTest) -> list[str]:
+        return [one.proto.label for one in app.get("page_link")]
+
+    app = open_page("runs")
+    assert shown(app) == [f"{cell} · seed 1" for cell in ("live", "a", "b", "c")]
+    assert [
+        app.button(key=f"{way}-{job.id}").disabled for way, job in (("earlier", a), ("later", a), ("later", c))
+    ] == [
+        True,
+        False,
+        True,
+    ]
+    app.button(key=f"earlier-{c.id}").click().run()
+    assert shown(app) == [f"{cell} · seed 1" for cell in ("live", "a", "c", "b")]
+    app.button(key=f"later-{a.id}").click().run()
+    assert shown(app) == [f"{cell} · seed 1" for cell in ("live", "c", "a", "b")]
+    assert not app.button(key=f"later-{a.id}").disabled
+    assert b.queued().created > a.queued().created > c.queued().created
+
+
 def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, seed=3, state="failed")
     app = open_page("runs", run=job.id)

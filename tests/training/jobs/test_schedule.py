@@ -1,5 +1,6 @@
 """Order, leases and reasons, without a clock or a process."""
 
+import math
 from dataclasses import replace
 from random import Random
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from scalebook.training.jobs.devices import Gpu, Machine
 from scalebook.training.jobs.folder import JobRequest, TrialOf
-from scalebook.training.jobs.schedule import STARTS, Lease, plan
+from scalebook.training.jobs.schedule import STARTS, Lease, place_of, plan
 
 TWO = Machine([0, 1])
 GPUS = Machine(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
@@ -117,6 +118,77 @@ def test_priority_goes_before_age() -> None:
     made = plan([request("old", 2), request("urgent", 2, created=9, priority=1)], [], [TWO])
     assert [start.request.id for start in made.starts] == ["urgent"]
     assert made.reasons["old"] == "waits for 2 cores; 0 of 2 free, run urgent has both"
+
+
+FOUR = Machine([0, 1, 2, 3])
+
+
+def started(waiting: list[JobRequest], running: list[Lease], lasts: dict[str, float]) -> list[str]:
+    return [start.request.id for start in plan(waiting, running, [FOUR], lasts).starts]
+
+
+def test_a_job_that_will_have_ended_by_then_uses_what_the_first_waits_with() -> None:
+    running = [Lease("x", "x", [0, 1, 2], left_s=60.0)]
+    waiting = [request("big", 4), request("brief", created=1)]
+    assert started(waiting, running, {"brief": 60.0}) == ["brief"]
+    assert started(waiting, running, {"brief": 61.0}) == []
+    assert started(waiting, running, {}) == []  # how long it takes is not known
+    assert started(waiting, [Lease("x", "x", [0, 1, 2])], {"brief": 1.0}) == []  # when the first can start is not
+
+
+def test_a_job_of_any_length_uses_what_the_first_will_not_need_when_it_can_start() -> None:
+    running = [Lease("x", "x", [0, 1], left_s=10.0), Lease("y", "y", [2], left_s=1000.0)]
+    waiting = [request("big", 2), request("long", created=1), request("next", created=2)]
+    assert started(waiting, running, {}) == ["long"]  # x ends first: 3 are free then
+    assert started(waiting, [running[0], Lease("y", "y", [2], left_s=5.0)], {}) == []  # y ends first: 2 are
+
+
+def test_nobody_is_passed_for_ever_where_estimates_are_wrong() -> None:
+    """Those that passed do not count for when the first can start; when the others have ended, nobody else passes."""
+    big = request("big", 4)
+    passed = Lease("p", "p", [0], left_s=1000.0, place=place_of(request("p", created=1)))
+    assert started([big, request("brief", created=2)], [passed], {"brief": 1.0}) == []
+    before = Lease("x", "x", [1], left_s=50.0, place=place_of(request("x", created=-1)))
+    assert started([request("two", 3), request("brief", created=2)], [passed, before], {"brief": 1.0}) == ["brief"]
+    assert started([big, request("brief", created=2)], [passed, before], {"brief": 1.0}) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 30), st.booleans()), min_size=2, max_size=7),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), max_size=3),
+)
+def test_with_true_estimates_the_first_starts_as_early_as_alone_and_no_core_is_idle_for_nothing(
+    asked: list[tuple[int, int, bool]], held: list[tuple[int, int]]
+) -> None:
+    """Whoever passes it: of the jobs behind it some tell how long they last, the others last for ever."""
+    free, running = list(FOUR.cores), []
+    for index, (count, left_s) in enumerate(held):
+        if count <= len(free):
+            running.append(Lease(f"run {index}", "", free[:count], left_s=float(left_s)))
+            free = free[count:]
+    waiting = [request(str(index), workers, created=index) for index, (workers, _, _) in enumerate(asked)]
+    lasts = {str(index): float(told) for index, (_, told, known) in enumerate(asked) if known}
+    alone = _start_of_first(waiting[:1], running, lasts)
+    assert _start_of_first(waiting, running, lasts) == alone
+    starts = plan(waiting, running, [FOUR], lasts).starts
+    spare = len(free) - sum(len(start.cores) for start in starts)
+    idle = [one for one in waiting[1:] if lasts.get(one.id, math.inf) <= alone and one.workers <= spare]
+    assert [one.id for one in idle if one.id not in {start.request.id for start in starts}] == []
+
+
+def _start_of_first(waiting: list[JobRequest], running: list[Lease], lasts: dict[str, float]) -> float:
+    """When the first starts, s from now."""
+    now = 0.0
+    while True:
+        starts = plan(waiting, running, [FOUR], lasts).starts
+        if waiting[0].id in {start.request.id for start in starts}:
+            return now
+        running = [*running, *(start.lease for start in starts)]
+        waiting = [one for one in waiting if one.id not in {start.request.id for start in starts}]
+        step = min(one.left_s for one in running if one.left_s is not None)
+        now += step
+        aged = [one if one.left_s is None else replace(one, left_s=one.left_s - step) for one in running]
+        running = [one for one in aged if one.left_s is None or one.left_s > 0]
 
 
 @given(

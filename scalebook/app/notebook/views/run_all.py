@@ -42,13 +42,18 @@ def show(stored: Stored, standing: Standing) -> None:
     stale = [name for name in idle if experiments.stale(found[name])]
     rests = len(idle) == len(found) and not standing.searching
     with st.container(horizontal=True, key="all-runs", gap="small"):
-        every = press.button("Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
-                             help="Every experiment of this notebook that does not run yet, with all its seeds.")  # fmt: skip
-        old = press.button("Run what is stale", STALE, now, icon=":material/update:", type="tertiary",
-                           disabled=not stale,
-                           help="Only the seeds that have not finished with the config as it stands now.")  # fmt: skip
-        stop = press.button("Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
-                            help="Everything of this notebook that waits or runs, searches too.")  # fmt: skip
+        every = press.button(
+            "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
+            help="Every experiment of this notebook that does not run yet, with all its seeds.",
+        )  # fmt: skip
+        old = press.button(
+            "Run what is stale", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
+            help="Only the seeds that have not finished with the config as it stands now.",
+        )  # fmt: skip
+        stop = press.button(
+            "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
+            help="Everything of this notebook that waits or runs, searches too.",
+        )  # fmt: skip
     if stop:
         _stop(stored)
     elif old or every:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from scalebook.app.shared.services.words import strategy
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
+from scalebook.training.jobs.schedule import in_order
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord, pattern, tag_is
 from scalebook.training.workspace import Workspace
@@ -145,6 +146,14 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
 def views(workspace: Workspace, records: Iterable[RunRecord], reasons: Reasons = no_reasons) -> list[RunView]:
     """`view` of each; `reasons` is called only for runs that wait, because it looks at every job."""
     return [view(workspace, record, reasons) for record in records]
+
+
+def next_first(found: Sequence[RunView]) -> list[RunView]:
+    """Those that have begun as they are, then those that wait, the one that starts next first."""
+    waiting = {one.id: one for one in found if one.state == "waiting"}
+    queued = in_order([one.job.queued() for one in waiting.values() if one.job])
+    known = [waiting.pop(request.id) for request in queued]
+    return [*(one for one in found if one.state != "waiting"), *known, *waiting.values()]
 
 
 def page_number(told: str) -> int:

@@ -1,21 +1,29 @@
 """All runs of the workspace: the living ones on top, live; then the table with filter and pages."""
 
 import hashlib
+from contextlib import suppress
 from html import escape
 
 import streamlit as st
 
-from scalebook.app import resources
+from scalebook.app import resources, state
 from scalebook.app.navigation import COMPARE, RUNS
 from scalebook.app.runs.components import progress, run_table
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import broken, html, page_head
-from scalebook.training.jobs import queue
+from scalebook.app.shared.components import broken, html, page_head, press
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs import moving, queue
+from scalebook.training.jobs.folder import JobFolder
 
 PER_PAGE = 50
 OLDEST_FIRST = ("attributes.start_time ASC",)
 EVERY_S = 1.0
+MOST_WAITING = 200  # are put in order
+MOVES: tuple[tuple[str, str, moving.Direction, int], ...] = (
+    ("Start earlier:", "arrow_upward", "earlier", 0),
+    ("Start later:", "arrow_downward", "later", -1),
+)
 LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
 
 
@@ -38,11 +46,11 @@ def _living() -> list[RunView]:
     """Runs that run, then those that wait, in the order in which they will start; LIVE_SHOWN at most."""
     workspace, reader = resources.workspace(), resources.reader()
     records = []
-    for status in ("RUNNING", "SCHEDULED"):
+    for status, most in (("RUNNING", LIVE_SHOWN), ("SCHEDULED", MOST_WAITING)):
         where = f"attributes.status = '{status}' and {runs.NO_SEARCH}"
-        records += reader.runs(where=where, limit=LIVE_SHOWN, order_by=OLDEST_FIRST)
-    found = runs.views(workspace, records[:LIVE_SHOWN], resources.waiting_reasons)
-    return [one for one in found if not one.ended]
+        records += reader.runs(where=where, limit=most, order_by=OLDEST_FIRST)
+    found = runs.views(workspace, records, resources.waiting_reasons)
+    return runs.next_first([one for one in found if not one.ended])[:LIVE_SHOWN]
 
 
 def _show_living(known: list[str]) -> None:
@@ -52,20 +60,37 @@ def _show_living(known: list[str]) -> None:
     if not living:
         return
     with st.container(border=True, key="living"):
+        waiting = [one.id for one in living if one.state == "waiting" and one.job]
         for one in living:
-            chip, name, bar, stop = st.columns([1, 3, 6, 1], vertical_alignment="center")
+            chip, name, bar, acts = st.columns([2, 5, 9, 4], vertical_alignment="center")
             with chip:
                 html.draw(html.chip(one.state))
             with name:
                 st.page_link(RUNS.script, label=one.title, query_params={"run": one.id})
             with bar:
                 progress.draw(one)
-            with stop:
-                if one.job and st.button(
-                    "Stop", key=f"stop-{one.id}", type="tertiary", disabled=one.state == "stopping"
-                ):
-                    queue.stop(one.job)
-                    st.rerun(scope="fragment")
+            with acts, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
+                if one.job:
+                    _acts(one, one.job, waiting)
+
+
+def _acts(one: RunView, job: JobFolder, waiting: list[str]) -> None:
+    """Stop; of several that wait also who starts before whom."""
+    if len(waiting) > 1 and one.id in waiting:
+        for word, icon, way, end in MOVES:
+            key = f"{way}-{one.id}"
+            now = " ".join(waiting)
+            if press.button(
+                "", key, now, icon=f":material/{icon}:", type="tertiary", disabled=waiting[end] == one.id,
+                help=f"{word} {one.title}",
+            ):  # fmt: skip
+                with suppress(ConfigError):  # it has begun meanwhile, and shows so
+                    moving.move(resources.workspace(), job, way)
+                state.clicks().settle(key)
+                st.rerun()
+    if st.button("Stop", key=f"stop-{one.id}", type="tertiary", disabled=one.state == "stopping"):
+        queue.stop(job)
+        st.rerun(scope="fragment")
 
 
 def _table(text: str, word: str) -> None:
