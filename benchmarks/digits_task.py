@@ -54,11 +54,11 @@ def perceptron(seed: int) -> Module:
     return Sequential(Linear(64, 128), ReLU(), Linear(128, 64), ReLU(), Linear(64, 10))
 
 
-def gradient(model: Module, one: Images) -> float:
+def gradient(model: Module, batch: Images) -> float:
     """Puts the gradient of a batch into `p.grad`; returns the loss."""
     for parameter in model.parameters():
         parameter.grad = None
-    loss = cross_entropy(model(one.pixels), one.labels)
+    loss = cross_entropy(model(batch.pixels), batch.labels)
     torch.autograd.backward(loss)
     return loss.item()
 

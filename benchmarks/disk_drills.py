@@ -117,7 +117,7 @@ class Range:
             [experiment.experiment_id for experiment in client.search_experiments()], max_results=1000
         )
         open_ = [run.info.run_id for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
-        assert not [one for one in open_ if one not in known], "a run without a job"
+        assert not [run for run in open_ if run not in known], "a run without a job"
         for job in [*jobs, after]:
             until(lambda job=job: _gone(self.workspace, job), "its processes to end")  # type: ignore[misc]
         return "; ".join(words) or "refused"
@@ -171,13 +171,13 @@ def a_journal(hold_s: float, range_: Range) -> str:
     spec = read_search({"config": CONFIG, "space": SPACE, "objective": "val/loss", "trials": 50}, None,
                        range_.description)  # fmt: skip
     path = range_.workspace.studies / f"drill-{time.monotonic_ns()}.journal"
-    study, told, lost = Study.open(f"journal:{path}", "drill", spec), 0, 0
+    study, recorded, lost = Study.open(f"journal:{path}", "drill", spec), 0, 0
 
     def tell() -> None:
-        nonlocal told, lost
+        nonlocal recorded, lost
         try:
             study.finish(study.ask().number, [0.5])
-            told += 1
+            recorded += 1
         except StorageLost:
             lost += 1
 
@@ -193,9 +193,9 @@ def a_journal(hold_s: float, range_: Range) -> str:
     finished = sum(record.state == "finished" for record in again.records())
     again.close()
     path.unlink()
-    assert finished == told, (finished, told)
+    assert finished == recorded, (finished, recorded)
     assert lost > 0, "the disk was not full"
-    return f"{told} told, {lost} refused, all told ones there; {range_.settled([])}"
+    return f"{recorded} told, {lost} refused, all told ones there; {range_.settled([])}"
 
 
 def a_notebook(hold_s: float, range_: Range) -> str:
@@ -256,14 +256,14 @@ def _end(process: ProcessId | None) -> None:
 
 def drills(moments: int, hold_s: float) -> list[tuple[str, Callable[[Range], str]]]:
     """Two each of the four special moments; the others spread over a run's first 6 s."""
-    found: list[tuple[str, Callable[[Range], str]]] = []
+    drills_: list[tuple[str, Callable[[Range], str]]] = []
     for name, drill in (("submission", submissions), ("checkpoint", a_checkpoint), ("journal", a_journal),
                         ("notebook", a_notebook)):  # fmt: skip
-        found += [(name, partial(drill, hold_s)), (f"{name}, longer", partial(drill, 2 * hold_s))]
-    rest = max(1, moments - len(found))
-    return found + [
-        (f"a run, {6 * one / rest:.1f} s after its submission", partial(a_run, 6 * one / rest, hold_s))
-        for one in range(rest)
+        drills_ += [(name, partial(drill, hold_s)), (f"{name}, longer", partial(drill, 2 * hold_s))]
+    rest = max(1, moments - len(drills_))
+    return drills_ + [
+        (f"a run, {6 * moment / rest:.1f} s after its submission", partial(a_run, 6 * moment / rest, hold_s))
+        for moment in range(rest)
     ]
 
 
@@ -271,13 +271,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=30)
     parser.add_argument("--hold", type=float, default=1.5, help="how long the disk stays full, s")
-    told = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it prints a traceback of each refusal
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     failed = 0
     with workplace() as range_:
-        for name, drill in drills(told.moments, told.hold):
+        for name, drill in drills(options.moments, options.hold):
             began = time.monotonic()
             try:
                 words = drill(range_)
@@ -286,7 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 words = f"FAILED: {type(error).__name__}: {error}"
             print(f"{name:40} {time.monotonic() - began:5.1f} s  {words}", flush=True)
         log = (range_.workspace.hidden / "supervisor.log").read_text(encoding="utf-8", errors="replace")
-    print(f"{failed} of {told.moments} failed")
+    print(f"{failed} of {options.moments} failed")
     if failed:
         print(f"The end of the supervisor's log:\n{log[-4000:]}")
     return 1 if failed else 0

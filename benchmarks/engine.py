@@ -27,9 +27,9 @@ def measure(systems: list[System], seconds: float, repeats: int) -> dict[str, li
     results: dict[str, list[Measured]] = {system.name: [] for system in systems}
     for repeat in range(repeats):
         for system in systems:
-            found = system.measure(seconds)
-            results[system.name].append(found)
-            print(f"# {repeat + 1}/{repeats} {system.name}: {found.updates_per_s:.0f}/s", flush=True)
+            measured = system.measure(seconds)
+            results[system.name].append(measured)
+            print(f"# {repeat + 1}/{repeats} {system.name}: {measured.updates_per_s:.0f}/s", flush=True)
     return results
 
 

@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
 def perform(row: Row, moments: int) -> Line:
     """As many drills of a row as it takes for so many deaths: a run may be over before its moment comes."""
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for seed in itertools.count():
         faulthandler.dump_traceback_later(ONE_DRILL_S, exit=True)
         outcome = drill(scene(row, seed))
@@ -62,10 +62,10 @@ def perform(row: Row, moments: int) -> Line:
         if not outcome.is_good:
             print(f"NOT AS PROMISED: {scene(row, seed)}: {outcome}", file=sys.stderr, flush=True)
         if outcome.killed or not outcome.is_good:
-            found.append(outcome)
-        if len(found) >= moments or seed >= 10 * moments:
+            outcomes.append(outcome)
+        if len(outcomes) >= moments or seed >= 10 * moments:
             break
-    return Line(row, found)
+    return Line(row, outcomes)
 
 
 def lines(moments: int, only: str) -> Iterator[Line]:
@@ -79,14 +79,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=20, help="deaths in each row")
     parser.add_argument("--only", default="", help="rows with these words in them, as 'worker 0 applying process'")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     before, total, failures = set(SHARED_MEMORY.iterdir()), 0, 0
     print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
-    for line in lines(told.moments, told.only):
+    for line in lines(options.moments, options.only):
         print(line, flush=True)
         total += len(line.outcomes)
-        failures += line.failures + (len(line.outcomes) < told.moments)
+        failures += line.failures + (len(line.outcomes) < options.moments)
     left = sorted(path.name for path in set(SHARED_MEMORY.iterdir()) - before)
     print(f"\n{total} deaths, {failures} failures, shared memory left by name: {', '.join(left) or 'none'}")
     return 1 if failures or left else 0

@@ -33,11 +33,11 @@ def parse(option: str) -> list[System]:
 
 def goals(names: list[str]) -> list[Goal]:
     """What two workers with a server make of one process, in each framework and beside ours."""
-    found = []
+    goals_ = []
     for name in names:
-        found.append(Goal(row_name(name, SERVED), row_name(name, ALONE), "updates_per_s"))
-        found.append(Goal("AsyncPS x 2", row_name(name, SERVED), "updates_per_s"))
-    return found
+        goals_.append(Goal(row_name(name, SERVED), row_name(name, ALONE), "updates_per_s"))
+        goals_.append(Goal("AsyncPS x 2", row_name(name, SERVED), "updates_per_s"))
+    return goals_
 
 
 def row_name(extra: str, row: str) -> str:

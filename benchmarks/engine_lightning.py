@@ -100,8 +100,8 @@ def through_lightning(strategy: str, workers: int, seconds: float) -> Measured:
 def unconnected(processes: int, seconds: float) -> Measured:
     """A Trainer in each of several processes that share nothing: what the machine gives to any two of them."""
     alone = run_workers(processes, lambda worker: through_lightning("auto", 1, seconds))
-    rate = sum(one.gradients_per_s for one in alone)
-    return Measured(rate, rate, sum(one.cpu_ms for one in alone) / processes)
+    rate = sum(measured.gradients_per_s for measured in alone)
+    return Measured(rate, rate, sum(measured.cpu_ms for measured in alone) / processes)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -128,8 +128,8 @@ def choose(systems: list[System], only: list[str], everything: bool) -> list[Sys
     wanted: set[str] = set()
     for part in only:
         exact = {system.name for system in systems if system.name == part}
-        found = exact or {system.name for system in systems if part in system.name}
-        if not found:
+        named = exact or {system.name for system in systems if part in system.name}
+        if not named:
             raise ValueError(f"--only {part!r}: no row has that in its name. --list prints all names.")
-        wanted |= found
+        wanted |= named
     return [system for system in systems if system.name in wanted]

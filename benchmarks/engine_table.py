@@ -36,13 +36,13 @@ class Ratio(NamedTuple):
 
 def ratios(results: Results, goals: Sequence[Goal]) -> list[Ratio]:
     """Each goal of which both systems were measured. Slow changes of the machine cancel within a repeat."""
-    found = []
+    ratios_ = []
     for goal in goals:
         if goal.above in results and goal.below in results:
             pairs = zip(results[goal.above], results[goal.below], strict=True)
             values = [getattr(a, goal.figure) / getattr(b, goal.figure) for a, b in pairs]
-            found.append(Ratio(goal, statistics.median(values), min(values), max(values)))
-    return found
+            ratios_.append(Ratio(goal, statistics.median(values), min(values), max(values)))
+    return ratios_
 
 
 def table(results: Results, goals: Sequence[Goal]) -> str:
@@ -52,9 +52,9 @@ def table(results: Results, goals: Sequence[Goal]) -> str:
         updates, gradients, cpu_ms, stale = (statistics.median(column) for column in zip(*runs, strict=True))
         staleness = "-" if math.isnan(stale) else f"{stale:.2f}"
         lines.append(f"| {name} | {updates:.0f} | {gradients:.0f} | {cpu_ms:.2f} | {staleness} |")
-    found = ratios(results, goals)
-    if found:
+    ratios_ = ratios(results, goals)
+    if ratios_:
         lines += ["", "| ratio | figure | median | range | goal |", "|---|---|---:|---:|---|"]
-    for (above, below, figure, goal), median, low, high in found:
+    for (above, below, figure, goal), median, low, high in ratios_:
         lines.append(f"| {above} / {below} | {WORDS[figure]} | {median:.2f} | {low:.2f} – {high:.2f} | {goal or '-'} |")
     return "\n".join(lines)

@@ -110,9 +110,9 @@ def _together(device: str, workers: int, seconds: float) -> float:
             backward()
             joined.clients[0].push()
 
-        found = _rate(device, step, seconds)
+        rate = _rate(device, step, seconds)
         joined.finish()
-        return found
+        return rate
 
     try:
         shares: list[tuple[int, float]] = run_workers(workers, body)

@@ -113,7 +113,7 @@ def _starts(workspace: Workspace) -> list[tuple[str, Any]]:
 
     for _ in range(RUNS):
         once()
-    return [(f"{what}, median of {RUNS}", statistics.median(found)) for what, found in times.items()]
+    return [(f"{what}, median of {RUNS}", statistics.median(seconds)) for what, seconds in times.items()]
 
 
 def _questions(workspace: Workspace) -> list[tuple[str, Any]]:

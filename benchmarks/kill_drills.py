@@ -71,9 +71,9 @@ def kill(process: ProcessId) -> None:
 
 
 def current(range_: Range) -> ProcessId:
-    found = supervising.running(range_.workspace)
-    assert found is not None, "no supervisor is running"
-    return found
+    supervisor = supervising.running(range_.workspace)
+    assert supervisor is not None, "no supervisor is running"
+    return supervisor
 
 
 def main_process(range_: Range, strategy: Any) -> str:
@@ -164,10 +164,10 @@ def closed(range_: Range, job: JobFolder, state: str, failure: str | None) -> st
     seconds = time.monotonic() - began
     assert (result.status, result.failure) == (state, failure), result
     until(lambda: not job.unrecorded.exists(), "MLflow to be told")
-    told = time.monotonic() - began
+    recorded_s = time.monotonic() - began
     run = open_store(range_.workspace).get_run(job.id)
     assert run.info.status == {"finished": "FINISHED", "failed": "FAILED"}[state], run.info.status
-    return f"closed after {seconds:.1f} s, MLflow {run.info.status} after {told:.1f} s  {result.cause}"
+    return f"closed after {seconds:.1f} s, MLflow {run.info.status} after {recorded_s:.1f} s  {result.cause}"
 
 
 @contextmanager
@@ -206,12 +206,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", default="", help="drills whose name holds this word")
-    told = parser.parse_args()
+    options = parser.parse_args()
     failures = 0
     before = set(SHARED_MEMORY.iterdir())
     with workplace() as range_:
-        for name, drill, strategy in DRILLS * told.rounds:
-            if told.only not in name:
+        for name, drill, strategy in DRILLS * options.rounds:
+            if options.only not in name:
                 continue
             try:
                 words = drill(range_, strategy)

@@ -69,9 +69,9 @@ def trained(row: Row, epochs: int, seed: int) -> Ended:
         enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(model, data)
-    found = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    loss = found["val/loss"]
-    return Ended(loss if math.isfinite(loss) else math.inf, found["val/accuracy"])
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    loss = metrics["val/loss"]
+    return Ended(loss if math.isfinite(loss) else math.inf, metrics["val/accuracy"])
 
 
 def best(optimizer: str, batch: int, epochs: int) -> float:
@@ -88,21 +88,21 @@ def best(optimizer: str, batch: int, epochs: int) -> float:
 def rows(batches: Sequence[int], epochs: int) -> list[Row]:
     """The reference, and for each batch size what is compared."""
     rate = best("SGD", PER, epochs)
-    found = [Row(PER, "SGD", rate, None, "best rate")]
+    rows_ = [Row(PER, "SGD", rate, None, "best rate")]
     for batch in batches:
-        found += [
+        rows_ += [
             Row(batch, "SGD", rate, None, "the same rate"),
             Row(batch, "SGD", rate, RateScaling("sqrt", PER, WARM_UP), "square root, warm-up"),
             Row(batch, "SGD", rate, RateScaling("linear", PER, WARM_UP), "linear, warm-up"),
             *(Row(batch, name, best(name, batch, epochs), None, "best rate") for name in MAKERS),
         ]
-    return found
+    return rows_
 
 
 def line(row: Row, ended: Sequence[Ended]) -> str:
     """One line of a Markdown table."""
     used = row.rate * (row.scaling.factor(row.batch) if row.scaling else 1)
-    figures = " | ".join(_interval([one[i] for one in ended], digits) for i, digits in ((0, 3), (1, 3)))
+    figures = " | ".join(_interval([end[i] for end in ended], digits) for i, digits in ((0, 3), (1, 3)))
     return f"| {row.batch} | {row.optimizer} | {row.words} | {used:g} | {figures} |"
 
 

@@ -102,11 +102,11 @@ def several(searches: list[tuple[Way, Variant, int]], processes: int, epochs: in
     """Many searches, shared among processes; each point is printed when it is found."""
 
     def body(process: int) -> list[Point]:
-        found = []
+        points = []
         for way, variant, workers in searches[process::processes]:
-            found.append(search(way, variant, workers, epochs))
-            print(f"# {found[-1]}", flush=True)
-        return found
+            points.append(search(way, variant, workers, epochs))
+            print(f"# {points[-1]}", flush=True)
+        return points
 
     if processes == 1:
         return body(0)
@@ -128,12 +128,12 @@ def draw(points: Sequence[Point], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
     for variant, marker, color in zip(VARIANTS, "os^D", ("C0", "C1", "C2", "C3"), strict=True):
         for way, style in (("in turn", f"{marker}-"), ("free", f"{marker}:")):
-            found = [(p.workers, p.rate) for p in points if (p.way, p.variant) == (way, variant.name) and p.rate]
-            if found:
+            places = [(p.workers, p.rate) for p in points if (p.way, p.variant) == (way, variant.name) and p.rate]
+            if places:
                 label = variant.name if way == "in turn" else None
                 face = color if way == "in turn" else "white"
                 axes.plot(
-                    *zip(*found, strict=True), style, color=color, label=label, markersize=6, markerfacecolor=face
+                    *zip(*places, strict=True), style, color=color, label=label, markersize=6, markerfacecolor=face
                 )
     alone = [p.rate for p in points if p.way == "in turn" and p.variant == VARIANTS[0].name and p.workers == 1]
     if alone and alone[0]:
@@ -160,8 +160,8 @@ def table(points: Sequence[Point]) -> str:
     lines.append("|---|---|" + "---:|" * len(IN_TURN))
     for way in dict.fromkeys(point.way for point in points):
         for variant in VARIANTS:
-            found = {p.workers: p.rate for p in points if (p.way, p.variant) == (way, variant.name)}
-            cells = [f"{rate:.3f}" if (rate := found.get(n)) else "none" if n in found else "" for n in IN_TURN]
+            rates = {p.workers: p.rate for p in points if (p.way, p.variant) == (way, variant.name)}
+            cells = [f"{rate:.3f}" if (rate := rates.get(n)) else "none" if n in rates else "" for n in IN_TURN]
             lines.append(f"| {variant.name} | {way} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -34,7 +34,7 @@ def in_turn(workers: int, settings: Settings, rate: float, seed: int, epochs: in
                 together.submit(join, run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=rate)])
                 for worker, model in enumerate(models)
             ]
-            joined = [one.result() for one in joining]
+            joined = [future.result() for future in joining]
         begun = 0
         for number in range(updates):
             worker = 0 if number < settings.warmup_updates else number % workers

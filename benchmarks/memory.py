@@ -74,11 +74,11 @@ def measured(optimizer: str, parameters: int, workers: int, steps: int, imported
 
 
 def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
-            found += [int(child) for child in _read(task).split()]
-    return found
+    pids = [pid]
+    for pid_ in pids:
+        for task in Path(f"/proc/{pid_}/task").glob("*/children"):
+            pids += [int(child) for child in _read(task).split()]
+    return pids
 
 
 def _pss(pid: int) -> int:

@@ -31,8 +31,8 @@ def main() -> int:
     given = parser.parse_args()
     configs = {title: config for title, config in CONFIGS.items() if given.only in title}
     different = 0
-    with tempfile.TemporaryDirectory() as told:
-        folder = Path(told).resolve()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary).resolve()
         after = fitted(HERE, configs, folder / "here")
         for number, commit in enumerate(given.before):
             before = fitted(extract(commit, folder / f"files-{number}"), configs, folder / f"before-{number}")
@@ -55,8 +55,8 @@ def fitted(checkout: Path, configs: Mapping[str, Any], folder: Path) -> Results:
     workspace, out, asked = folder / "workspace", folder / "results.json", folder / "configs.json"
     workspace.mkdir(parents=True)
     asked.write_text(json.dumps(configs), encoding="utf-8")
-    told = {"SCALEBOOK_WORKSPACE": str(workspace), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
-    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | told
+    settings = {"SCALEBOOK_WORKSPACE": str(workspace), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
+    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | settings
     log = folder / "log.txt"
     with log.open("w") as file:
         ended = subprocess.run(
@@ -65,10 +65,10 @@ def fitted(checkout: Path, configs: Mapping[str, Any], folder: Path) -> Results:
         )  # fmt: skip
     if ended.returncode:
         raise SystemExit(f"{checkout}: {log.read_text()[-2000:]}")
-    found: Results = json.loads(out.read_text(encoding="utf-8"))
-    if any(one["status"] for one in found.values()):
+    results: Results = json.loads(out.read_text(encoding="utf-8"))
+    if any(result_["status"] for result_ in results.values()):
         print(log.read_text()[-6000:])
-    return found
+    return results
 
 
 def same(title: str, old: dict[str, Any], new: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ OF_TWO: Final = ("train/", "final/train/", "best/train/", "ps/")
 
 
 def main() -> None:
-    checkout, configs, workspace, out = (Path(told).resolve() for told in sys.argv[1:])
+    checkout, configs, workspace, out = (Path(argument).resolve() for argument in sys.argv[1:])
     sys.path.insert(0, str(checkout))
     name = "scalebook.training" if (checkout / "scalebook" / "__init__.py").exists() else "training"
     command = importlib.import_module(f"{name}.__main__")
@@ -35,7 +35,7 @@ def main() -> None:
     importlib.import_module("mlflow")
     origin = str(Path(str(command.__file__)).resolve())
     assert origin.startswith(f"{checkout}/"), f"{origin} is not of {checkout}"
-    found = {}
+    results = {}
     for number, (title, config) in enumerate(json.loads(configs.read_text(encoding="utf-8")).items()):
         file = workspace / f"{number}.yaml"
         file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
@@ -45,8 +45,8 @@ def main() -> None:
         status = in_a_child(command.main, ["fit", "-c", str(file)])
         job = next(iter(set(jobs.glob("[!.]*")) - before), None)
         several = config["trainer"]["strategy"] != "ddp" and _workers(config) > 1
-        found[title] = {"status": status, **(result(job, workspace, several) if job else {})}
-        out.write_text(json.dumps(found), encoding="utf-8")
+        results[title] = {"status": status, **(result(job, workspace, several) if job else {})}
+        out.write_text(json.dumps(results), encoding="utf-8")
 
 
 def _workers(config: dict[str, Any]) -> int:
@@ -99,36 +99,36 @@ def recorded(store: Path, run: str, several: bool) -> list[tuple[str, int, float
     unlike = UNLIKE + (OF_TWO if several else ())
     with sqlite3.connect(store) as database:
         rows = database.execute("select key, step, value from metrics where run_uuid = ? order by 1, 2, 3", (run,))
-        found = [row for row in rows if not row[0].startswith(unlike)]
+        kept = [row for row in rows if not row[0].startswith(unlike)]
         last = "select key, step, value from metrics where run_uuid = ? and key = ? order by value desc limit 1"
-        return [*found, *database.execute(last, (run, SAMPLES))]
+        return [*kept, *database.execute(last, (run, SAMPLES))]
 
 
 def digest(content: Any) -> str:
     """Of tensors' bytes, numbers and texts, wherever they are in lists and mappings."""
     import torch
 
-    found = hashlib.sha256()
+    hash_ = hashlib.sha256()
 
-    def add(one: Any) -> None:
-        if isinstance(one, torch.Tensor):
-            found.update(f"{one.dtype}{list(one.shape)}".encode())
-            found.update(one.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        elif isinstance(one, dict):
-            for key in sorted(one, key=str):
-                found.update(f"{key}:".encode())
-                add(one[key])
-        elif isinstance(one, list | tuple):
-            found.update(f"[{len(one)}]".encode())
-            for part in one:
+    def add(part_: Any) -> None:
+        if isinstance(part_, torch.Tensor):
+            hash_.update(f"{part_.dtype}{list(part_.shape)}".encode())
+            hash_.update(part_.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        elif isinstance(part_, dict):
+            for key in sorted(part_, key=str):
+                hash_.update(f"{key}:".encode())
+                add(part_[key])
+        elif isinstance(part_, list | tuple):
+            hash_.update(f"[{len(part_)}]".encode())
+            for part in part_:
                 add(part)
-        elif isinstance(one, float):
-            found.update(struct.pack("<d", one))
+        elif isinstance(part_, float):
+            hash_.update(struct.pack("<d", part_))
         else:
-            found.update(one if isinstance(one, bytes) else repr(one).encode())
+            hash_.update(part_ if isinstance(part_, bytes) else repr(part_).encode())
 
     add(content)
-    return found.hexdigest()[:16]
+    return hash_.hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -60,14 +60,14 @@ class Point:
 
 
 def config(epochs: int, rate: float, scaling: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "seed_everything": 1,
         "trainer": {"max_epochs": epochs, "accelerator": "cpu"},
         "model": {"class_path": "scalebook.training.models.MLPClassifier"},
         "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 16}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": rate}},
     }
-    return found if scaling is None else {**found, "lr_scaling": dict(scaling)}
+    return content if scaling is None else {**content, "lr_scaling": dict(scaling)}
 
 
 def searched(workspace: Workspace, description: Description, name: str, body: Mapping[str, Any]) -> list[TrialRecord]:
@@ -94,44 +94,44 @@ def points(workspace: Workspace, seeds: int, epochs: int) -> list[Point]:
     common = {"objective": "val/loss", "sampler": "grid", "seeds": seeds, "failures": 10_000, "trials": 10_000}
     space = {"batch_size": {"grid": BATCHES}, "learning_rate": {"grid": RATES}}
     grid = searched(workspace, description, "grid", {**common, "config": config(epochs, 0.01), "space": space})
-    by_point = {(one.point["batch_size"], one.point["learning_rate"]): one for one in grid}
-    found = [best(batch, by_point) for batch in BATCHES]
-    reference = gentlest(found[0], by_point)
+    by_point = {(record.point["batch_size"], record.point["learning_rate"]): record for record in grid}
+    points_ = [best(batch, by_point) for batch in BATCHES]
+    reference = gentlest(points_[0], by_point)
     base = RATES.index(reference)
     for rule, slope in (("linear", 1.0), ("square root", 0.5), ("the same rate", 0.0)):
         for octave, batch in enumerate(BATCHES):
             place = base + slope * octave
             if place == int(place) and place < len(RATES):
-                found.append(point(rule, batch, RATES[int(place)], by_point[batch, RATES[int(place)]]))
+                points_.append(point(rule, batch, RATES[int(place)], by_point[batch, RATES[int(place)]]))
     scaling = {"rule": "linear", "per": BATCHES[0], "warmup_epochs": float(WARM_UP_EPOCHS)}
     warm = {"config": config(epochs, reference, scaling), "space": {"batch_size": {"grid": BATCHES}}}
-    for one in searched(workspace, description, "warm-up", {**common, **warm}):
-        batch = one.point["batch_size"]
-        found.append(point(RULES[-1], batch, reference * batch / BATCHES[0], one))
-    return found
+    for record in searched(workspace, description, "warm-up", {**common, **warm}):
+        batch = record.point["batch_size"]
+        points_.append(point(RULES[-1], batch, reference * batch / BATCHES[0], record))
+    return points_
 
 
 def best(batch: int, by_point: Mapping[tuple[int, float], TrialRecord]) -> Point:
     """The rate with the least loss."""
-    mine = [(rate, one) for (its, rate), one in by_point.items() if its == batch and one.state == "finished"]
-    rate, one = min(mine, key=lambda pair: pair[1].values[0])
-    return point("best", batch, rate, one)
+    mine = [(rate, record) for (its, rate), record in by_point.items() if its == batch and record.state == "finished"]
+    rate, record = min(mine, key=lambda pair: pair[1].values[0])
+    return point("best", batch, rate, record)
 
 
 def gentlest(top: Point, by_point: Mapping[tuple[int, float], TrialRecord]) -> float:
     """The smallest rate at the batch of `top` whose loss is not resolved from it."""
     mine = [point("", top.batch, rate, by_point[top.batch, rate]) for rate in RATES]
-    return next(one.rate for one in mine if one.low <= top.high)
+    return next(point_.rate for point_ in mine if point_.low <= top.high)
 
 
-def point(rule: str, batch: int, rate: float, one: TrialRecord) -> Point:
-    loss = one.values[0] if one.state == "finished" else None
-    return Point(rule, batch, rate, loss, one.spread)
+def point(rule: str, batch: int, rate: float, record: TrialRecord) -> Point:
+    loss = record.values[0] if record.state == "finished" else None
+    return Point(rule, batch, rate, loss, record.spread)
 
 
-def holds_up_to(rule: str, found: Sequence[Point]) -> int:
+def holds_up_to(rule: str, points_: Sequence[Point]) -> int:
     """The largest batch up to which the rule's loss, where it was measured, is not resolved from that at the first."""
-    mine = {one.batch: one for one in found if one.rule == rule}
+    mine = {point_.batch: point_ for point_ in points_ if point_.rule == rule}
     last = BATCHES[0]
     for batch in (batch for batch in BATCHES if batch in mine):
         if mine[batch].low > mine[BATCHES[0]].high:
@@ -140,24 +140,26 @@ def holds_up_to(rule: str, found: Sequence[Point]) -> int:
     return last
 
 
-def table(found: Sequence[Point]) -> str:
+def table(points_: Sequence[Point]) -> str:
     lines = ["batch " + "".join(f"{rule:>24}" for rule in RULES)]
     for batch in BATCHES:
         cells = []
         for rule in RULES:
-            one = next((each for each in found if (each.rule, each.batch) == (rule, batch)), None)
-            cells.append("" if one is None else _cell(one))
+            point_ = next((each for each in points_ if (each.rule, each.batch) == (rule, batch)), None)
+            cells.append("" if point_ is None else _cell(point_))
         lines.append(f"{batch:>5} " + "".join(f"{cell:>24}" for cell in cells))
     return "\n".join(lines)
 
 
-def _cell(one: Point) -> str:
+def _cell(point_: Point) -> str:
     return (
-        f"{one.rate:.3g}: diverged" if one.loss is None else f"{one.rate:.3g}: {one.loss:.3f} ± {one.spread or 0:.3f}"
+        f"{point_.rate:.3g}: diverged"
+        if point_.loss is None
+        else f"{point_.rate:.3g}: {point_.loss:.3f} ± {point_.spread or 0:.3f}"
     )
 
 
-def draw(found: Sequence[Point], path: Path) -> None:
+def draw(points_: Sequence[Point], path: Path) -> None:
     """Left the best rate and what the rules say, right the loss that each of them gives."""
     import matplotlib as mpl
 
@@ -166,15 +168,17 @@ def draw(found: Sequence[Point], path: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
     for rule, style, color in zip(RULES, ("o", "s-", "^-", "D-", "v--"), ("k", "C0", "C1", "C2", "C0"), strict=True):
-        mine = sorted((one for one in found if one.rule == rule), key=lambda one: one.batch)
+        mine = sorted((point_ for point_ in points_ if point_.rule == rule), key=lambda point_: point_.batch)
         if rule != RULES[-1]:
             label = "best of the grid" if rule == "best" else rule
-            left.plot([one.batch for one in mine], [one.rate for one in mine], style, color=color, label=label)
-        good = [one for one in mine if one.loss is not None]
+            left.plot(
+                [point_.batch for point_ in mine], [point_.rate for point_ in mine], style, color=color, label=label
+            )
+        good = [point_ for point_ in mine if point_.loss is not None]
         right.errorbar(
-            [one.batch for one in good],
-            [one.loss or 0.0 for one in good],
-            [one.spread or 0.0 for one in good],
+            [point_.batch for point_ in good],
+            [point_.loss or 0.0 for point_ in good],
+            [point_.spread or 0.0 for point_ in good],
             fmt=style if rule != "best" else "o-",
             color=color,
             label="best of the grid" if rule == "best" else rule,
@@ -193,25 +197,27 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
-    told: Any = parser.parse_args()
+    options: Any = parser.parse_args()
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory() as root:
         workspace = Workspace(Path(root).resolve()).create()
         with hold(workspace):
-            found = points(workspace, told.seeds, told.epochs)
-    print(f"rate: best validation loss after {told.epochs} epochs, {told.seeds} seeds ± half of the 95 % interval")
-    print(table(found))
+            points_ = points(workspace, options.seeds, options.epochs)
+    print(
+        f"rate: best validation loss after {options.epochs} epochs, {options.seeds} seeds ± half of the 95 % interval"
+    )
+    print(table(points_))
     for rule in RULES[1:]:
-        print(f"{rule}: as good as at batch {BATCHES[0]} up to batch {holds_up_to(rule, found)}")
-    told.out.mkdir(parents=True, exist_ok=True)
+        print(f"{rule}: as good as at batch {BATCHES[0]} up to batch {holds_up_to(rule, points_)}")
+    options.out.mkdir(parents=True, exist_ok=True)
     content = {
         "machine": machine(),
-        "seeds": told.seeds,
-        "epochs": told.epochs,
-        "points": [asdict(one) for one in found],
+        "seeds": options.seeds,
+        "epochs": options.epochs,
+        "points": [asdict(point_) for point_ in points_],
     }
-    (told.out / "scaling-rule.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    draw(found, told.out / "scaling-rule.png")
+    (options.out / "scaling-rule.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    draw(points_, options.out / "scaling-rule.png")
     return 0
 
 

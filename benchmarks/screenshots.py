@@ -36,11 +36,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
     parser.add_argument("--only", choices=["pages", "search"])
     parser.add_argument("--searched", type=Path, help="a workspace where batch-size.md has been run")
-    told = parser.parse_args()
-    if told.only != "search":
-        _of(None, "first-steps.md", _pages, told.out)
-    if told.only != "pages":
-        _of(told.searched, "batch-size.md", _searches, told.out)
+    options = parser.parse_args()
+    if options.only != "search":
+        _of(None, "first-steps.md", _pages, options.out)
+    if options.only != "pages":
+        _of(options.searched, "batch-size.md", _searches, options.out)
 
 
 def _of(folder: Path | None, notebook: str, take: Callable[[Browser, Served, Path], None], out: Path) -> None:

@@ -70,7 +70,7 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     asked = folder.request()
     records = read(asked.storage, asked.study, folder.spec(description))
     jobs = [job for job in queue.all_jobs(workspace) if job.request().trial is not None]
-    spans = [(one.started, result.ended) for job in jobs if (one := job.started()) and (result := job.result())]
+    spans = [(start.started, result.ended) for job in jobs if (start := job.started()) and (result := job.result())]
     trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
     whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
     ideal = sum(trained) / len(this_machine().cores)
@@ -89,12 +89,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=2.0)
-    told: Any = parser.parse_args()
+    options: Any = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as root:
         workspace = Workspace(Path(root).resolve()).create()
         with hold(workspace):
-            code = measure(workspace, told.trials, told.seconds)
+            code = measure(workspace, options.trials, options.seconds)
         until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
     return code
 

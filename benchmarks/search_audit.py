@@ -15,29 +15,29 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
 
     `statuses`: whether the runs tell MLflow how they end; stand-ins do not.
     """
-    found: list[str] = []
+    mistakes: list[str] = []
     if [record.number for record in records] != list(range(len(records))):
-        found.append(f"trials are missing from the study: {[record.number for record in records]}")
+        mistakes.append(f"trials are missing from the study: {[record.number for record in records]}")
     children = {run.info.run_id: run for run in SearchRecord(folder).children()}
     jobs = {job.id: job for job in all_jobs(folder.workspace)}
     ended: Counter[tuple[int, int]] = Counter()
     for run_id, run in children.items():
-        number, told = int(run.data.tags[names.TAG_TRIAL]), run.data.tags.get(names.TAG_TRIAL_STATE)
+        number, state = int(run.data.tags[names.TAG_TRIAL]), run.data.tags.get(names.TAG_TRIAL_STATE)
         if run_id not in jobs:
-            found.append(f"run {run_id} of trial {number} has no job")
+            mistakes.append(f"run {run_id} of trial {number} has no job")
             continue
         if statuses and run.info.status in ("RUNNING", "SCHEDULED"):
-            found.append(f"run {run_id} of trial {number} is {run.info.status} in MLflow")
+            mistakes.append(f"run {run_id} of trial {number} is {run.info.status} in MLflow")
         record = next((record for record in records if record.number == number), None)
         if record is None:
-            found.append(f"trial {number} of run {run_id} is not in the study")
-        elif told not in (record.state, INTERRUPTED):
-            found.append(f"trial {number} is {record.state} in the study and {told} in MLflow")
+            mistakes.append(f"trial {number} of run {run_id} is not in the study")
+        elif state not in (record.state, INTERRUPTED):
+            mistakes.append(f"trial {number} is {record.state} in the study and {state} in MLflow")
         result = jobs[run_id].result()
         if result is not None and result.status == "finished":
             ended[number, jobs[run_id].request().seed] += 1
     twice = [(number, seed) for (number, seed), times in ended.items() if times > 1]
-    found += [f"trial {number} seed {seed} ran to its end more than once" for number, seed in twice]
+    mistakes += [f"trial {number} seed {seed} ran to its end more than once" for number, seed in twice]
     known = {run_id for record in records for run_id in record.runs.values()}
-    found += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
-    return found
+    mistakes += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
+    return mistakes

@@ -65,7 +65,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     until(lambda: begun() > after, f"trial {after} to begin")
     time.sleep(random.random())
     known = records_of(folder, description)
-    finished = {one.number: one for one in known if one.state == "finished"}
+    finished = {record.number: record for record in known if record.state == "finished"}
     processes = kill(folder, victim)
     until(lambda: not any(map(alive, processes)), "the victims to be gone")
     killed = time.monotonic()
@@ -73,7 +73,11 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     until(lambda: folder.state() in searches.ENDED, f"the search to end: {folder.state()}")
     records = records_of(folder, description)
     wrong = audit(folder, records)
-    wrong += [f"trial {one} changed" for one, before in finished.items() if records[one].values != before.values]
+    wrong += [
+        f"trial {trial_number} changed"
+        for trial_number, before in finished.items()
+        if records[trial_number].values != before.values
+    ]
     ended = sum(1 for record in records if record.state in ("finished", "pruned", "infeasible"))
     if ended != TRIALS or len(records) != TRIALS:
         wrong.append(f"{ended} of {len(records)} trials ended well; {TRIALS} were asked for")
@@ -107,26 +111,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search_drills", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10, help="moments for each victim")
     parser.add_argument("--seed", type=int, default=None)
-    told: Any = parser.parse_args()
-    seed = told.seed if told.seed is not None else random.randrange(10_000)
+    options: Any = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.randrange(10_000)
     random.seed(seed)
-    print(f"{machine()}\n{told.rounds} moments for each of {', '.join(VICTIMS)}; seed {seed}")
+    print(f"{machine()}\n{options.rounds} moments for each of {', '.join(VICTIMS)}; seed {seed}")
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as root:
         workspace = Workspace(Path(root).resolve()).create()
         description = describe(workspace)
-        for number in range(told.rounds):
+        for number in range(options.rounds):
             for victim in VICTIMS:
                 wrong += drill(workspace, description, victim, number * len(VICTIMS) + VICTIMS.index(victim))
         until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
         until(lambda: not _left(root), "every process to be gone")
-    print(f"{told.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
+    print(f"{options.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
     return 1 if wrong else 0
 
 
 def _left(root: str) -> list[int]:
     """Processes with the workspace on their command line."""
-    return [one.pid for one in psutil.process_iter() if root in _words(one)]
+    return [process.pid for process in psutil.process_iter() if root in _words(process)]
 
 
 def _words(process: psutil.Process) -> str:

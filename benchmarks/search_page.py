@@ -63,13 +63,13 @@ def main() -> None:
         os.environ["SCALEBOOK_WORKSPACE"] = root
         catalogue.describe(workspace)
         spec = searches.spec(trials=options.trials)
-        told = searches.records(spec, options.trials + 8 * (options.repeats + 2))
+        records = searches.records(spec, options.trials + 8 * (options.repeats + 2))
         began = time.perf_counter()
-        folder = searches.folder(workspace, spec, told[: options.trials])
+        folder = searches.folder(workspace, spec, records[: options.trials])
         print(f"{options.trials} trials told to a study in {time.perf_counter() - began:.1f} s")
         study = Study.open(folder.request().storage, folder.request().study, spec)
         print("\n| server time | median ms | range ms | processor ms | figures, kB | wanted |\n" + "|---" * 6 + "|")
-        more = iter(told[options.trials :])
+        more = iter(records[options.trials :])
         _server("a tick of the head", "search_live._head(folder, False)", folder, study, more, options.repeats, HEAD_S)
         for tab in TABS:
             _server(f"tab {tab}", "search_live._charts(folder)", folder, study, more, options.repeats, TAB_S, tab)
@@ -88,12 +88,12 @@ def _server(
     if tab:
         app.query_params["view"] = tab
     for _ in range(repeats + 1):
-        one: TrialRecord = next(more)
-        searches.tell(study, [one])
+        record: TrialRecord = next(more)
+        searches.tell(study, [record])
         app.run()
         assert not app.exception, app.exception[0].value
-    times = [1000 * one for one, _ in took[1:]]
-    worked = statistics.median(1000 * one for _, one in took[1:])
+    times = [1000 * seconds for seconds, _ in took[1:]]
+    worked = statistics.median(1000 * seconds for _, seconds in took[1:])
     sizes = [len(element.proto.spec) for element in app.get("plotly_chart")]
     fine = statistics.median(times) < 1000 * wanted_s and max(sizes, default=0) < PAYLOAD_BYTES
     print(

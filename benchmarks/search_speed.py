@@ -43,9 +43,9 @@ class Clock:
 
     def time(self, name: str, action: Callable[[], Any]) -> Any:
         began = time.perf_counter()
-        found = action()
+        result = action()
         self.ms[name].append((time.perf_counter() - began) * 1000)
-        return found
+        return result
 
     def row(self, trials: int) -> str:
         cells = [_cell(self.ms[name]) for name in ("ask", "report", "prune?", "tell", "records", "read")]
@@ -100,8 +100,8 @@ def measure(storage: str, spec: SearchSpec) -> None:
         if len(going) == SIDE_BY_SIDE:
             _train(study, going.pop(0), clock, rng)
         clock.time("records", study.records)
-        found: list[TrialRecord] = clock.time("read", lambda: read(storage, "study", spec))
-        assert len(found) == number, "the page does not see every trial"
+        records: list[TrialRecord] = clock.time("read", lambda: read(storage, "study", spec))
+        assert len(records) == number, "the page does not see every trial"
         if number + 100 in SIZES:
             clock.ms.clear()
         if number in SIZES:
@@ -114,12 +114,12 @@ def main() -> None:
     options.add_argument("--storage", help="an Optuna URL; default: a journal in a temporary folder")
     options.add_argument("--sampler", default="tpe")
     options.add_argument("--pruner", default="none")
-    told = options.parse_args()
+    chosen = options.parse_args()
     others = Others()
     objective = (Objective("val/loss", True),)
-    spec = SearchSpec({}, SPACE, objective, sampler=told.sampler, pruner=told.pruner, trials=max(SIZES))
+    spec = SearchSpec({}, SPACE, objective, sampler=chosen.sampler, pruner=chosen.pruner, trials=max(SIZES))
     with tempfile.TemporaryDirectory() as folder:
-        measure(told.storage or f"journal:{Path(folder) / 'journal.log'}", spec)
+        measure(chosen.storage or f"journal:{Path(folder) / 'journal.log'}", spec)
     print(f"ms, median / 95th percentile. {others.sentence()}")
 
 

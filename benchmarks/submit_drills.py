@@ -41,7 +41,7 @@ def submit_for_ever(workspace: Workspace, description: Description) -> None:
 
 def kill_submitters(workspace: Workspace, description: Description, kills: int, seed: int) -> int:
     """Returns how many of the kills left something half made."""
-    moments, found = random.Random(seed), 0
+    moments, abandoned = random.Random(seed), 0
     for _ in range(kills):
         process = multiprocessing.get_context("fork").Process(target=submit_for_ever, args=(workspace, description))
         process.start()
@@ -49,8 +49,8 @@ def kill_submitters(workspace: Workspace, description: Description, kills: int, 
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        found = len(submitting.abandoned(workspace))
-    return found
+        abandoned = len(submitting.abandoned(workspace))
+    return abandoned
 
 
 def told_of(job: JobFolder) -> bool:
@@ -74,12 +74,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.submit_drills", description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    told = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder)).create()
         description = describe(workspace)
         open_store(workspace)
-        left = kill_submitters(workspace, description, told.kills, told.seed)
+        left = kill_submitters(workspace, description, options.kills, options.seed)
         before = Counter(line.partition(" has ")[2] or "says" for line in audit(workspace))
         for job in queue.all_jobs(workspace):
             job.ask_to_stop("not to be run")
@@ -91,7 +91,7 @@ def main() -> int:
         finally:
             send(process, signal.SIGTERM)
         wrong = audit(workspace)
-        print(f"{told.kills} kills, {len(jobs)} jobs")
+        print(f"{options.kills} kills, {len(jobs)} jobs")
         print(f"{left} submissions cut in half, {before['no job']} runs without a job")
         print(f"when a supervisor had been there: {len(wrong)} disagreements", *wrong, sep="\n  ")
     return 1 if wrong else 0

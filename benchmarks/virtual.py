@@ -62,18 +62,18 @@ def plain() -> Callable[[], None]:
 def virtual(workers: int, rule: str) -> Iterator[Callable[[], None]]:
     """A step of one of so many virtual workers, whose turn it is."""
     model = perceptron()
-    one, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
+    one_model, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
     clock = VirtualClock(TIMING, workers)
     run = SharedRun(workers, Settings(RULES[rule]()), clock)
-    all_of_them = VirtualWorkers(run, clock, one.make, wants=lambda worker: True)
+    all_of_them = VirtualWorkers(run, clock, one_model.make, wants=lambda worker: True)
     all_of_them.begin()
 
     def step() -> None:
         worker = all_of_them.next()
         assert worker is not None
-        one.show(worker)
+        one_model.show(worker)
         gradient()
-        one.hand_over(worker)
+        one_model.hand_over(worker)
         all_of_them.push()
 
     yield step

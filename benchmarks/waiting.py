@@ -10,8 +10,8 @@ T = TypeVar("T")
 def until(condition: Callable[[], T], what: str, deadline_s: float) -> T:
     """The first true value of `condition`; TimeoutError that says `what` was waited for."""
     deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
+    while not (value := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {deadline_s:g} s for {what}")
         time.sleep(0.02)
-    return found
+    return value

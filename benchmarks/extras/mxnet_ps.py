@@ -77,9 +77,9 @@ def start(role: str, port: int, workers: int, command: list[str], **more: str) -
 
 def served(seconds: float, workers: int) -> list[list[float]]:
     """What `train` returns, of each worker."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     cluster = [start(role, port, workers, ["-c", "import mxnet"]) for role in ("scheduler", "server")]
     try:
         for worker in range(workers):

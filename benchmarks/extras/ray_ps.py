@@ -111,8 +111,10 @@ def main() -> None:
         server, workers = ray.remote(Server).remote(), 2
         pid = ray.get(server.pid.remote())
     made = [ray.remote(Worker).remote(number, server) for number in range(workers)]
-    ray.get([one.ready.remote() for one in made])  # so that they start together
-    shares = ray.get([one.train.remote(given.seconds, pid if number == 0 else 0) for number, one in enumerate(made)])
+    ray.get([worker.ready.remote() for worker in made])  # so that they start together
+    shares = ray.get(
+        [worker.train.remote(given.seconds, pid if number == 0 else 0) for number, worker in enumerate(made)]
+    )
     gradients = sum(share[0] for share in shares)
     rate = gradients / max(share[1] for share in shares)
     row = {

@@ -39,9 +39,9 @@ def serve(addresses: dict[str, list[str]], role: str, number: int) -> None:
 
 
 def free_address() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def make_step(tf: Any, counted: bool) -> Any:
@@ -51,7 +51,7 @@ def make_step(tf: Any, counted: bool) -> Any:
     weights = [tf.Variable(tf.random.uniform([a, b], -(a**-0.5), a**-0.5)) for a, b in itertools.pairwise(sizes)]
     biases = [tf.Variable(tf.zeros([b])) for b in sizes[1:]]
     counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]  # version, sum of staleness
-    variables = [one for pair in zip(weights, biases, strict=True) for one in pair]
+    variables = [variable for pair in zip(weights, biases, strict=True) for variable in pair]
 
     def step(inputs: Any, labels: Any) -> None:
         base = counters[0].read_value()
@@ -64,9 +64,11 @@ def make_step(tf: Any, counted: bool) -> Any:
                 hidden = tf.nn.relu(hidden) if layer < 2 else hidden
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, hidden))
         gradients = tape.gradient(loss, read)
-        applied = [one.assign_sub(LEARNING_RATE * g) for one, g in zip(variables, gradients, strict=True)]
+        applied = [variable.assign_sub(LEARNING_RATE * g) for variable, g in zip(variables, gradients, strict=True)]
         if counted:
-            with tf.control_dependencies([one if isinstance(one, tf.Operation) else one.op for one in applied]):
+            with tf.control_dependencies(
+                [operation if isinstance(operation, tf.Operation) else operation.op for operation in applied]
+            ):
                 counters[1].assign_add(counters[0].read_value() - base)
                 counters[0].assign_add(1)
 

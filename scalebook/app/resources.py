@@ -83,10 +83,10 @@ def broken_records() -> Sequence[Broken]:
 
 def mlflow_address() -> str | None:
     """Where MLflow's own pages are, None where no server runs. Ours, by the name that the browser is known by here."""
-    found = Addresses.read(workspace())
-    if found is None or found.mlflow is None or remote_address():
-        return found.mlflow if found else None
-    return links.by_same_name(found.mlflow, st.context.url or "")
+    addresses = Addresses.read(workspace())
+    if addresses is None or addresses.mlflow is None or remote_address():
+        return addresses.mlflow if addresses else None
+    return links.by_same_name(addresses.mlflow, st.context.url or "")
 
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
@@ -99,8 +99,8 @@ def pushes(view: RunView) -> PushRecord | None:
 
     From the job's folder where it is here, which is up to date while the run lives; else from the store.
     """
-    if view.job is not None and (found := push_record.in_folder(view.job.path)) is not None:
-        return found
+    if view.job is not None and (record := push_record.in_folder(view.job.path)) is not None:
+        return record
     return _ended_pushes(workspace().tracking_uri(), view.id) if view.ended else None
 
 
@@ -154,8 +154,8 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     records = study.read(request.storage, request.study, search_spec(folder))
     if folder.state() in ENDED:
         return at_rest(records)
-    told = folder.progress()
-    return records if told is None or told.now is None else at_work(records, told.now)
+    progress = folder.progress()
+    return records if progress is None or progress.now is None else at_work(records, progress.now)
 
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:

@@ -86,9 +86,9 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
 
 def _address(workspace: Workspace) -> int:
     """Print the one address that opens the app; 1 where nobody serves the folder."""
-    found = Addresses.read(workspace)
-    if found is not None and any(alive(child) for child in found.children):
-        log.info("%s", Access.of(workspace, with_token=found.needs_token).opening(found.app))
+    addresses = Addresses.read(workspace)
+    if addresses is not None and any(alive(child) for child in addresses.children):
+        log.info("%s", Access.of(workspace, with_token=addresses.needs_token).opening(addresses.app))
         return 0
     log.error("scalebook: error: nobody serves %s. Start `scalebook ui` with it.", workspace.root)
     return 1
@@ -113,9 +113,9 @@ def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
     """Say where, instead of starting a second one. Its owner may be starting just now: wait for its addresses."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
-        if found := Addresses.read(workspace):
+        if addresses := Addresses.read(workspace):
             log.info("Scalebook serves this folder already:")
-            _print(found, workspace)
+            _print(addresses, workspace)
             return 0
         time.sleep(0.2)
     log.error("scalebook: error: another `scalebook ui` holds %s but has not started. End it first.", workspace.root)

@@ -100,8 +100,8 @@ def visit(page: str) -> None:
 
 def clicks() -> Clicks:
     """This session's."""
-    found: Clicks = st.session_state.setdefault("clicks", Clicks())
-    return found
+    clicks_: Clicks = st.session_state.setdefault("clicks", Clicks())
+    return clicks_
 
 
 def just_entered() -> bool:
@@ -111,8 +111,8 @@ def just_entered() -> bool:
 
 def draft() -> ComposeDraft:
     """This session's draft of an experiment."""
-    found: ComposeDraft = st.session_state.setdefault("draft", ComposeDraft())
-    return found
+    draft_: ComposeDraft = st.session_state.setdefault("draft", ComposeDraft())
+    return draft_
 
 
 def reset_draft(
@@ -131,8 +131,8 @@ def reset_draft(
 
 def search_draft() -> SearchDraft:
     """This session's draft of a search."""
-    found: SearchDraft = st.session_state.setdefault("search-draft", SearchDraft())
-    return found
+    draft_: SearchDraft = st.session_state.setdefault("search-draft", SearchDraft())
+    return draft_
 
 
 def reset_search_draft(
@@ -150,14 +150,14 @@ def remember(key: str, value: object) -> None:
 
 
 def recall(key: str, default: T) -> T:
-    found: T = st.session_state.get(f"kept.{key}", default)
-    return found
+    value: T = st.session_state.get(f"kept.{key}", default)
+    return value
 
 
 def take(key: str, default: T) -> T:
     """`recall`, and forget."""
-    found: T = st.session_state.pop(f"kept.{key}", default)
-    return found
+    value: T = st.session_state.pop(f"kept.{key}", default)
+    return value
 
 
 def widget(key: str) -> Any:

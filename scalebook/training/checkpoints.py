@@ -33,8 +33,8 @@ class PlainCheckpoints(TorchCheckpointIO):
         try:
             read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
         except pickle.UnpicklingError as error:
-            found = re.search(r"GLOBAL (\S+)", str(error))
-            what = f"names {found.group(1)}, which is code" if found else "is not one that torch can read safely"
+            match = re.search(r"GLOBAL (\S+)", str(error))
+            what = f"names {match.group(1)}, which is code" if match else "is not one that torch can read safely"
             raise ConfigError(
                 "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
             ) from None

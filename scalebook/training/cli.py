@@ -200,7 +200,7 @@ def _listed(asked: Any) -> list[Any]:
 def _loggers(asked: Any) -> list[Logger]:
     if isinstance(asked, Logger):
         return [asked]
-    return [one for one in asked if isinstance(one, Logger)] if isinstance(asked, list) else []
+    return [logger for logger in asked if isinstance(logger, Logger)] if isinstance(asked, list) else []
 
 
 @contextmanager

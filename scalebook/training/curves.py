@@ -30,8 +30,8 @@ def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
     grid = sorted({first, last, *inside[:: max(1, len(inside) // POINTS)]})
     if first > last:
         return None
-    found = [estimate([at_x(x, y, at) for x, y in points]) for at in grid]
-    kept = [(at, one.mean, one.half or 0.0) for at, one in zip(grid, found, strict=True) if one is not None]
+    estimates = [estimate([at_x(x, y, at) for x, y in points]) for at in grid]
+    kept = [(at, mean.mean, mean.half or 0.0) for at, mean in zip(grid, estimates, strict=True) if mean is not None]
     return MeanCurve(
         [at for at, _, _ in kept],
         [mean for _, mean, _ in kept],

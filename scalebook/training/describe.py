@@ -98,31 +98,31 @@ def _classes(
 
     A short name is of the first that has it; a later one is called by its path.
     """
-    found: dict[type, ClassInfo] = {}
+    classes: dict[type, ClassInfo] = {}
     problems: list[str] = []
     for module, source in modules:
         for name, kind in sorted(vars(module).items()):
             wanted = inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
-            if not wanted or name.startswith("_") or kind in found or not kind.__module__.startswith(module.__name__):
+            if not wanted or name.startswith("_") or kind in classes or not kind.__module__.startswith(module.__name__):
                 continue
             path = f"{module.__name__}.{name}"
             try:
-                found[kind] = describe_class(kind, path, source, packages=packages, **_model_facts(kind))
+                classes[kind] = describe_class(kind, path, source, packages=packages, **_model_facts(kind))
             except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
                 problems.append(f"{path}: {type(error).__name__}: {' '.join(str(error).split())}")
-    first = {info.name: info for info in reversed(found.values())}
+    first = {info.name: info for info in reversed(classes.values())}
     return [
-        info if first[info.name] is info else replace(info, name=info.class_path) for info in found.values()
+        info if first[info.name] is info else replace(info, name=info.class_path) for info in classes.values()
     ], problems
 
 
 def _model_facts(kind: type) -> dict[str, Any]:
     if not issubclass(kind, LightningModule):
         return {}
-    told = getattr(kind, "metrics", None)
-    known = isinstance(told, tuple | list) and all(isinstance(one, str) for one in told)
+    metrics = getattr(kind, "metrics", None)
+    known = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
     own = kind.configure_optimizers is not LightningModule.configure_optimizers
-    return {"own_optimizer": own, "metrics": list(told) if known and told else [VAL_LOSS]}
+    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else [VAL_LOSS]}
 
 
 def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
@@ -193,22 +193,22 @@ def _trainer() -> list[Field]:
             ("profiler", "A Lightning profiler: simple, advanced or pytorch."),
         )
     ]
-    return [accelerator, *(_bounded(one) for one in simple), *objects]
+    return [accelerator, *(_bounded(field) for field in simple), *objects]
 
 
 def _bounded(field: Field) -> Field:
     """With bounds that Lightning or torch check only later, and with help of our own where it matters most."""
     help_ = TRAINER_HELP.get(field.name, field.help)
-    found = replace(field, minimum=LEAST.get(field.name, field.minimum), help=help_)
+    bounded = replace(field, minimum=LEAST.get(field.name, field.minimum), help=help_)
     if field.name in FRACTION_OR_COUNT:
-        return replace(found, type="json")  # 1.0 is all batches, 1 is one batch: the form must not mix them up
+        return replace(bounded, type="json")  # 1.0 is all batches, 1 is one batch: the form must not mix them up
     if field.name == "devices":
-        return replace(found, type="int", default=1)
+        return replace(bounded, type="int", default=1)
     if field.name == "precision":
-        return replace(found, choices=list(PRECISIONS), default=PRECISIONS[0])
+        return replace(bounded, choices=list(PRECISIONS), default=PRECISIONS[0])
     if field.name == "gradient_clip_algorithm":
-        return replace(found, type="enum", choices=["norm", "value"])
-    return found
+        return replace(bounded, type="enum", choices=["norm", "value"])
+    return bounded
 
 
 def main(argv: list[str]) -> int:
@@ -220,13 +220,13 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
     settle(workspace, args.trust)
-    found = describe(workspace)
+    description = describe(workspace)
     if args.class_path is None:
-        print(found.to_json())
+        print(description.to_json())
         return 0
     for group in GROUPS:
-        if info := found.find(group, args.class_path):
+        if info := description.find(group, args.class_path):
             print(json.dumps(asdict(info), indent=1))
             return 0
-    known = [one.name for group in GROUPS for one in getattr(found, group)]
+    known = [info.name for group in GROUPS for info in getattr(description, group)]
     raise ConfigError(args.class_path, "is no known class", suggestion(args.class_path, known))

@@ -14,7 +14,10 @@ def one_line(text: str, most: int = LONGEST) -> str:
     if text.isprintable():
         return text
     text = " ".join(text.splitlines())
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
 
 
 @dataclass(frozen=True)

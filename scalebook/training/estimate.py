@@ -33,13 +33,13 @@ class Reached:
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
     """Of those values that are there and finite; None where there is none."""
-    found = [value for value in values if value is not None and math.isfinite(value)]
-    if not found:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
         return None
-    if len(found) == 1:
-        return Estimate(found[0], None, 1)
-    half = t_975(len(found) - 1) * statistics.stdev(found) / math.sqrt(len(found))
-    return Estimate(statistics.fmean(found), half, len(found))
+    if len(known) == 1:
+        return Estimate(known[0], None, 1)
+    half = t_975(len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
+    return Estimate(statistics.fmean(known), half, len(known))
 
 
 def reached(values: Iterable[float | None]) -> Reached:

@@ -109,11 +109,11 @@ def classify(error: BaseException) -> Failure:
     chain = list(_chain(error))
     if (full := next(filter(is_full, chain), None)) is not None:  # whatever else came of it
         return Failure(FailureClass.DISK_FULL, _one_line(full), ADVICE[FailureClass.DISK_FULL])
-    for one in chain:
-        failure_class = _class_of(one)
+    for link in chain:
+        failure_class = _class_of(link)
         if failure_class is not FailureClass.UNKNOWN:
-            worker = one.number if isinstance(one, WorkerLost) else None
-            return Failure(failure_class, _one_line(one), ADVICE[failure_class], worker)
+            worker = link.number if isinstance(link, WorkerLost) else None
+            return Failure(failure_class, _one_line(link), ADVICE[failure_class], worker)
     return Failure(FailureClass.UNKNOWN, _one_line(error), ADVICE[FailureClass.UNKNOWN])
 
 
@@ -147,11 +147,11 @@ def wants_memory(text: str) -> bool:
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
         error = error.__cause__ or error.__context__
-    return found
+    return chain
 
 
 def _one_line(error: BaseException) -> str:

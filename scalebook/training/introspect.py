@@ -69,9 +69,9 @@ def fields_of(
     parser.add_class_arguments(kind, skip=set(skip))
     schema = json.loads(parser.get_completion_script("jsonschema"))
     required = set(schema.get("required", []))
-    told = Told(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind))
-    properties = {name: one for name, one in schema["properties"].items() if name != "$schema"}
-    return [_field(name, one, told) for name, one in properties.items()]
+    context = Told(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind))
+    properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
+    return [_field(name, property_, context) for name, property_ in properties.items()]
 
 
 class Told(NamedTuple):
@@ -96,19 +96,19 @@ class Limits(NamedTuple):
     exclusive_maximum: bool = False
 
 
-def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
+def _field(name: str, schema: dict[str, Any], context: Told) -> Field:
     """One field from one property of a JSON schema (Draft 2020-12)."""
     options = _options(schema)
     nullable = any(option.get("type") == "null" for option in options)
     options = [option for option in options if option.get("type") != "null"]
     choices = [choice for option in options for choice in option.get("enum", [])]
-    classes = _classes(options, told)
-    required = name in told.required
+    classes = _classes(options, context)
+    required = name in context.required
     kinds = {_kind(option) for option in options}
     kind: FieldType = "float" if kinds == {"int", "float"} else kinds.pop() if len(kinds) == 1 else "json"
     kind = "class" if classes else kind
     default = schema.get("default")
-    limits = _limits(options[0] if len(options) == 1 else {}, told.bounds.get(name, ()) if kind in NUMBERS else ())
+    limits = _limits(options[0] if len(options) == 1 else {}, context.bounds.get(name, ()) if kind in NUMBERS else ())
     simple = kind not in ("json", "list") or default is not None
     return Field(
         name=name,
@@ -119,7 +119,7 @@ def _field(name: str, schema: dict[str, Any], told: Told) -> Field:
         default=default,
         choices=list(dict.fromkeys(choices)) if kind in ("enum", "class") else [],
         **limits._asdict(),
-        advanced=not required and (name not in told.basic if told.basic is not None else not simple),
+        advanced=not required and (name not in context.basic if context.basic is not None else not simple),
         options=classes,
     )
 
@@ -128,16 +128,16 @@ def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> Limits:
     """Of a number: those that its annotation declares, else its schema's."""
     low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     limits = Limits(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
-    for one in declared:
-        match one:
+    for bound in declared:
+        match bound:
             case AtLeast() | Above():
-                limits = limits._replace(minimum=one.limit, exclusive_minimum=isinstance(one, Above))
+                limits = limits._replace(minimum=bound.limit, exclusive_minimum=isinstance(bound, Above))
             case Below():
-                limits = limits._replace(maximum=one.limit, exclusive_maximum=True)
+                limits = limits._replace(maximum=bound.limit, exclusive_maximum=True)
     return limits
 
 
-def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:
+def _classes(options: Sequence[dict[str, Any]], context: Told) -> list[ClassInfo]:
     """The classes that may be the value of an argument, where its type is an abstract class, or that or some words.
 
     Each of the words must be the `name` of one of the classes, for whose defaults it then stands. Empty for any other
@@ -148,22 +148,22 @@ def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:
     words = [word for option in options for word in option.get("enum", [])]
     if len(references) != 1 or len(options) != 1 + bool(words):
         return []
-    entries = told.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
+    entries = context.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
     paths = [
         entry["properties"]["class_path"]["const"] for entry in entries if "class_path" in entry.get("properties", {})
     ]
     kinds = {path: kind for path in paths if not is_abstract(kind := _load(path))}
     base = _abstract_base(list(kinds.values()))
-    if base is None or base in told.inside:
+    if base is None or base in context.inside:
         return []
-    packages = (base.__module__.partition(".")[0], *told.packages)
-    found = [
+    packages = (base.__module__.partition(".")[0], *context.packages)
+    classes = [
         describe_class(
             kind,
             path,
-            "user" if within(path, told.packages) else "scalebook",
-            packages=told.packages,
-            inside=told.inside | {base},
+            "user" if within(path, context.packages) else "scalebook",
+            packages=context.packages,
+            inside=context.inside | {base},
             config_value=next((word for word in words if word == vars(kind).get("name")), None),
             rule=kind.facts() if issubclass(kind, Rule) else None,
             damping=kind.facts() if issubclass(kind, Damping) else None,
@@ -171,10 +171,10 @@ def _classes(options: Sequence[dict[str, Any]], told: Told) -> list[ClassInfo]:
         for path, kind in kinds.items()
         if within(path, packages)
     ]
-    names = [one.config_value for one in found]
+    names = [info.config_value for info in classes]
     if not all(word in names for word in words):
         return []
-    return sorted(found, key=lambda one: words.index(one.config_value) if one.config_value else len(words))
+    return sorted(classes, key=lambda info: words.index(info.config_value) if info.config_value else len(words))
 
 
 def _abstract_base(kinds: Sequence[type]) -> type | None:
@@ -197,22 +197,22 @@ def within(path: str, packages: Sequence[str]) -> bool:
 
 def _load(path: str) -> type:
     module, _, name = path.rpartition(".")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+    kind: type = getattr(importlib.import_module(module), name)
+    return kind
 
 
-def _options(told: dict[str, Any]) -> list[dict[str, Any]]:
+def _options(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """The alternatives of a property, without references to tensors and other objects that YAML cannot hold."""
-    if "anyOf" in told:
+    if "anyOf" in schema:
         return [
             option
-            for one in told["anyOf"]
-            for option in _options(one)
-            if "$ref" not in one or len(told["anyOf"]) == 1 or "Tensor" not in one["$ref"]
+            for alternative in schema["anyOf"]
+            for option in _options(alternative)
+            if "$ref" not in alternative or len(schema["anyOf"]) == 1 or "Tensor" not in alternative["$ref"]
         ]
-    if isinstance(told.get("type"), list):
-        return [{**told, "type": one} for one in told["type"]]
-    return [told]
+    if isinstance(schema.get("type"), list):
+        return [{**schema, "type": type_} for type_ in schema["type"]]
+    return [schema]
 
 
 def _kind(option: dict[str, Any]) -> FieldType:

@@ -48,13 +48,13 @@ def free_bytes() -> int | None:
 def available_bytes() -> int | None:
     """Memory that this machine, or the control group that this process is in, can still give; None: it does not say."""
     machine = [line for line in _lines(Path("/proc/meminfo")) if line.startswith("MemAvailable:")]
-    found = [int(line.split()[1]) * 1024 for line in machine]
+    limits = [int(line.split()[1]) * 1024 for line in machine]
     group = next((line.rpartition("::")[2] for line in _lines(Path("/proc/self/cgroup")) if "::" in line), "/")
     folder = Path(f"/sys/fs/cgroup{group}")
     most, used = _lines(folder / "memory.max"), _lines(folder / "memory.current")
     if most and used and most[0].isdigit():
-        found.append(max(0, int(most[0]) - int(used[0])))
-    return min(found, default=None)
+        limits.append(max(0, int(most[0]) - int(used[0])))
+    return min(limits, default=None)
 
 
 def _lines(path: Path) -> list[str]:

@@ -20,7 +20,7 @@ def import_modules(workspace: Workspace) -> tuple[list[ModuleType], list[str]]:
     None of a folder that is not trusted. The folder comes last on the path, so that its modules hide nobody's. What
     they print goes to standard error. Runs the user's code: only for processes of their own, never for the browser's.
     """
-    found: list[ModuleType] = []
+    imported: list[ModuleType] = []
     problems: list[str] = []
     if not trusted(workspace):
         return [], [f"{name}: {UNTRUSTED}" for name in workspace.settings.modules]
@@ -29,10 +29,10 @@ def import_modules(workspace: Workspace) -> tuple[list[ModuleType], list[str]]:
     for name in workspace.settings.modules:
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                found.append(importlib.import_module(name))
+                imported.append(importlib.import_module(name))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code raises, it is said, not passed on
             problems.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())}")
-    return found, problems
+    return imported, problems
 
 
 def source_files(workspace: Workspace) -> Iterator[Path]:

@@ -49,7 +49,7 @@ class OwnError:
 
 def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
     """The last frame in the printed traceback that is `own`; None where there is none."""
-    frame = next((one for one in reversed(list(FRAME.finditer(text))) if own(Path(one["file"]))), None)
+    frame = next((match for match in reversed(list(FRAME.finditer(text))) if own(Path(match["file"]))), None)
     error = ERROR.search(text, frame.end()) if frame else None
     if frame is None or error is None:
         return None
@@ -61,13 +61,13 @@ def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
 def own_files(workspace: Workspace) -> Callable[[Path], bool]:
     """Whether a file is a person's own: of the modules that `scalebook.toml` names, or beside them in the workspace."""
     named = set(source_files(workspace))
-    installed = tuple(Path(one).resolve() for one in (sys.prefix, sys.base_prefix, OURS))
+    installed = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, OURS))
 
     def own(path: Path) -> bool:
         if path in named:
             return True
         beside = path.is_relative_to(workspace.root) and not path.is_relative_to(workspace.hidden)
-        return beside and not any(path.resolve().is_relative_to(one) for one in installed)
+        return beside and not any(path.resolve().is_relative_to(folder) for folder in installed)
 
     return own
 
@@ -76,17 +76,17 @@ def blamed(failure: Failure, error: BaseException, workspace: Workspace, config:
     """The failure with its place, where the exception came out of a person's own code and says nothing more special."""
     if failure.failure_class not in (FailureClass.UNKNOWN, FailureClass.DATA):
         return failure
-    found = own_error("".join(traceback.format_exception(error)), own_files(workspace))
-    if found is None:
+    error_ = own_error("".join(traceback.format_exception(error)), own_files(workspace))
+    if error_ is None:
         return failure
-    of_data = _source(config.get("data")) == found.file != _source(config.get("model"))
+    of_data = _source(config.get("data")) == error_.file != _source(config.get("model"))
     failure_class = FailureClass.DATA_CODE if of_data else FailureClass.MODEL_CODE
-    return Failure(failure_class, found.cause, ADVICE[failure_class], failure.worker, found.frame)
+    return Failure(failure_class, error_.cause, ADVICE[failure_class], failure.worker, error_.frame)
 
 
-def _source(told: Any) -> Path | None:
+def _source(reference: Any) -> Path | None:
     """The file of the class that a config names; None where it is not loaded."""
-    path = told.get("class_path") if isinstance(told, Mapping) else told
+    path = reference.get("class_path") if isinstance(reference, Mapping) else reference
     module = sys.modules.get(str(path).rpartition(".")[0])
     file = getattr(module, "__file__", None)
     return Path(file) if file else None

@@ -48,8 +48,8 @@ def run_job(folder: Path) -> int:
         if inline:
             print(f"scalebook: run {job.id}", flush=True)
         result, code = _outcome(job)
-        told = _tell_mlflow(job, result)
-        if not _write(job, result, told):
+        recorded = _tell_mlflow(job, result)
+        if not _write(job, result, recorded):
             return EXIT_NO_ROOM
         if result.status == "failed":
             print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
@@ -118,7 +118,7 @@ def _memory_mb(job: JobFolder) -> int | None:
     return request.trial.memory_mb if request.trial is not None and request.accelerator == "cpu" else None
 
 
-def _write(job: JobFolder, result: Result, told: bool) -> bool:
+def _write(job: JobFolder, result: Result, recorded: bool) -> bool:
     """The result, and the mark `unrecorded` where MLflow was not told; tried again for WRITE_S while a disk is full.
 
     False where that was of no use: the supervisor then says what it can say, as soon as there is room.
@@ -126,7 +126,7 @@ def _write(job: JobFolder, result: Result, told: bool) -> bool:
     deadline = time.monotonic() + WRITE_S
     while True:
         try:
-            if not told:
+            if not recorded:
                 job.unrecorded.touch()
             job.write(result)
         except OSError as error:
@@ -148,7 +148,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
         client = client_after_fork(job.request().tracking_uri)
         if job.log.exists():
             client.log_artifact(job.id, str(job.log))
-        told = {
+        tags = {
             names.TAG_STATUS: result.status,
             names.TAG_FAILURE: result.failure,
             names.TAG_CAUSE: result.cause,
@@ -156,7 +156,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             names.TAG_DEVICES: _devices(job),
             names.TAG_MACHINE: _machine(),
         }
-        for name, value in told.items():
+        for name, value in tags.items():
             if value:
                 client.set_tag(job.id, name, value)
         client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))

@@ -22,11 +22,11 @@ def python(*words: str) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     """This process's environment, with which all that it starts, and what those start, look up modules safely."""
-    told = {**os.environ, "PYTHONSAFEPATH": "1", **more}
+    environ = {**os.environ, "PYTHONSAFEPATH": "1", **more}
     if str(HOME) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # not installed: a checkout
-        paths = told.get("PYTHONPATH", "").split(os.pathsep)
-        told["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), *([] if str(HOME) in paths else [str(HOME)])])
-    return told
+        paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+        environ["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), *([] if str(HOME) in paths else [str(HOME)])])
+    return environ
 
 
 def leave_current_folder() -> None:

@@ -66,13 +66,13 @@ def importable(workspace: Workspace) -> dict[str, str]:
     return {name: _source(workspace, name) for name in Workspace(workspace.root).settings.modules}
 
 
-def settle(workspace: Workspace, told: bool, *, runs: bool = False) -> None:
+def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
     """At the beginning of a command: trust the folder where the person says so, on the command line or when asked.
 
     `runs`: the command uses the folder's own modules. Then ConfigError where they are not to be trusted, or nobody is
     there to ask. A folder without modules asks nothing.
     """
-    if told:
+    if granted:
         trust(workspace)
         return
     if trusted(workspace):
@@ -116,8 +116,8 @@ def sign(folder: Path, name: str, files: Sequence[str]) -> None:
 def may_run(workspace: Workspace, folder: Path, files: Sequence[str]) -> bool:
     """Whether a job or a search of the workspace was submitted by this user as it stands, or the folder is trusted."""
     try:
-        told = (folder / SIGNATURE).read_text(encoding="ascii")
-        if hmac.compare_digest(told, _signature(folder, folder.name, files, _key())):
+        signature = (folder / SIGNATURE).read_text(encoding="ascii")
+        if hmac.compare_digest(signature, _signature(folder, folder.name, files, _key())):
             return True
     except (OSError, ValueError, TypeError):  # missing, or garbage
         pass
@@ -148,11 +148,11 @@ def _key() -> bytes:
     """This user's own, made when it is first wanted."""
     path = state_home() / "key"
     try:
-        found = path.read_bytes()
+        key = path.read_bytes()
     except FileNotFoundError:
-        found = b""
-    if len(found) == KEY_BYTES and not path.stat().st_mode & OWNER_ONLY:
-        return found
+        key = b""
+    if len(key) == KEY_BYTES and not path.stat().st_mode & OWNER_ONLY:
+        return key
     path.unlink(missing_ok=True)
     beside = path.with_name(f".key.{secrets.token_hex(8)}")
     _write(beside, secrets.token_bytes(KEY_BYTES))

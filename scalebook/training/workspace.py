@@ -55,8 +55,8 @@ class Workspace:
         `SCALEBOOK_WORKSPACE` wins; then the nearest folder upwards that has `.scalebook/` or `scalebook.toml`; then
         `notebooks/` below `start`, if there is one; then `start` itself.
         """
-        if told := os.environ.get("SCALEBOOK_WORKSPACE"):
-            return cls(Path(told).resolve())
+        if named := os.environ.get("SCALEBOOK_WORKSPACE"):
+            return cls(Path(named).resolve())
         start = (start or Path.cwd()).resolve()
         for folder in (start, *start.parents):
             if (folder / HIDDEN).is_dir() or (folder / SETTINGS).is_file():
@@ -131,12 +131,12 @@ class Workspace:
             return WorkspaceSettings()
         text = read_text(path)
         try:
-            told = tomllib.loads(text)
+            content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # no TOML, a number of more than 4,300 digits, lists in lists
             raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Correct the file.") from error
-        if unknown := set(told) - {"modules"}:
+        if unknown := set(content) - {"modules"}:
             raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", "Known settings: modules.")
-        modules = told.get("modules", [])
+        modules = content.get("modules", [])
         if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
             raise ConfigError(
                 f"{SETTINGS}: modules", "must be a list of names", 'Write modules = ["my_package.models"].'

@@ -75,7 +75,7 @@ def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest
     assert "theirs: model: names 'a_module_of_mine.Mine', which is no known model." in told
     assert "not imported, because the folder is not trusted (--trust trusts it)" in told
     assert not ran(folder)
-    trust.settle(folder, told=True)
+    trust.settle(folder, granted=True)
     assert import_modules(folder)[1] == []
     assert ran(folder)
 
@@ -113,16 +113,16 @@ def test_a_person_at_a_terminal_is_asked(
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     if settled:
-        trust.settle(folder, told=False, runs=True)
+        trust.settle(folder, granted=False, runs=True)
     else:
         with pytest.raises(ConfigError, match="you have not trusted"):
-            trust.settle(folder, told=False, runs=True)
+            trust.settle(folder, granted=False, runs=True)
     assert trusted(folder) is settled
     assert "wants to run Python code of its own: a_module_of_mine (" in capsys.readouterr().err
 
 
 def test_a_folder_without_modules_asks_nothing(tmp_path: Path) -> None:
-    trust.settle(Workspace(tmp_path), told=False, runs=True)
+    trust.settle(Workspace(tmp_path), granted=False, runs=True)
     assert not trusted(Workspace(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -134,7 +134,7 @@ def test_records_do_not_lead_elsewhere(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder" / name).parent.mkdir(parents=True)
     (tmp_path / "folder" / name).symlink_to(victim)
     with pytest.raises(ConfigError, match=f"{name}: is a link, to {victim}, in a folder that you have not trusted"):
-        trust.settle(workspace, told=False)
+        trust.settle(workspace, granted=False)
 
 
 def test_trust_is_kept_outside_for_this_user_alone(folder: Workspace) -> None:

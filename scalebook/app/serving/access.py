@@ -82,12 +82,12 @@ def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Acces
     return workspace, Access.told(options, workspace), options.port
 
 
-def _host(told: str) -> str:
-    name = told.lower()
+def _host(host: str) -> str:
+    name = host.lower()
     if not _HOST.fullmatch(name):
-        raise argparse.ArgumentTypeError(f"{told!r} is no host. Write NAME or NAME:PORT, without http://")
+        raise argparse.ArgumentTypeError(f"{host!r} is no host. Write NAME or NAME:PORT, without http://")
     if name in LOOPBACK_NAMES:
-        raise argparse.ArgumentTypeError(f"{told!r} stands for any port. Name it: {told}:9000")
+        raise argparse.ArgumentTypeError(f"{host!r} stands for any port. Name it: {host}:9000")
     return name
 
 
@@ -115,8 +115,8 @@ def _read(path: Path) -> str | None:
         about = os.fstat(handle)
         if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
             return None
-        found = file.read(1000).strip()
-    return found if _TOKEN.fullmatch(found) else None
+        token = file.read(1000).strip()
+    return token if _TOKEN.fullmatch(token) else None
 
 
 def _make(path: Path) -> str:

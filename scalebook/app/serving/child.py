@@ -91,7 +91,9 @@ class Child:
             mine = psutil.Process(self.process.pid).net_connections("tcp4")
         except psutil.NoSuchProcess:
             return False
-        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == self.port for one in mine)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in mine
+        )
 
     def end(self, grace_s: float = 5.0) -> None:
         """Ask it to end, then kill what is left of its session. Harmless when it has ended already."""

@@ -108,10 +108,10 @@ class _Asked:
         self._query = [part.partition(b"=") for part in scope["query_string"].split(b"&")]
         self.websocket = scope["type"] == "websocket"
         self.reading = not self.websocket and scope["method"] in READING
-        self.hosts = [one.lower() for one in self._all(b"host")]
-        self.origins = [one.lower() for one in self._all(b"origin")]
-        self.bearers = [one[7:].strip() for one in self._all(b"authorization") if one[:7].lower() == "bearer "]
-        self.wants_html = not self.websocket and any("text/html" in one for one in self._all(b"accept"))
+        self.hosts = [host.lower() for host in self._all(b"host")]
+        self.origins = [origin.lower() for origin in self._all(b"origin")]
+        self.bearers = [header[7:].strip() for header in self._all(b"authorization") if header[:7].lower() == "bearer "]
+        self.wants_html = not self.websocket and any("text/html" in header for header in self._all(b"accept"))
         tokens = [value for key, _, value in self._query if key == TOKEN.encode()]
         self.token = unquote_plus(tokens[0].decode("latin-1")).strip() if tokens else None
 

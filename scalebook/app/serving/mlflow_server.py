@@ -47,8 +47,8 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
 
 def remote_address() -> str | None:
     """The address of the server that `MLFLOW_TRACKING_URI` names, None where it names none or a database."""
-    told = os.environ.get("MLFLOW_TRACKING_URI", "")
-    return told.rstrip("/") if told.startswith(("http://", "https://")) else None
+    address = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
 
 def main(argv: Sequence[str] | None = None) -> None:

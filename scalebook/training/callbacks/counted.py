@@ -79,16 +79,16 @@ class CountedHere:
         model = self.trainer.strategy.model
         if not isinstance(model, DistributedDataParallel):
             return
-        told: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        sizes = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes", "")
+        measured: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        sizes = measured.get("rebuilt_bucket_sizes") or measured.get("bucket_sizes", "")
         if sizes and self.workers > 1:
             self._bucket_bytes = sum(int(size) for size in sizes.split(","))
-        iteration = told.get("iteration", 0)
-        if iteration == self._last_iteration or "backward_comm_time" not in told:
+        iteration = measured.get("iteration", 0)
+        if iteration == self._last_iteration or "backward_comm_time" not in measured:
             return
         self._last_iteration = iteration
-        exposed = told["backward_comm_time"] - told.get("backward_compute_comm_overlap_time", 0)
-        computed = told.get("forward_compute_time", 0) + told.get("backward_compute_time", 0)
+        exposed = measured["backward_comm_time"] - measured.get("backward_compute_comm_overlap_time", 0)
+        computed = measured.get("forward_compute_time", 0) + measured.get("backward_compute_time", 0)
         self._sampled_steps += 1
         self._computed_per_step += (computed * NANOSECOND - self._computed_per_step) / self._sampled_steps
         self._exposed_per_step += (max(0, exposed) * NANOSECOND - self._exposed_per_step) / self._sampled_steps

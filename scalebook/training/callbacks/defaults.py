@@ -21,7 +21,7 @@ def default_callbacks(
 ) -> list[Callback]:
     """In the order in which they act: measure first, so that the time of the others does not count as the step's."""
     measure = Measure(clock)
-    found: list[Callback] = [
+    callbacks: list[Callback] = [
         Threads(threads),
         measure,
         *([NoiseScale(measure)] if noise else []),
@@ -32,7 +32,7 @@ def default_callbacks(
         PushRecorder(job.path),
     ]
     if job.request().trial is not None:
-        found.append(CurveWriter(job, measure))
+        callbacks.append(CurveWriter(job, measure))
     if checkpoints:
-        found.append(LastCheckpoint(job.path / "checkpoints"))
-    return found
+        callbacks.append(LastCheckpoint(job.path / "checkpoints"))
+    return callbacks

@@ -32,7 +32,7 @@ class Window:
         passed = time - self._time
         if passed <= 0:
             return {}
-        found = {
+        rates = {
             names.UPDATES_PER_SECOND: (counts.updates - self._counts.updates) / passed,
             names.SAMPLES_PER_SECOND: (counts.samples - self._counts.samples) / passed,
         }
@@ -41,10 +41,10 @@ class Window:
                 before = self._workers.get(worker, Counts(0, 0))
                 updates = names.per_worker(names.UPDATES_PER_SECOND, worker)
                 samples = names.per_worker(names.SAMPLES_PER_SECOND, worker)
-                found[updates] = (now.updates - before.updates) / passed
-                found[samples] = (now.samples - before.samples) / passed
+                rates[updates] = (now.updates - before.updates) / passed
+                rates[samples] = (now.samples - before.samples) / passed
         self.begin(time, counts, workers)
-        return found
+        return rates
 
 
 def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
@@ -88,16 +88,16 @@ def by_worker(
     times: Sequence[WorkerTimes], histogram: StalenessHistogram | None, rows: Sequence[PushMeasures]
 ) -> dict[str, float]:
     """Shares, mean staleness, drops and ages of each worker; empty where only one is known."""
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     if len(times) < 2:
-        return found
-    for worker, one in enumerate(times):
-        mine = shares([one]) | pushes([row for row in rows if row.worker == worker])
+        return by_name
+    for worker, worker_times in enumerate(times):
+        mine = shares([worker_times]) | pushes([row for row in rows if row.worker == worker])
         if histogram is not None:
             own = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
             mine |= {} if math.isnan(own) else {names.STALENESS_MEAN: own}
-        found |= {names.per_worker(name, worker): value for name, value in mine.items()}
-    return found
+        by_name |= {names.per_worker(name, worker): value for name, value in mine.items()}
+    return by_name
 
 
 def memory_mb(device: torch.device) -> float:

@@ -212,8 +212,10 @@ class Measure(Callback):
 
     def _own_metrics(self, trainer: Trainer) -> dict[str, float]:
         """What the model itself has logged of the last batch, under names that begin with `train/`."""
-        found = trainer.callback_metrics
-        return {name: float(value) for name, value in found.items() if name.startswith(TRAINING) and value.numel() == 1}
+        metrics = trainer.callback_metrics
+        return {
+            name: float(value) for name, value in metrics.items() if name.startswith(TRAINING) and value.numel() == 1
+        }
 
     def _training_loss(self, trainer: Trainer) -> dict[str, float]:
         """Of the last batch; reading it waits for the GPU."""
@@ -223,7 +225,7 @@ class Measure(Callback):
 
     def _rates_per_worker(self) -> dict[int, Counts]:
         assert self.measured is not None
-        return {i: Counts(one.updates, one.samples) for i, one in enumerate(self.measured.worker_times())}
+        return {i: Counts(times.updates, times.samples) for i, times in enumerate(self.measured.worker_times())}
 
     def _figures(self, trainer: Trainer, now: float) -> dict[str, float]:
         rates = self._window.rates(self._training_seconds(now), self.counts(), self._rates_per_worker())
@@ -266,5 +268,5 @@ def batch_size(batch: Any) -> int:
 
 def loss_of(outputs: Any) -> Tensor | None:
     """The loss that a training step returned, as Lightning passes it on (divided by the accumulated batches)."""
-    found = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-    return found if isinstance(found, Tensor) and found.numel() == 1 else None
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return loss if isinstance(loss, Tensor) and loss.numel() == 1 else None

@@ -89,8 +89,8 @@ class NoiseScale(Callback):
         self._left -= 1
         if self._left < 0 and not (isinstance(trainer.strategy, Measured) and trainer.global_rank > 0):
             begun = perf_counter()
-            found = probe(trainer, pl_module, batch, batch_idx)
-            self._take(trainer, found, perf_counter() - begun)
+            measured = probe(trainer, pl_module, batch, batch_idx)
+            self._take(trainer, measured, perf_counter() - begun)
         self._begun = perf_counter()
 
     @override
@@ -101,24 +101,24 @@ class NoiseScale(Callback):
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Worker 0 says what it means, in a tag of the run."""
-        found = estimate(self.probes, training_samples(trainer))
-        if not trainer.is_global_zero or found is None:
+        noise = estimate(self.probes, training_samples(trainer))
+        if not trainer.is_global_zero or noise is None:
             return
-        text = explained(found, training_samples(trainer))
+        text = explained(noise, training_samples(trainer))
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):
                 logger.experiment.set_tag(logger.run_id, names.TAG_NOISE, text)
 
-    def _take(self, trainer: Trainer, found: Probe, probe_s: float) -> None:
+    def _take(self, trainer: Trainer, measured: Probe, probe_s: float) -> None:
         """Average over the workers of DDP, who all come here at the same step; then plan the next probe."""
-        told = torch.tensor(
-            [*found, probe_s, self._steps_s / max(1, self._steps)],
+        averaged = torch.tensor(
+            [*measured, probe_s, self._steps_s / max(1, self._steps)],
             dtype=torch.float64,
             device=trainer.strategy.root_device,
         )
         if not isinstance(trainer.strategy, Measured):  # there worker 0 alone comes here
-            told = trainer.strategy.reduce(told, reduce_op="mean")
-        product, spread, probe_s, step_s = told.tolist()
+            averaged = trainer.strategy.reduce(averaged, reduce_op="mean")
+        product, spread, probe_s, step_s = averaged.tolist()
         steps = probe_s / max(1e-9, COST * step_s)
         self._left = self.every or (max(1, min(MOST_STEPS, math.ceil(steps))) if math.isfinite(steps) else MOST_STEPS)
         self._left -= 1
@@ -129,14 +129,14 @@ class NoiseScale(Callback):
 
     def _record(self, trainer: Trainer) -> None:
         samples = training_samples(trainer)
-        found = estimate(self.probes, samples)
-        if found is None or not trainer.is_global_zero:
+        noise = estimate(self.probes, samples)
+        if noise is None or not trainer.is_global_zero:
             return
         points = {
-            names.NOISE_SCALE: found.scale,
-            names.NOISE_LOW: found.low,
-            names.NOISE_HIGH: found.high,
-            names.NOISE_BATCH: float(suggested(found.scale, samples)),
+            names.NOISE_SCALE: noise.scale,
+            names.NOISE_LOW: noise.low,
+            names.NOISE_HIGH: noise.high,
+            names.NOISE_BATCH: float(suggested(noise.scale, samples)),
         }
         points = {metric: value for metric, value in points.items() if math.isfinite(value)}
         self.measure.latest.update(points)
@@ -157,15 +157,15 @@ def probe(trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int)
     methods = [
         member for member in vars(module).values() if isinstance(member, MethodType)
     ]  # that a strategy has put there
-    shared: dict[int, Any] = {id(one): one for one in (*module.parameters(), *methods, trainer)}
+    shared: dict[int, Any] = {id(object_): object_ for object_ in (*module.parameters(), *methods, trainer)}
     gradients = []
     with isolate_rng(include_cuda=trainer.strategy.root_device.type == "cuda"):
         twin = copy.deepcopy(module, shared)
         twin.log = twin.log_dict = _silent  # type: ignore[method-assign]  # on the copy only
         for part in (slice(0, half), slice(half, 2 * half)):
-            told = trainer.fit_loop.epoch_loop._build_kwargs(OrderedDict(), _part(batch, part, half), batch_idx)
+            arguments = trainer.fit_loop.epoch_loop._build_kwargs(OrderedDict(), _part(batch, part, half), batch_idx)
             with torch.enable_grad(), trainer.precision_plugin.train_step_context():
-                loss = loss_of(twin.training_step(*told.values()))
+                loss = loss_of(twin.training_step(*arguments.values()))
             if loss is None:
                 return Probe(math.nan, math.nan)
             gradients.append(torch.autograd.grad(loss, parameters, allow_unused=True))
@@ -204,12 +204,12 @@ def suggested(scale: float, samples: int | None) -> int:
     return int(2 ** min(power, math.floor(math.log2(samples)) if samples else power))
 
 
-def explained(found: NoiseEstimate, samples: int | None) -> str:
+def explained(noise: NoiseEstimate, samples: int | None) -> str:
     """One sentence for people: the batch, the figure behind it, and what it means."""
-    high = f"{found.high:,.0f}" if math.isfinite(found.high) else "?"
+    high = f"{noise.high:,.0f}" if math.isfinite(noise.high) else "?"
     return (
-        f"batch {suggested(found.scale, samples)} over all workers: noise scale {found.scale:,.0f} samples"
-        f" ({found.low:,.0f} to {high}); there a run needs about twice the fewest updates and twice the fewest samples"
+        f"batch {suggested(noise.scale, samples)} over all workers: noise scale {noise.scale:,.0f} samples"
+        f" ({noise.low:,.0f} to {high}); there a run needs about twice the fewest updates and twice the fewest samples"
     )
 
 
@@ -225,7 +225,9 @@ def training_samples(trainer: Trainer) -> int | None:
 def _part(batch: Any, part: slice, half: int) -> Any:
     """The same rows of every tensor that has one for each sample."""
     sizes = (2 * half, 2 * half + 1)
-    return apply_to_collection(batch, Tensor, lambda one: one[part] if one.ndim and one.shape[0] in sizes else one)
+    return apply_to_collection(
+        batch, Tensor, lambda tensor: tensor[part] if tensor.ndim and tensor.shape[0] in sizes else tensor
+    )
 
 
 def _silent(*_args: Any, **_kwargs: Any) -> None:

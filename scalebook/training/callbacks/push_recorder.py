@@ -75,8 +75,8 @@ def record(measured: Measured, histogram: StalenessHistogram) -> dict[str, Any]:
         "counts": histogram.counts.tolist(),
         "workers": [worker_time._asdict() for worker_time in measured.worker_times()],
         "shards": [
-            {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in told.items()}
-            for told in (push._asdict() for push in measured.pushes())
+            {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in counts.items()}
+            for counts in (push._asdict() for push in measured.pushes())
         ],
     }
 

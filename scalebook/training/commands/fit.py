@@ -45,23 +45,23 @@ def main(argv: Sequence[str]) -> int:
     idle = len(argv) == 1 or {"--help", "-h", "--print_config"} & set(argv)
     settle(workspace, OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
-    found = parse(argv[1:], description, OPTIONS[kind])
-    if found.options.keys() & {"--help", "-h"} or len(argv) == 1:
-        listed = {group: ", ".join(one.name for one in getattr(description, group)) for group in GROUPS}
+    line = parse(argv[1:], description, OPTIONS[kind])
+    if line.options.keys() & {"--help", "-h"} or len(argv) == 1:
+        listed = {group: ", ".join(info.name for info in getattr(description, group)) for group in GROUPS}
         print(HELP.format(command=command, more=MORE[kind], **listed))
         return 0 if len(argv) > 1 else 2
-    if (run_id := found.options.get("--run")) is not None:
-        found.config = _of_run(find(workspace, run_id), found.config, description)
-    for problem in validate(found.config, description, typed=True):
+    if (run_id := line.options.get("--run")) is not None:
+        line.config = _of_run(find(workspace, run_id), line.config, description)
+    for problem in validate(line.config, description, typed=True):
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = complete(found.config, description)
-    if "--print_config" in found.options:
+    config = complete(line.config, description)
+    if "--print_config" in line.options:
         print(yaml.dump(config), end="")
         return 0
     import_modules(workspace)
-    return _fit(workspace, found.config, config, description) if command == "fit" else _evaluate(command, config)
+    return _fit(workspace, line.config, config, description) if command == "fit" else _evaluate(command, config)
 
 
 def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description) -> int:

@@ -181,6 +181,6 @@ def _compare(wanted: Wanted, workspace: Workspace, description: Description, out
     ran = {cell.name for cell in wanted.cells}
     for cell in wanted.notebook.comparisons():
         if ran & set(cell.runs):
-            found = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
-            out.write(f"\n{table(found)}\n")
+            comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
+            out.write(f"\n{table(comparison)}\n")
     out.flush()

@@ -80,7 +80,8 @@ class RunLines:
         words.append((state if left is None else f"{duration(left)} left").ljust(9))
         if progress is not None:
             metric = next(
-                (one for one in (self.metrics.get(job.id, ""), names.TRAIN_LOSS) if one in progress.metrics), ""
+                (metric for metric in (self.metrics.get(job.id, ""), names.TRAIN_LOSS) if metric in progress.metrics),
+                "",
             )
             shown = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
             words.append(shown.ljust(20))

@@ -32,11 +32,13 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] in TESTS:
         code: int = importlib.import_module(TESTS[argv[0]]).main(argv[1:])
         return code
-    told = _parser().parse_args(argv)
-    action: Callable[[Any], int] = told.action
-    file = getattr(told, "file", None)
-    settle(Workspace(file.resolve().parent) if file else Workspace.find(), told.trust, runs=action in (_run, _resume))
-    return action(told)
+    options = _parser().parse_args(argv)
+    action: Callable[[Any], int] = options.action
+    file = getattr(options, "file", None)
+    settle(
+        Workspace(file.resolve().parent) if file else Workspace.find(), options.trust, runs=action in (_run, _resume)
+    )
+    return action(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,35 +48,35 @@ def _parser() -> argparse.ArgumentParser:
         ("run", "run a search cell of a notebook, or a file; goes on where it was interrupted", _run),
         ("check", "say what is wrong with it and what it would start; runs nothing", _check),
     ):
-        one = commands.add_parser(name, help=help_)
-        one.add_argument(
+        subparser = commands.add_parser(name, help=help_)
+        subparser.add_argument(
             "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
         )
-        one.add_argument("--cell", metavar="NAME", help="the search's cell; needless where there is one only")
-        one.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in a file of its own")
-        one.add_argument("--trials", type=int, metavar="N", help="instead of the cell's own")
-        one.set_defaults(action=action)
+        subparser.add_argument("--cell", metavar="NAME", help="the search's cell; needless where there is one only")
+        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in a file of its own")
+        subparser.add_argument("--trials", type=int, metavar="N", help="instead of the cell's own")
+        subparser.set_defaults(action=action)
     commands.add_parser("list", help="all searches of this workspace").set_defaults(action=_list)
     for name, help_, action in (
         ("show", "its best trials and what failed", _show),
         ("resume", "go on with an ended search", _resume),
         ("stop", "end it; trials that run are run again when it is resumed", _stop),
     ):
-        one = commands.add_parser(name, help=help_)
-        one.add_argument("id", metavar="ID", help="the beginning of a search's id, or its name")
+        subparser = commands.add_parser(name, help=help_)
+        subparser.add_argument("id", metavar="ID", help="the beginning of a search's id, or its name")
         if name == "resume":
-            one.add_argument("--trials", type=int, metavar="N", help="the new number of trials in all")
-        one.set_defaults(action=action)
-    for one in list(commands.choices.values()):
-        one.add_argument(OPTION, action="store_true", help=HELP)
+            subparser.add_argument("--trials", type=int, metavar="N", help="the new number of trials in all")
+        subparser.set_defaults(action=action)
+    for subparser in list(commands.choices.values()):
+        subparser.add_argument(OPTION, action="store_true", help=HELP)
     commands.add_parser("rates", help="learning-rate range test of a config")
     commands.add_parser("largest-batch", help="the largest batch that fits into memory")
     return parser
 
 
-def _run(told: Any) -> int:
-    workspace, name, body, base, description = _wanted(told)
-    notebook = told.file.name if told.file else None
+def _run(options: Any) -> int:
+    workspace, name, body, base, description = _wanted(options)
+    notebook = options.file.name if options.file else None
     folder = launch.start(
         workspace, body, base, name=name, notebook=notebook, cell=name if notebook else None, description=description
     )
@@ -86,32 +88,32 @@ def _follow(folder: SearchFolder, description: Description) -> int:
         return follow(folder, folder.spec(description), sys.stdout)
 
 
-def _check(told: Any) -> int:
+def _check(options: Any) -> int:
     from scalebook.training.config.search.cost import cost
     from scalebook.training.config.search.definition import read_search
     from scalebook.training.jobs.devices import this_machine
 
-    _, name, body, base, description = _wanted(told)
+    _, name, body, base, description = _wanted(options)
     spec = read_search(body, base, description)
     expected = cost(spec, description, len(this_machine().cores), None)
     print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
     return 0
 
 
-def _wanted(told: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
+def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
     """Workspace, name, body and base of the search that the command line names; ConfigError, all problems printed."""
-    if (told.file is None) == (told.config is None):
+    if (options.file is None) == (options.config is None):
         raise ConfigError("search", "names no search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
-    if told.config is not None:
+    if options.config is not None:
         workspace = Workspace.find()
-        name, body, base = told.config.stem, read(told.config), None
+        name, body, base = options.config.stem, read(options.config), None
         if isinstance(body.get("config"), str):
-            body = {**body, "config": read(told.config.parent / body["config"])}
+            body = {**body, "config": read(options.config.parent / body["config"])}
     else:
-        workspace = Workspace(told.file.resolve().parent)
-        name, body, base = _cell(told)
-    if told.trials is not None:
-        body = {**body, "trials": told.trials}
+        workspace = Workspace(options.file.resolve().parent)
+        name, body, base = _cell(options)
+    if options.trials is not None:
+        body = {**body, "trials": options.trials}
     description = describe(workspace)
     problems = search_problems(body, base, description)
     for problem in problems:
@@ -125,33 +127,33 @@ def _wanted(told: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any
     return workspace, name, body, base, description
 
 
-def _cell(told: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
-    notebook = store.read(told.file).notebook
+def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
+    notebook = store.read(options.file).notebook
     known = [search.name for search in notebook.searches()]
-    if told.cell is None and len(known) != 1:
+    if options.cell is None and len(known) != 1:
         remedy = f"Write --cell NAME, one of {', '.join(known)}." if known else "Write a cell ```yaml search=NAME."
         raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)
-    cell = notebook.search(told.cell or known[0])
+    cell = notebook.search(options.cell or known[0])
     if cell is None:
-        raise ConfigError("--cell", f"{told.cell} is no search of this notebook", suggestion(told.cell, known))
+        raise ConfigError("--cell", f"{options.cell} is no search of this notebook", suggestion(options.cell, known))
     experiment = notebook.experiment(str(cell.body.get("experiment", "")))
     return cell.name, dict(cell.body), experiment.config if experiment else None
 
 
-def _list(told: Any) -> int:
+def _list(options: Any) -> int:
     workspace = Workspace.find()
-    found, broken = all_searches(workspace), broken_searches(workspace)
-    if not found and not broken:
+    searches, broken = all_searches(workspace), broken_searches(workspace)
+    if not searches and not broken:
         print(f"No searches in {workspace.root}. `scalebook search run` or the page Search makes one.")
         return 0
     rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
-    for one in reversed(found):
-        progress, asked = one.progress(), one.request()
+    for search in reversed(searches):
+        progress, asked = search.progress(), search.request()
         best = f"{progress.best:.4g}" if progress and progress.best is not None else ""
-        left = roughly(progress.left_s) if progress and progress.left_s and one.state() == "running" else ""
+        left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
-        rows.append((one.id[:8], one.state(), done, best, left, where))
+        rows.append((search.id[:8], search.state(), done, best, left, where))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         line = "  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]])
@@ -161,20 +163,20 @@ def _list(told: Any) -> int:
     return 0
 
 
-def _show(told: Any) -> int:
-    folder = launch.find(Workspace.find(), told.id)
+def _show(options: Any) -> int:
+    folder = launch.find(Workspace.find(), options.id)
     print(results(folder, folder.spec(describe(folder.workspace))))
     return 0
 
 
-def _resume(told: Any) -> int:
-    folder = launch.find(Workspace.find(), told.id)
+def _resume(options: Any) -> int:
+    folder = launch.find(Workspace.find(), options.id)
     description = describe(folder.workspace)
-    return _follow(launch.resume(folder, description, told.trials), description)
+    return _follow(launch.resume(folder, description, options.trials), description)
 
 
-def _stop(told: Any) -> int:
-    folder = launch.find(Workspace.find(), told.id)
+def _stop(options: Any) -> int:
+    folder = launch.find(Workspace.find(), options.id)
     launch.stop(folder)
     print(f"scalebook: asked {folder.request().name} to stop")
     return 0

@@ -99,8 +99,8 @@ def results(folder: SearchFolder, spec: SearchSpec) -> str:
     if folder.state() in ENDED:
         records = at_rest(records)
     counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]
-    told = ", ".join(f"{number} {state}" for state, number in counts if number)
-    return "\n".join([f"{asked.name}: {told or 'no trial yet'}", *_table(records, spec), *_failures(records)])
+    ended_how = ", ".join(f"{number} {state}" for state, number in counts if number)
+    return "\n".join([f"{asked.name}: {ended_how or 'no trial yet'}", *_table(records, spec), *_failures(records)])
 
 
 def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
@@ -111,9 +111,9 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
         shown, title = pareto(records, spec)[:SHOWN], "the Pareto front"
     else:
         sign = 1 if spec.objectives[0].lower else -1
-        shown, title = sorted(finished, key=lambda one: sign * one.values[0])[:SHOWN], "the best"
+        shown, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
     head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
-    rows = [head, *(_row(one, spec) for one in shown)]
+    rows = [head, *(_row(record, spec) for record in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
     lines = [
         "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]) for row in rows
@@ -122,11 +122,11 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
     return ["", f"{title} of {len(finished)}:", *lines, ""] if winner else lines
 
 
-def _row(one: TrialRecord, spec: SearchSpec) -> tuple[str, ...]:
-    spread = f" ± {one.spread:.2g}" if one.spread is not None else ""
-    values = [f"{value:.4g}" for value in one.values]
-    seconds = f"{one.seconds:.1f}" if one.seconds is not None else ""
-    return (str(one.number), f"{values[0]}{spread}", *values[1:], seconds, summary(spec, one.point))
+def _row(record: TrialRecord, spec: SearchSpec) -> tuple[str, ...]:
+    spread = f" ± {record.spread:.2g}" if record.spread is not None else ""
+    values = [f"{value:.4g}" for value in record.values]
+    seconds = f"{record.seconds:.1f}" if record.seconds is not None else ""
+    return (str(record.number), f"{values[0]}{spread}", *values[1:], seconds, summary(spec, record.point))
 
 
 def _failures(records: Sequence[TrialRecord]) -> list[str]:
@@ -135,7 +135,7 @@ def _failures(records: Sequence[TrialRecord]) -> list[str]:
     for record in records:
         if record.state in ("infeasible", "failed"):
             kinds.setdefault(record.failure or record.state, []).append(record)
-    return [f"{len(found)} {kind}, e.g. trial {found[0].number}: {found[0].cause}" for kind, found in kinds.items()]
+    return [f"{len(failed)} {kind}, e.g. trial {failed[0].number}: {failed[0].cause}" for kind, failed in kinds.items()]
 
 
 def _space(spec: SearchSpec) -> str:

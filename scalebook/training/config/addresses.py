@@ -18,13 +18,13 @@ FETCHED: Final = ("http", "registry")
 
 def is_address(value: str) -> bool:
     """Whether a library may take `value` for more than the path of a file here."""
-    told = value.strip()
-    return SCHEME.match(told) is not None or told.lower().startswith(FETCHED)
+    text = value.strip()
+    return SCHEME.match(text) is not None or text.lower().startswith(FETCHED)
 
 
 def checkpoint_problems(config: Mapping[str, Any]) -> list[Problem]:
     """Checkpoints, at any depth of `config`, that are no files of this machine."""
-    found = [
+    problems = [
         Problem(
             key,
             f"is the address {value!r}, and checkpoints are read from files only",
@@ -33,10 +33,10 @@ def checkpoint_problems(config: Mapping[str, Any]) -> list[Problem]:
         for key, value in _checkpoints(config)
         if isinstance(value, str) and is_address(value)
     ]
-    told = config.get("ckpt_path")
-    if told is not None and not isinstance(told, str):
-        found.append(Problem("ckpt_path", f"is {told!r}, not a path", "Write the path of a .ckpt file."))
-    return found
+    checkpoint = config.get("ckpt_path")
+    if checkpoint is not None and not isinstance(checkpoint, str):
+        problems.append(Problem("ckpt_path", f"is {checkpoint!r}, not a path", "Write the path of a .ckpt file."))
+    return problems
 
 
 def _checkpoints(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,27 +14,29 @@ from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
     """Errors and warnings of a config whose strategy is AsyncPS; none for others."""
-    told = named(mapping(config.get("trainer")).get("strategy"))
-    info = told.info("strategies", description)
+    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    info = strategy.info("strategies", description)
     if info is None or info.name != "AsyncPS":
         return []
-    args = {**{field.name: field.default for field in info.fields}, **mapping(told.args)}
+    args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
     workers = workload(config, description).workers
     rule, damping = choice("rule", args, info), choice("damping", args, info)
-    found = _refused(mapping(config.get("trainer")), workers)
+    findings = _refused(mapping(config.get("trainer")), workers)
     if rule and damping:
         facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
-        found += _contradictions(args, facts, effect, rule.counts(), workers)
+        findings += _contradictions(args, facts, effect, rule.counts(), workers)
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
-            found.append(_idle("damping", why, "Write none, or another rule."))
+            findings.append(_idle("damping", why, "Write none, or another rule."))
     threads = args.get("threads")
     if threads is not None and threads != (config.get("threads") or DEFAULT_THREADS):
-        found.append(_error("threads", "differs from the config's own threads, which counts", "Leave this one out."))
+        findings.append(_error("threads", "differs from the config's own threads, which counts", "Leave this one out."))
     if workers == 1:
         alone = "there is only one worker"
-        found += [_idle(name, alone, "Use more workers.") for name in ("warmup_updates", "restarts") if args.get(name)]
-    return found
+        findings += [
+            _idle(name, alone, "Use more workers.") for name in ("warmup_updates", "restarts") if args.get(name)
+        ]
+    return findings
 
 
 def _contradictions(
@@ -45,7 +47,7 @@ def _contradictions(
         rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True
     )
     first = nobody_left(rule, counts, workers)
-    return [_error(*one) for one in ([first] if first else []) + contradictions(settings)]
+    return [_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]
 
 
 def _error(name: str, why: str, remedy: str) -> Problem:
@@ -58,9 +60,9 @@ def _idle(name: str, why: str, remedy: str) -> Problem:
 
 def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
     """What a parameter server does not do of what the Trainer may be asked for."""
-    found: list[Problem] = []
+    refusals: list[Problem] = []
     if trainer.get("sync_batchnorm") and workers > 1:
-        found.append(
+        refusals.append(
             Problem(
                 "trainer.sync_batchnorm",
                 "needs a batch common to all workers",
@@ -68,5 +70,5 @@ def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
             )
         )
     if (trainer.get("num_nodes") or 1) != 1:
-        found.append(Problem("trainer.num_nodes", "is not 1, but AsyncPS runs on one machine", "Write 1."))
-    return found
+        refusals.append(Problem("trainer.num_nodes", "is not 1, but AsyncPS runs on one machine", "Write 1."))
+    return refusals

@@ -31,10 +31,10 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:
-    told = named(value)
-    if info is None or told.args is None:
+    reference = named(value)
+    if info is None or reference.args is None:
         return value
     known = {field.name: field for field in info.fields if field.type == "class"}
-    args = {name: short(given, known[name]) if name in known else given for name, given in told.args.items()}
+    args = {name: short(given, known[name]) if name in known else given for name, given in reference.args.items()}
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": Chosen(info, args).own(), **more}

@@ -34,8 +34,8 @@ def describe(workspace: Workspace) -> Description:
     """
     content = content_hash(workspace)
     kept = workspace.cache / f"describe-{content}.json"
-    if (found := records.peek(kept, Description)) is not None:
-        return _of(workspace, found)
+    if (description := records.peek(kept, Description)) is not None:
+        return _of(workspace, description)
     command = python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
     try:
         done = subprocess.run(
@@ -50,18 +50,18 @@ def describe(workspace: Workspace) -> Description:
         raise ConfigError(
             "describe", f"failed: {last}", "Run `scalebook describe` to see the whole message."
         ) from error
-    found = records.parse(kept, done.stdout.encode(), Description)
+    description = records.parse(kept, done.stdout.encode(), Description)
     workspace.create()
     for old in workspace.cache.glob("describe-*.json"):
         old.unlink(missing_ok=True)
     with suppress(OSError):  # no room to keep it: the next one takes 6 s again
-        records.save(kept, found)
-    return _of(workspace, found)
+        records.save(kept, description)
+    return _of(workspace, description)
 
 
-def _of(workspace: Workspace, found: Description) -> Description:
+def _of(workspace: Workspace, description: Description) -> Description:
     """With what no cache within the folder may say."""
-    return replace(found, folder=str(workspace.root.resolve()), trusted=trusted(workspace))
+    return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace))
 
 
 def content_hash(workspace: Workspace) -> str:

@@ -27,8 +27,8 @@ class Chosen:
 
     def counts(self) -> dict[str, int]:
         """Those arguments that are whole numbers; the others may be anything while one types."""
-        told = self.settings().items()
-        return {name: value for name, value in told if isinstance(value, int) and not isinstance(value, bool)}
+        settings = self.settings().items()
+        return {name: value for name, value in settings if isinstance(value, int) and not isinstance(value, bool)}
 
     def own(self) -> dict[str, Any]:
         """The arguments that are not what the class takes by itself."""
@@ -38,27 +38,27 @@ class Chosen:
 
 def chosen(value: Any, field: Field) -> Chosen | None:
     """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
-    told = named(value)
-    info = None if told.name is None else field.option(told.name) or field.option(renamed(told.name))
-    if info is None or told.args is None or (told.name == info.config_value and isinstance(value, Mapping)):
+    reference = named(value)
+    info = None if reference.name is None else field.option(reference.name) or field.option(renamed(reference.name))
+    if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
         return None  # a bare name is no class_path
-    return Chosen(info, told.args)
+    return Chosen(info, reference.args)
 
 
 def short(value: Any, field: Field) -> Any:
     """The shortest way to say `value`: the bare name where all is at its default. What names no class stays."""
-    found = chosen(value, field)
-    if found is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
+    choice = chosen(value, field)
+    if choice is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
         return value
-    own = found.own()
-    if not own and found.info.config_value is not None:
-        return found.info.config_value
-    return {"class_path": found.info.class_path, **({"init_args": own} if own else {})}
+    own = choice.own()
+    if not own and choice.info.config_value is not None:
+        return choice.info.config_value
+    return {"class_path": choice.info.class_path, **({"init_args": own} if own else {})}
 
 
 _NOTHING = object()
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """0 and 0.0 are one number; True and 1 are not one value."""
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)

@@ -57,11 +57,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def few_strangers(told: Mapping[Any, Any], known: Collection[Any]) -> tuple[dict[Any, Any], int]:
-    """`told` with its first `MOST_STRANGERS` unknown keys, and how many more there were. Each costs 1 ms to answer."""
-    strangers = [key for key in told if key not in known]
+def few_strangers(raw: Mapping[Any, Any], known: Collection[Any]) -> tuple[dict[Any, Any], int]:
+    """`raw` with its first `MOST_STRANGERS` unknown keys, and how many more there were. Each costs 1 ms to answer."""
+    strangers = [key for key in raw if key not in known]
     left_out = set(strangers[MOST_STRANGERS:])
-    return {key: value for key, value in told.items() if key not in left_out}, len(left_out)
+    return {key: value for key, value in raw.items() if key not in left_out}, len(left_out)
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
@@ -69,7 +69,7 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
     known = list(known)
     short = wrong.rsplit(".", 1)[-1]
     for candidate in (wrong[-LONGEST_NAME:], short[:LONGEST_NAME]):
-        lower = {one.lower(): one for one in known}
+        lower = {word.lower(): word for word in known}
         if close := difflib.get_close_matches(candidate.lower(), lower, n=1, cutoff=0.6):
             return f"Did you mean `{lower[close[0]]}`?"
     return f"Known: {', '.join(sorted(known))}." if known else ""

@@ -35,7 +35,7 @@ def parse(argv: Sequence[str], description: Description, options: Mapping[str, b
 
     ConfigError for a file that cannot be read, a word that is no option, an option without its value.
     """
-    found = CommandLine()
+    line = CommandLine()
     words = list(argv)
     while words:
         option, equals, value = words.pop(0).partition("=")
@@ -47,14 +47,14 @@ def parse(argv: Sequence[str], description: Description, options: Mapping[str, b
                 raise ConfigError(option, "has no value", f"Write {option} VALUE.")
             value = words.pop(0)
         if option in CONFIG_OPTIONS:
-            found.config = merge(found.config, read(Path(value)), description)
+            line.config = merge(line.config, read(Path(value)), description)
         elif option in options:
-            found.options[option] = value if takes_value else None
+            line.options[option] = value if takes_value else None
         elif not option.startswith("--"):
             raise ConfigError(option, "is not an option", "Write -c FILE for a config, or --key value.")
         else:
-            _set(found, option[2:], value, description)
-    return found
+            _set(line, option[2:], value, description)
+    return line
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -100,13 +100,13 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
     kept = {name: arg for name, arg in old.args.items() if same or name in fields}
     if not kept and isinstance(value, str):
         return value
-    told = {
+    arguments = {
         name: _merge_field(kept.get(name, fields[name].default), arg, fields[name])
         if name in fields and fields[name].type == "class"
         else copy.deepcopy(arg)
         for name, arg in new.args.items()
     }
-    return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **told}}
+    return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **arguments}}
 
 
 def _merge_field(before: Any, value: Any, field: Field) -> Any:
@@ -123,7 +123,7 @@ def _merge_field(before: Any, value: Any, field: Field) -> Any:
     return {"class_path": new.info.class_path, "init_args": copy.deepcopy({**old.args, **new.args})}
 
 
-def _set(found: CommandLine, key: str, text: str, description: Description) -> None:
+def _set(line: CommandLine, key: str, text: str, description: Description) -> None:
     """Set one dotted key to the YAML value `text`."""
     try:
         value = yaml.load(text)
@@ -136,13 +136,13 @@ def _set(found: CommandLine, key: str, text: str, description: Description) -> N
         below = parts[len(head) :]
         if parts[: len(head)] == head and below and below[0] not in ("class_path", "init_args", "dict_kwargs"):
             parts = [*head, "init_args", *below]
-            if class_key == "optimizer" and found.config.get("optimizer") is None:
-                found.config["optimizer"] = copy.deepcopy(description.default_optimizer)
+            if class_key == "optimizer" and line.config.get("optimizer") is None:
+                line.config["optimizer"] = copy.deepcopy(description.default_optimizer)
     if append:
-        before: Any = found.config
+        before: Any = line.config
         for part in parts:
             before = (before.get(part) or {}) if isinstance(before, Mapping) else {}
         value = [*(before if isinstance(before, list) else []), *(value if isinstance(value, list) else [value])]
     for part in reversed(parts):
         value = {part: value}
-    found.config = merge(found.config, value, description)
+    line.config = merge(line.config, value, description)

@@ -81,16 +81,16 @@ def _spelled_out(value: Any, info: ClassInfo | None) -> Any:
 
     Of a library's class only those a form shows at once: its switches for speed say nothing about an experiment.
     """
-    told = named(value)
-    if info is None or told.args is None:
+    reference = named(value)
+    if info is None or reference.args is None:
         return value
     args: dict[str, Any] = {}
     for field in info.fields:
-        if field.name in told.args:
-            args[field.name] = _class_value(told.args[field.name], field)
+        if field.name in reference.args:
+            args[field.name] = _class_value(reference.args[field.name], field)
         elif field.default is not None and not (info.source == "library" and field.advanced):
             args[field.name] = _class_value(copy.deepcopy(field.default), field)
-    rest = {name: given for name, given in told.args.items() if name not in args}
+    rest = {name: given for name, given in reference.args.items() if name not in args}
     done: dict[str, Any] = {"class_path": info.class_path, "init_args": {**args, **rest}}
     if isinstance(value, Mapping) and "dict_kwargs" in value:
         done["dict_kwargs"] = value["dict_kwargs"]
@@ -99,8 +99,8 @@ def _spelled_out(value: Any, info: ClassInfo | None) -> Any:
 
 def _class_value(value: Any, field: Field) -> Any:
     """The value of a field that is a class, `bounded`, with path and arguments; any other as it stands."""
-    found = chosen(value, field) if field.type == "class" else None
-    if found is None:
+    choice = chosen(value, field) if field.type == "class" else None
+    if choice is None:
         return value
-    written = value if isinstance(value, Mapping) else {"class_path": found.info.class_path}
-    return _spelled_out(written, found.info)
+    written = value if isinstance(value, Mapping) else {"class_path": choice.info.class_path}
+    return _spelled_out(written, choice.info)

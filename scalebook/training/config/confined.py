@@ -56,8 +56,8 @@ def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> 
 
     `typed`: a person has named the config on the command line, and with it its classes; paths are those of their shell.
     """
-    found = path_problems(config, folder, Path.cwd() if typed else None)
-    for problem in found if typed else [*class_problems(config), *found]:
+    outside = path_problems(config, folder, Path.cwd() if typed else None)
+    for problem in outside if typed else [*class_problems(config), *outside]:
         raise ConfigError(problem.key, problem.message, problem.remedy)
 
 
@@ -77,21 +77,21 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
 def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = None) -> list[Problem]:
     """Places outside of `folder` that the trainer's parts would write to; paths begin in `start`, else in `folder`."""
     root = folder.resolve()
-    found = []
+    problems = []
     for key, name, value in _texts(mapping(config.get("trainer")), "trainer"):
         if name in PATHS:
             outside = is_address(value) or not _within(value, root, start or root)
         else:
             outside = name in NAMES and (Path(value).is_absolute() or ".." in Path(value).parts or is_address(value))
         if outside:
-            found.append(
+            problems.append(
                 Problem(
                     key,
                     f"is {value!r}, outside of the workspace {root}",
                     "Write a path within it, or trust the folder: --trust, or the button on the pages.",
                 )
             )
-    return found
+    return problems
 
 
 def _within(value: str, root: Path, start: Path) -> bool:
@@ -107,7 +107,7 @@ def _harmless(name: str) -> bool:
     package, _, bare = name.rpartition(".")
     if not package:
         return bare in BARE
-    return name in CLASSES or any(f"{package}.".startswith(f"{one}.") for one in PACKAGES)
+    return name in CLASSES or any(f"{package}.".startswith(f"{prefix}.") for prefix in PACKAGES)
 
 
 BARE: Final = frozenset(name.rpartition(".")[2] for name in CLASSES)
@@ -116,24 +116,24 @@ BARE: Final = frozenset(name.rpartition(".")[2] for name in CLASSES)
 def _classes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Every class that a config names, with its key; of a model or a data set those by full path."""
     for key, name, value in _texts(config, ""):
-        if name == "class_path" and ("." in value or key.startswith(tuple(f"trainer.{one}" for one in NAMED_IN))):
+        if name == "class_path" and ("." in value or key.startswith(tuple(f"trainer.{key_}" for key_ in NAMED_IN))):
             yield key, value
     for name in NAMED_IN:
-        told = mapping(config.get("trainer")).get(name)
-        for place, one in enumerate(told if isinstance(told, list) else [told]):
-            if isinstance(one, str) and not WORDS.fullmatch(one):
-                yield f"trainer.{name}.{place}" if isinstance(told, list) else f"trainer.{name}", one
+        value_ = mapping(config.get("trainer")).get(name)
+        for place, word in enumerate(value_ if isinstance(value_, list) else [value_]):
+            if isinstance(word, str) and not WORDS.fullmatch(word):
+                yield f"trainer.{name}.{place}" if isinstance(value_, list) else f"trainer.{name}", word
     for key in ("model", "data", "optimizer", "lr_scheduler"):
-        told = config.get(key)
-        if isinstance(told, str) and "." in told:
-            yield key, told
+        value_ = config.get(key)
+        if isinstance(value_, str) and "." in value_:
+            yield key, value_
 
 
 def _texts(value: Any, key: str, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Every text of a config: its dotted key, the last name in that key, and the text."""
     if isinstance(value, Mapping):
-        for one, below in value.items():
-            yield from _texts(below, f"{key}.{one}" if key else str(one), str(one))
+        for name_, below in value.items():
+            yield from _texts(below, f"{key}.{name_}" if key else str(name_), str(name_))
     elif isinstance(value, list | tuple):
         for place, below in enumerate(value):
             yield from _texts(below, f"{key}.{place}", name)

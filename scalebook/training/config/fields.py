@@ -42,35 +42,37 @@ def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partia
     """What is wrong with the arguments below `key`; `partial` allows required ones to be missing."""
     known = {field.name: field for field in fields}
     args, more = few_strangers(args, known)
-    found = [Problem(key, f"has {more} more arguments that it does not know", "Remove them.")] if more else []
+    problems = [Problem(key, f"has {more} more arguments that it does not know", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in known:
-            found.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
+            problems.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
         elif known[name].type == "class" and value is not None:
-            found += _check_class(f"{key}.{name}", value, known[name])
+            problems += _check_class(f"{key}.{name}", value, known[name])
         elif problem := check_value(f"{key}.{name}", value, known[name]):
-            found.append(problem)
+            problems.append(problem)
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
-        found += [Problem(f"{key}.{field.name}", "is missing", f"Give {expected(field)}.") for field in missing]
-    return found
+        problems += [Problem(f"{key}.{field.name}", "is missing", f"Give {expected(field)}.") for field in missing]
+    return problems
 
 
 def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
-    told, found = named(value), chosen(value, field)
-    if told.name is None:
+    reference, choice = named(value), chosen(value, field)
+    if reference.name is None:
         return [Problem(key, f"is {shown(value)}, which names no class", f"Give {expected(field)}.")]
     extra = [
-        Problem(f"{key}.{one}", "does not belong beside class_path", f"Move it into {key}.init_args.")
-        for one in told.extra
+        Problem(f"{key}.{key_}", "does not belong beside class_path", f"Move it into {key}.init_args.")
+        for key_ in reference.extra
     ]
-    if told.args is None:
+    if reference.args is None:
         return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
-    if found is None:
+    if choice is None:
         known = [option.name for option in field.options] if isinstance(value, Mapping) else _words(field)
-        return [Problem(key, f"names {shown(told.name)}, which it does not know", suggestion(told.name, known))]
-    return extra + check_args(f"{key}.init_args", found.args, found.info.fields)
+        return [
+            Problem(key, f"names {shown(reference.name)}, which it does not know", suggestion(reference.name, known))
+        ]
+    return extra + check_args(f"{key}.init_args", choice.args, choice.info.fields)
 
 
 def _words(field: Field) -> list[str]:

@@ -33,12 +33,12 @@ def config_hash(config: Mapping[str, Any], description: Description) -> str:
 
 def _shortened(value: Any, group: Group, description: Description) -> Any:
     """The class at `value`, with the shortest words for each of its arguments that is itself a class."""
-    told = named(value)
-    info = told.info(group, description)
+    reference = named(value)
+    info = reference.info(group, description)
     fields = {field.name: field for field in info.fields if field.type == "class"} if info else {}
-    if not fields or not told.args:
+    if not fields or not reference.args:
         return value
-    args = {name: short(given, fields[name]) if name in fields else given for name, given in told.args.items()}
+    args = {name: short(given, fields[name]) if name in fields else given for name, given in reference.args.items()}
     return {**value, "init_args": args}
 
 

@@ -51,7 +51,7 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pat
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
     known = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
-    if len(parts) == 2 and (field := next((one for one in known if one.name == parts[1]), None)):
+    if len(parts) == 2 and (field := next((candidate for candidate in known if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
     raise ConfigError(path, "is no field of this config", suggestion(path, dict(fields(config, description))))
 
@@ -75,11 +75,11 @@ def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: D
         (key.split(".") for key in CLASS_KEYS if tuple(key.split(".")) == where.parts[: key.count(".") + 1]), None
     )
     if head is None or len(where.parts) == len(head):
-        told = _nested(where.parts, value)
+        change = _nested(where.parts, value)
     else:
         below = where.parts[len(head) :]
-        told = _nested((*head, "init_args", *below), value)
-    return merge(with_optimizer(config, description), told, description)
+        change = _nested((*head, "init_args", *below), value)
+    return merge(with_optimizer(config, description), change, description)
 
 
 def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def _class_at(
 ) -> tuple[ClassInfo | None, Mapping[str, Any]]:
     config = with_optimizer(config, description)
     value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
-    told = named(value)
-    return told.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(told.args)
+    reference = named(value)
+    return reference.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(reference.args)
 
 
 def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:
@@ -111,18 +111,18 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
         raise ConfigError(path, f"names {parts[0]}, which is no field of {info.name}", remedy)
     if len(parts) == 1:
         return field
-    found = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
-    if found is None:
+    choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
+    if choice is None:
         raise ConfigError(path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.")
-    return _below(path, f"{key}.{parts[0]}", found.info, found.args, parts[1:])
+    return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
 
 
 def _fields(key: str, info: ClassInfo, args: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
     for field in info.fields:
         yield f"{key}.{field.name}", field
-        found = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
-        if found is not None:
-            yield from _fields(f"{key}.{field.name}", found.info, found.args)
+        choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
+        if choice is not None:
+            yield from _fields(f"{key}.{field.name}", choice.info, choice.args)
 
 
 def _nested(parts: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -14,22 +14,22 @@ from scalebook.training.errors import Problem
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
     """Errors and warnings about `lr_scaling`; none where the config has no such key."""
-    told = config.get(KEY)
-    if told is None:
+    settings = config.get(KEY)
+    if settings is None:
         return []
-    if not isinstance(told, Mapping):
+    if not isinstance(settings, Mapping):
         remedy = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
-        return [Problem(KEY, f"is {shown(told)}, not a mapping", remedy)]
-    fields = {one.name: one for one in FIELDS}
-    found: list[Problem] = []
-    for name, value in told.items():
+        return [Problem(KEY, f"is {shown(settings)}, not a mapping", remedy)]
+    fields = {field.name: field for field in FIELDS}
+    findings: list[Problem] = []
+    for name, value in settings.items():
         if name not in fields:
-            found.append(Problem(f"{KEY}.{name}", "is not an argument", suggestion(str(name), fields)))
+            findings.append(Problem(f"{KEY}.{name}", "is not an argument", suggestion(str(name), fields)))
         elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
-            found.append(problem)
+            findings.append(problem)
         elif value == math.inf:
-            found.append(Problem(f"{KEY}.{name}", "is infinite", "Give a number of epochs."))
-    return found or _impossible(config, description)
+            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Give a number of epochs."))
+    return findings or _impossible(config, description)
 
 
 def _impossible(config: Mapping[str, Any], description: Description) -> list[Problem]:

@@ -63,10 +63,10 @@ FIELDS: Final = (
 
 def rate_scaling(config: Mapping[str, Any]) -> RateScaling | None:
     """What the config says, with defaults; None where it says nothing, or what cannot be read (validation tells)."""
-    told = config.get(KEY)
-    if not isinstance(told, Mapping):
+    settings = config.get(KEY)
+    if not isinstance(settings, Mapping):
         return None
-    rule, per, warmup = (told.get(one.name, one.default) for one in FIELDS)
+    rule, per, warmup = (settings.get(field.name, field.default) for field in FIELDS)
     known = rule in RULES and isinstance(per, int) and isinstance(warmup, int | float)
     if not known or isinstance(per, bool) or isinstance(warmup, bool) or per < 1 or not 0 <= warmup < math.inf:
         return None

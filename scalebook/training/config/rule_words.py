@@ -5,13 +5,13 @@ from typing import Any
 from scalebook.training.config.class_fields import Chosen
 
 
-def words(found: Chosen) -> str:
+def words(choice: Chosen) -> str:
     """Its name and the settings that are not at their default: `sync, 1 backup`. "" for what does nothing."""
-    facts = found.info.rule or found.info.damping
-    head = found.word.replace("_", " ") if facts is None or facts.words is None else facts.words
-    said = [name for name in found.settings() if f"{{{name}}}" in head]
-    own = [_phrase(name, value) for name, value in found.own().items() if name not in said]
-    return ", ".join(part for part in (_filled(head, found.settings()), *own) if part)
+    facts = choice.info.rule or choice.info.damping
+    head = choice.word.replace("_", " ") if facts is None or facts.words is None else facts.words
+    said = [name for name in choice.settings() if f"{{{name}}}" in head]
+    own = [_phrase(name, value) for name, value in choice.own().items() if name not in said]
+    return ", ".join(part for part in (_filled(head, choice.settings()), *own) if part)
 
 
 def _filled(head: str, settings: dict[str, Any]) -> str:

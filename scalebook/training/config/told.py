@@ -16,8 +16,8 @@ LARGEST: Final = 1e300
 class Body:
     """Takes values out of a body. What is wrong goes to `problems`, and the default is given instead."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.told = told
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.told = raw
         self.problems: list[Problem] = []
 
     def wrong(self, key: str, message: str, remedy: str) -> None:
@@ -61,15 +61,15 @@ class Body:
         return None
 
 
-def one_of(told: Any, known: tuple[str, ...]) -> str:
-    """What to write where `told` is none of a few words."""
-    close = difflib.get_close_matches(str(told), known, 1)
+def one_of(word: Any, known: tuple[str, ...]) -> str:
+    """What to write where `word` is none of a few words."""
+    close = difflib.get_close_matches(str(word), known, 1)
     return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(known)}."
 
 
-def near(told: str, known: tuple[str, ...]) -> str:
-    """What to write where `told` is none of the names that there are."""
-    close = difflib.get_close_matches(told, known, 1)
+def near(word: str, known: tuple[str, ...]) -> str:
+    """What to write where `word` is none of the names that there are."""
+    close = difflib.get_close_matches(word, known, 1)
     return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(known)}."
 
 

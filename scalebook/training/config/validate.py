@@ -32,20 +32,20 @@ def validate(
     """
     if not isinstance(config, Mapping):
         return [Problem("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")]
-    found = _top_level(config)
-    found += _trainer(config.get("trainer"), description)
+    problems = _top_level(config)
+    problems += _trainer(config.get("trainer"), description)
     for key, group in GROUP_OF_KEY.items():
         if config.get(key) is not None:
-            found += check_class(key, config[key], group, description, partial=partial)
+            problems += check_class(key, config[key], group, description, partial=partial)
         elif key in ("model", "data") and not partial:
-            known = sorted(one.name for one in getattr(description, group))
-            found.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
-    found += checkpoint_problems(config)
-    found += asynchronous.problems(config, description) + rate_problems.problems(config, description)
-    found += _without_effect(config, description)
+            known = sorted(info.name for info in getattr(description, group))
+            problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
+    problems += checkpoint_problems(config)
+    problems += asynchronous.problems(config, description) + rate_problems.problems(config, description)
+    problems += _without_effect(config, description)
     if not description.trusted:
-        found += _confined(config, description, found, typed)
-    return found + (_crowded(config, description, cores) if cores else [])
+        problems += _confined(config, description, problems, typed)
+    return problems + (_crowded(config, description, cores) if cores else [])
 
 
 def _confined(
@@ -53,7 +53,7 @@ def _confined(
 ) -> Iterator[Problem]:
     """What a folder that is not trusted may not ask for, beyond the problems that are known already."""
     if not typed:
-        keys = [one.key for one in known]
+        keys = [problem.key for problem in known]
         for problem in class_problems(config):
             if not any(problem.key == key or problem.key.startswith(f"{key}.") for key in keys):
                 yield problem
@@ -71,8 +71,8 @@ def check_class(
     key: str, value: Any, group: Group, description: Description, *, partial: bool = False
 ) -> list[Problem]:
     """What is wrong with the class named at `key` and with its arguments."""
-    told = named(value)
-    if told.name is None:
+    reference = named(value)
+    if reference.name is None:
         return [
             Problem(
                 key,
@@ -80,22 +80,22 @@ def check_class(
                 f"Write {key}: {{class_path: ..., init_args: {{...}}}}.",
             )
         ]
-    info = told.info(group, description)
+    info = reference.info(group, description)
     if info is None:
-        return [_unknown_class(key, told.name, group, description)]
-    found = _also_called(key, told.name, info, group, description)
-    found += [
+        return [_unknown_class(key, reference.name, group, description)]
+    problems = _also_called(key, reference.name, info, group, description)
+    problems += [
         Problem(f"{key}.{extra}", "does not belong beside class_path", f"Move it into {key}.init_args.")
-        for extra in told.extra
+        for extra in reference.extra
     ]
-    if told.args is None:
-        return [*found, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
-    return found + check_args(f"{key}.init_args", told.args, info.fields, partial=partial)
+    if reference.args is None:
+        return [*problems, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
+    return problems + check_args(f"{key}.init_args", reference.args, info.fields, partial=partial)
 
 
 def _also_called(key: str, name: str, info: ClassInfo, group: Group, description: Description) -> list[Problem]:
     """A warning where another class has the short `name` that stands for `info`."""
-    others = [one.class_path for one in getattr(description, group) if one.class_path.endswith(f".{name}")]
+    others = [other.class_path for other in getattr(description, group) if other.class_path.endswith(f".{name}")]
     if name != info.name or len(others) < 2:
         return []
     return [
@@ -115,26 +115,26 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
     if key in ("model", "data") and "." in name and not remedy.startswith("Did"):
         remedy = f'{remedy} For a class of your own, add its module to scalebook.toml: modules = ["..."].'
         module = name.rsplit(".", 1)[0]
-        if told := [problem for problem in description.problems if problem.startswith(f"{module}:")]:
-            remedy = f"Its module could not be imported: {told[0]}"
+        if import_problems := [problem for problem in description.problems if problem.startswith(f"{module}:")]:
+            remedy = f"Its module could not be imported: {import_problems[0]}"
     return Problem(key, f"names {shown(name)}, which is no known {WORDS.get(key, 'strategy')}", remedy)
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:
     config, more = few_strangers(config, TOP_KEYS)
-    found = [Problem("config", f"has {more} more keys that it does not know", "Remove them.")] if more else []
+    problems = [Problem("config", f"has {more} more keys that it does not know", "Remove them.")] if more else []
     for key, value in config.items():
         if key == "repeats":
-            found.append(Problem(key, "does not belong into the config", "Write it beside `config:` in the cell."))
+            problems.append(Problem(key, "does not belong into the config", "Write it beside `config:` in the cell."))
         elif key not in TOP_KEYS:
-            found.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
+            problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
         elif key == "seed_everything" and not isinstance(value, bool):
-            found += [problem for problem in [check_value(key, value, SEED)] if problem]
+            problems += [problem for problem in [check_value(key, value, SEED)] if problem]
         elif key == "threads":
-            found += [problem for problem in [check_value(key, value, THREADS)] if problem]
+            problems += [problem for problem in [check_value(key, value, THREADS)] if problem]
         elif key == "noise_scale":
-            found += [problem for problem in [check_value(key, value, NOISE_SCALE)] if problem]
-    return found
+            problems += [problem for problem in [check_value(key, value, NOISE_SCALE)] if problem]
+    return problems
 
 
 def _trainer(value: Any, description: Description) -> list[Problem]:
@@ -143,20 +143,20 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     if not isinstance(value, Mapping):
         return [Problem("trainer", f"is {shown(value)}, not a mapping", "Write one `name: value` a line.")]
     settings = {key: item for key, item in value.items() if key != "strategy"}
-    found = check_args("trainer", settings, description.trainer)
+    problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
         remedy = suggestion(value["profiler"], PROFILERS)
-        found.append(Problem("trainer.profiler", f"is {shown(value['profiler'])}, which is none", remedy))
+        problems.append(Problem("trainer.profiler", f"is {shown(value['profiler'])}, which is none", remedy))
     if value.get("strategy") is not None:
-        found += check_class("trainer.strategy", value["strategy"], "strategies", description)
-    return found
+        problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
+    return problems
 
 
 def _without_effect(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     model = named(config.get("model")).info("models", description)
     if model is not None and model.own_optimizer:
-        found += [
+        problems += [
             Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.", "warning")
             for key in ("optimizer", "lr_scheduler")
             if config.get(key) is not None
@@ -167,7 +167,7 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
     devices = trainer.get("devices")
     both = isinstance(workers, int) and isinstance(devices, int)
     if both and workers != devices and trainer.get("accelerator") == "cpu":
-        found.append(
+        problems.append(
             Problem(
                 "trainer.devices",
                 f"has no effect on a CPU: the strategy asks for {workers} workers",
@@ -175,7 +175,7 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
                 "warning",
             )
         )
-    return found
+    return problems
 
 
 def _crowded(config: Mapping[str, Any], description: Description, cores: int) -> list[Problem]:

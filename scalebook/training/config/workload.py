@@ -116,10 +116,10 @@ def _count(value: Any) -> int | None:
 
 
 def _argument(config: Mapping[str, Any], key: str, group: Group, name: str, description: Description) -> Any:
-    told = named(config.get(key))
-    if name in mapping(told.args):
-        return mapping(told.args)[name]
-    info = told.info(group, description)
+    reference = named(config.get(key))
+    if name in mapping(reference.args):
+        return mapping(reference.args)[name]
+    info = reference.info(group, description)
     return next((field.default for field in info.fields if field.name == name), None) if info else None
 
 

@@ -70,16 +70,16 @@ class CIFAR10(DownloadedImages):
 
 def read_members(archive: Path, names: tuple[str, ...]) -> list[bytes]:
     """The records of the archive's files called `names`, in that order, whatever their folder; read as a stream."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|gz") as tar:
             for member in tar:
                 name = PurePosixPath(member.name).name
                 if name in names and (stream := tar.extractfile(member)):
-                    found[name] = stream.read()
+                    contents[name] = stream.read()
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{archive} is damaged ({error}). Delete it and run again.") from error
-    bad = [name for name in names if not found.get(name) or len(found[name]) % RECORD]
+    bad = [name for name in names if not contents.get(name) or len(contents[name]) % RECORD]
     if bad:
         raise DataError(f"{archive} lacks whole records in {', '.join(bad)}. Delete it and run again.")
-    return [found[name] for name in names]
+    return [contents[name] for name in names]

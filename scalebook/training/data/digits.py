@@ -55,7 +55,7 @@ class Digits(ImageDataModule):
 
 def digits_file() -> Path:
     """The file that scikit-learn ships, found without importing scikit-learn, which takes 0.7 s in every worker."""
-    found = importlib.util.find_spec("sklearn")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
         raise DataError("The digits come with scikit-learn, which is not installed. Install scikit-learn.")
-    return Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    return Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

@@ -19,6 +19,6 @@ def stratified_split(labels: torch.Tensor, val_fraction: float, seed: int) -> tu
     quota[np.argsort(quota - exact, kind="stable")[:missing]] += 1
     draw = np.random.RandomState(seed)
     chosen = np.zeros(len(labels), dtype=bool)
-    for one, wanted in zip(classes, quota, strict=True):
-        chosen[draw.permutation(np.flatnonzero(labels.numpy() == one))[:wanted]] = True
+    for label, wanted in zip(classes, quota, strict=True):
+        chosen[draw.permutation(np.flatnonzero(labels.numpy() == label))[:wanted]] = True
     return torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen))

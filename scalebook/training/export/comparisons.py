@@ -24,49 +24,49 @@ def comparison_blocks(
 ) -> list[Block]:
     """`notebook` is the file's name."""
     shown = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
-    found = compare(reader, notebook, nb, shown, description)
-    columns = filled(found)
-    rows = [[column.cell(line) for column in columns] for line in found.rows]
-    numeric = [i for i, one in enumerate(columns) if not one.left]
+    comparison = compare(reader, notebook, nb, shown, description)
+    columns = filled(comparison)
+    rows = [[column.cell(line) for column in columns] for line in comparison.rows]
+    numeric = [i for i, column in enumerate(columns) if not column.left]
     head = [f"{column.above} {column.head}".strip() for column in columns]
-    blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(found))]
-    blocks.append(DataTable(head, rows, numeric, _winner(found)))
-    blocks += [Remark(remark) for remark in remarks(found)]
+    blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(comparison))]
+    blocks.append(DataTable(head, rows, numeric, _winner(comparison)))
+    blocks += [Remark(remark) for remark in remarks(comparison)]
     if len(shown.runs) < len(cell.runs):
         blocks.append(Remark(f"{len(shown.runs)} of the {len(cell.runs)} names that the cell has."))
     for axis in dict.fromkeys(cell.x):
-        if chart := curve_chart(_drawn(found, axis), axis, found.metric, found.target):
-            blocks.append(Chart(chart, f"{cell.name}: {found.metric} against {axis}"))
-    return [*blocks, *_differences(found), config_of(cell.source)]
+        if chart := curve_chart(_drawn(comparison, axis), axis, comparison.metric, comparison.target):
+            blocks.append(Chart(chart, f"{cell.name}: {comparison.metric} against {axis}"))
+    return [*blocks, *_differences(comparison), config_of(cell.source)]
 
 
-def _winner(found: Comparison) -> int | None:
-    sign = 1 if found.lower_is_better else -1
-    known = [(sign * line.best.mean, i) for i, line in enumerate(found.rows) if line.best is not None]
+def _winner(comparison: Comparison) -> int | None:
+    sign = 1 if comparison.lower_is_better else -1
+    known = [(sign * line.best.mean, i) for i, line in enumerate(comparison.rows) if line.best is not None]
     return min(known)[1] if len(known) > 1 else None
 
 
-def _drawn(found: Comparison, axis: Axis) -> list[DrawnCurve]:
+def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
     """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
-    by_run = {curve.run_id: curve for curve in found.curves}
+    by_run = {curve.run_id: curve for curve in comparison.curves}
     drawn: list[DrawnCurve] = []
-    for hue, line in enumerate(found.rows):
+    for hue, line in enumerate(comparison.rows):
         mine = [by_run[run] for run in line.run_ids if by_run[run].values]
         mean = mean_curve(mine, axis)
         name = line.experiment
-        drawn += [DrawnCurve(name, one.axis(axis), one.values, hue, faint=mean is not None) for one in mine]
+        drawn += [DrawnCurve(name, curve.axis(axis), curve.values, hue, faint=mean is not None) for curve in mine]
         if mean is not None:
             drawn.append(DrawnCurve(name, mean.x, mean.mean, hue, low=mean.low, high=mean.high))
     return drawn
 
 
-def _differences(found: Comparison) -> list[Block]:
+def _differences(comparison: Comparison) -> list[Block]:
     """Only the keys whose values differ, one a row."""
-    names = [line.experiment for line in found.rows]
-    names = [name for name in dict.fromkeys(names) if any(name in values for _, values in found.differences)]
-    if not found.differences or not names:
+    names = [line.experiment for line in comparison.rows]
+    names = [name for name in dict.fromkeys(names) if any(name in values for _, values in comparison.differences)]
+    if not comparison.differences or not names:
         return []
-    rows = [[key, *(_value(values.get(name)) for name in names)] for key, values in found.differences]
+    rows = [[key, *(_value(values.get(name)) for name in names)] for key, values in comparison.differences]
     blocks: list[Block] = [Remark("Where their configs differ:"), DataTable(["key", *names], rows[:MOST_DIFFERENCES])]
     if len(rows) > MOST_DIFFERENCES:
         blocks.append(Remark(f"The first {MOST_DIFFERENCES} of {len(rows)} keys."))

@@ -40,21 +40,21 @@ class ValueAxis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> Ticks:
-        found = self._decades() if self.log else round_steps(self.low, self.high)
-        return [(self.at(value), label(value)) for value in found]
+        values = self._decades() if self.log else round_steps(self.low, self.high)
+        return [(self.at(value), label(value)) for value in values]
 
     def _decades(self) -> list[float]:
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for factors in ((1, 2, 5), (1, 3), (1,)):
-            found = [
+            powers = [
                 factor * 10.0**ten
                 for ten in decades
                 for factor in factors
                 if self.low <= factor * 10.0**ten <= self.high
             ]
-            if len(found) <= 8:
+            if len(powers) <= 8:
                 break
-        return found[:: -(-len(found) // 8) or 1]
+        return powers[:: -(-len(powers) // 8) or 1]
 
 
 def label(value: float) -> str:

@@ -39,13 +39,13 @@ def _recorded(runs: Sequence[RunRecord]) -> list[Block]:
     return [Facts(facts), Remark(count)] if facts else [Remark("Their runs say nothing of it.")]
 
 
-def _versions(told: str) -> dict[str, str]:
+def _versions(text: str) -> dict[str, str]:
     """What a run's tag says; nothing where somebody else has written it in another way."""
     try:
-        found = json.loads(told) if told else {}
+        versions = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
-    return {str(key): str(value)[:LONGEST] for key, value in found.items()} if isinstance(found, dict) else {}
+    return {str(key): str(value)[:LONGEST] for key, value in versions.items()} if isinstance(versions, dict) else {}
 
 
 def _said(values: Iterable[str]) -> str:
@@ -58,7 +58,7 @@ def _said(values: Iterable[str]) -> str:
 
 
 def _commands(nb: Notebook, file: str) -> list[str]:
-    found = [f"scalebook notebook check {file}"]
+    commands = [f"scalebook notebook check {file}"]
     if nb.experiments():
-        found.append(f"scalebook notebook run {file}")
-    return [*found, *(f"scalebook search run {file} --cell {shlex.quote(search.name)}" for search in nb.searches())]
+        commands.append(f"scalebook notebook run {file}")
+    return [*commands, *(f"scalebook search run {file} --cell {shlex.quote(search.name)}" for search in nb.searches())]

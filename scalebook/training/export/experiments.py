@@ -43,11 +43,11 @@ def experiment_part(
 ) -> ExperimentPart:
     """The first `MOST_SEEDS` seeds of the cell. `notebook` is the file's name."""
     seeds = cell.seeds()
-    found = results(reader, notebook, cell, description, seeds[:MOST_SEEDS])
-    runs = [one.run for one in found if one.run is not None]
+    by_seed = results(reader, notebook, cell, description, seeds[:MOST_SEEDS])
+    runs = [result.run for result in by_seed if result.run is not None]
     states = {run.id: state(workspace, run) for run in runs}
     word = next((word for word in ORDER if word in states.values()), "not run")
-    stale = any(one.stale for one in found)
+    stale = any(result.stale for result in by_seed)
     blocks: list[Block] = [CellHead("experiment", cell.name, [word, *(["stale"] if stale else [])])]
     metric = names.main_metric(key for run in runs for key in run.metrics)
     curves = {run.id: reader.curve(run.id, metric) for run in runs} if metric else {}
@@ -55,11 +55,11 @@ def experiment_part(
     if stale:
         blocks.append(Remark("Stale: the config has changed since; these are results of an earlier one.", trouble=True))
     if runs:
-        blocks.append(_table(found, states, metric, workspace))
+        blocks.append(_table(by_seed, states, metric, workspace))
     if len(seeds) > MOST_SEEDS:
         blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
     blocks += [_failure(run) for run in runs if states[run.id] == "failed"]
-    if metric and (chart := curve_chart(_drawn(found, curves), AXIS, metric)):
+    if metric and (chart := curve_chart(_drawn(by_seed, curves), AXIS, metric)):
         blocks.append(Chart(chart, f"{cell.name}: {metric} against {AXIS}"))
     return ExperimentPart([*blocks, config_of(cell.source)], runs)
 
@@ -104,8 +104,10 @@ def _class(value: Any) -> str:
     return (named(value).name or "").rpartition(".")[2]
 
 
-def _table(found: Sequence[SeedResult], states: dict[str, str], metric: str | None, workspace: Workspace) -> DataTable:
-    runs = [one for one in found if one.run is not None]
+def _table(
+    by_seed: Sequence[SeedResult], states: dict[str, str], metric: str | None, workspace: Workspace
+) -> DataTable:
+    runs = [result for result in by_seed if result.run is not None]
     stale = any(names.STALENESS_MEAN in run.run.metrics for run in runs if run.run)
     head = ["seed", "state", *([f"best {metric}", "final"] if metric else []), *(["staleness"] if stale else [])]
     earlier = any(run.stale for run in runs)
@@ -113,17 +115,19 @@ def _table(found: Sequence[SeedResult], states: dict[str, str], metric: str | No
     rows = []
     for run in runs:
         assert run.run is not None
-        told = run.run.metrics
-        reached = [told.get(names.best(metric)), told.get(names.final(metric), told.get(metric))] if metric else []
+        metrics = run.run.metrics
+        reached = (
+            [metrics.get(names.best(metric)), metrics.get(names.final(metric), metrics.get(metric))] if metric else []
+        )
         ended = moment(run.run.ended) if run.run.ended else ""
         rows.append(
             [
                 str(run.seed),
                 states[run.run.id] + (", stale" if run.stale else ""),
                 *(_figure(value) for value in reached),
-                *([_figure(told.get(names.STALENESS_MEAN), 3)] if stale else []),
-                figures.count(told[names.UPDATES]) if names.UPDATES in told else figures.NOTHING,
-                _figure(told.get(names.UPDATES_PER_SECOND), 3),
+                *([_figure(metrics.get(names.STALENESS_MEAN), 3)] if stale else []),
+                figures.count(metrics[names.UPDATES]) if names.UPDATES in metrics else figures.NOTHING,
+                _figure(metrics.get(names.UPDATES_PER_SECOND), 3),
                 duration(_seconds(workspace, run.run)) or figures.NOTHING,
                 ended or figures.NOTHING,
                 *([run.run.tags.get(names.TAG_CONFIG_HASH, figures.NOTHING)] if earlier else []),
@@ -158,9 +162,9 @@ def _failure(run: RunRecord) -> Remark:
     return Remark(f"Seed {seed}: {why}. {cause.rstrip('.')}. {tags.get(names.TAG_ADVICE, '')}".strip(), trouble=True)
 
 
-def _drawn(found: Sequence[SeedResult], curves: dict[str, MetricCurve]) -> list[DrawnCurve]:
+def _drawn(by_seed: Sequence[SeedResult], curves: dict[str, MetricCurve]) -> list[DrawnCurve]:
     """A line a seed; behind their mean where there are several."""
-    runs = [(one.seed, curves[one.run.id]) for one in found if one.run and curves[one.run.id].values]
+    runs = [(result.seed, curves[result.run.id]) for result in by_seed if result.run and curves[result.run.id].values]
     mean = mean_curve([curve for _, curve in runs], AXIS)
     drawn = [
         DrawnCurve(f"seed {seed}", curve.axis(AXIS), curve.values, 0 if mean else i, faint=mean is not None)

@@ -49,25 +49,25 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
         else:
             blocks += search_blocks(workspace, name, nb, cell, description)
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
-    found = Document(nb.title, name, nb.text, moment(time.time()), blocks)
-    return published(found, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
+    document = Document(nb.title, name, nb.text, moment(time.time()), blocks)
+    return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
 
 
 def published(document: Document, known: Mapping[str, str]) -> Document:
     """In every text of it the folders that are `known` are as told, homes `~`, passwords `***`."""
-    found = _clean(document, known)
-    assert isinstance(found, Document)
-    return found
+    cleaned = _clean(document, known)
+    assert isinstance(cleaned, Document)
+    return cleaned
 
 
-def _clean(found: Any, known: Mapping[str, str]) -> Any:
-    if isinstance(found, str):
+def _clean(part: Any, known: Mapping[str, str]) -> Any:
+    if isinstance(part, str):
         for folder, word in known.items():
             if folder != "/":
-                found = re.sub(rf"(?<![\w+=]){re.escape(folder)}(?![\w.-])", word, found)
-        return PASSWORDS.sub(r"\1\2***", HOMES.sub("~", found))
-    if isinstance(found, list | tuple):
-        return [_clean(one, known) for one in found]
-    if isinstance(found, Document | Block):
-        return replace(found, **{field.name: _clean(getattr(found, field.name), known) for field in fields(found)})
-    return found
+                part = re.sub(rf"(?<![\w+=]){re.escape(folder)}(?![\w.-])", word, part)
+        return PASSWORDS.sub(r"\1\2***", HOMES.sub("~", part))
+    if isinstance(part, list | tuple):
+        return [_clean(item, known) for item in part]
+    if isinstance(part, Document | Block):
+        return replace(part, **{field.name: _clean(getattr(part, field.name), known) for field in fields(part)})
+    return part

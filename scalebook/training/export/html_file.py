@@ -58,45 +58,47 @@ def as_html(document: Document) -> str:
     )
 
 
-def _block(one: Block) -> str:
-    match one:
+def _block(block: Block) -> str:
+    match block:
         case Written():
-            return f'<div class="note">{rendered(one.source)}</div>'
+            return f'<div class="note">{rendered(block.source)}</div>'
         case CellHead():
-            chips = "".join(_chip(word) for word in one.states)
-            return f'<h2 class="head"><span class="kind">{escape(one.kind)}</span> {escape(one.name)} {chips}</h2>'
+            chips = "".join(_chip(word) for word in block.states)
+            return f'<h2 class="head"><span class="kind">{escape(block.kind)}</span> {escape(block.name)} {chips}</h2>'
         case Heading():
-            return f"<h2>{escape(one.text)}</h2>"
+            return f"<h2>{escape(block.text)}</h2>"
         case Facts():
-            pairs = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in one.pairs)
+            pairs = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in block.pairs)
             return f'<dl class="facts">{pairs}</dl>'
         case SourceText():
-            return _source(one)
+            return _source(block)
         case DataTable():
-            return _table(one)
+            return _table(block)
         case Chart():
-            return f'<figure><div class="wide">{one.svg}</div></figure>'
+            return f'<figure><div class="wide">{block.svg}</div></figure>'
         case Remark():
-            return f'<p class="remark{" trouble" if one.trouble else ""}">{escape(one.text)}</p>'
+            return f'<p class="remark{" trouble" if block.trouble else ""}">{escape(block.text)}</p>'
 
 
 def _chip(word: str) -> str:
     return f'<span class="chip{f" {word}" if word in WORDS else ""}">{escape(word)}</span>'
 
 
-def _source(one: SourceText) -> str:
-    code = f"<pre><code>{escape(one.text)}</code></pre>"
-    return f"<details><summary>{escape(one.title)}</summary>{code}</details>" if one.folded else code
+def _source(source: SourceText) -> str:
+    code = f"<pre><code>{escape(source.text)}</code></pre>"
+    return f"<details><summary>{escape(source.title)}</summary>{code}</details>" if source.folded else code
 
 
-def _table(one: DataTable) -> str:
+def _table(table: DataTable) -> str:
     def row(cells: Sequence[str], tag: str) -> str:
         number = ' class="num"'
         return "".join(
-            f"<{tag}{number if i in one.numeric else ''}>{escape(cell)}</{tag}>" for i, cell in enumerate(cells)
+            f"<{tag}{number if i in table.numeric else ''}>{escape(cell)}</{tag}>" for i, cell in enumerate(cells)
         )
 
     winner = ' class="best"'
-    rows = "".join(f"<tr{winner if i == one.best else ''}>{row(cells, 'td')}</tr>" for i, cells in enumerate(one.rows))
-    head = f"<thead><tr>{row(one.head, 'th')}</tr></thead>"
+    rows = "".join(
+        f"<tr{winner if i == table.best else ''}>{row(cells, 'td')}</tr>" for i, cells in enumerate(table.rows)
+    )
+    head = f"<thead><tr>{row(table.head, 'th')}</tr></thead>"
     return f'<div class="wide"><table>{head}<tbody>{rows}</tbody></table></div>'

@@ -92,27 +92,27 @@ def _panel(part: Landscape, box: Box, across: Scale, up: Scale, best: int | None
     every = max(1, -(-len(across.ticks()) // max(1, int(width / room))))
     ticks = [((at + PAD) / (1 + 2 * PAD), words) for at, words in across.ticks()[::every]]
     upright = [((at + PAD) / (1 + 2 * PAD), words) for at, words in up.ticks()]
-    found = [f'<rect x="{x0:.1f}" y="{y0:.1f}" width="{width:.1f}" height="{height:.1f}" class="ground"/>']
-    found += [f'<g class="panel">{frame(box, ticks, upright, left=left, below=below)}</g>', *_field(part, place)]
+    elements = [f'<rect x="{x0:.1f}" y="{y0:.1f}" width="{width:.1f}" height="{height:.1f}" class="ground"/>']
+    elements += [f'<g class="panel">{frame(box, ticks, upright, left=left, below=below)}</g>', *_field(part, place)]
     if part.title:
-        found.append(text(x0 + width / 2, y0 - 7, shortened(part.title, width), "middle", "name"))
+        elements.append(text(x0 + width / 2, y0 - 7, shortened(part.title, width), "middle", "name"))
     if part.wall is not None:
         x, _ = place(part.wall, 0)
-        found.append(
+        elements.append(
             f'<rect x="{x:.1f}" y="{y0:.1f}" width="{x0 + width - x:.1f}" height="{height:.1f}" class="wall"/>'
         )
     if len(part.ridge) > 1:
         line = "L".join("{:.1f} {:.1f}".format(*place(*at)) for at in part.ridge)
-        found.append(f'<path d="M{line}" class="ridge"/>')
+        elements.append(f'<path d="M{line}" class="ridge"/>')
     star = ""
     for kind in (*MARKS, "finished"):
-        for i, (at, one) in enumerate(zip(part.at[kind], part.trials.get(kind, []), strict=True)):
+        for i, (at, trial) in enumerate(zip(part.at[kind], part.trials.get(kind, []), strict=True)):
             fill = colour_at(float(part.shade[i])) if kind == "finished" else COLOURS[kind]
             where = 'transform="translate({:.1f} {:.1f})"'.format(*place(float(at[0]), float(at[1])))
-            found.append(f"<g {where}>{MARKS.get(kind, FINISHED).format(fill)}</g>")
-            if kind == "finished" and one.number == best:
+            elements.append(f"<g {where}>{MARKS.get(kind, FINISHED).format(fill)}</g>")
+            if kind == "finished" and trial.number == best:
                 star = f"<g {where}>{BEST}</g>"
-    return "".join([*found, star])
+    return "".join([*elements, star])
 
 
 def _field(part: Landscape, place: Place) -> list[str]:
@@ -121,7 +121,7 @@ def _field(part: Landscape, place: Place) -> list[str]:
         return []
     step = 1 / (CELLS - 1)
     levels = np.where(np.isnan(part.field.shade), -1, np.floor(np.nan_to_num(part.field.shade) * LEVELS * 0.9999))
-    found = []
+    rectangles = []
     for y, row in zip(part.field.y, levels.astype(int), strict=True):
         start = 0
         for i in range(1, CELLS + 1):
@@ -131,12 +131,12 @@ def _field(part: Landscape, place: Place) -> list[str]:
                 left, top = place(float(part.field.x[start]) - step / 2, float(y) + step / 2)
                 right, low = place(float(part.field.x[i - 1]) + step / 2, float(y) - step / 2)
                 fill = colour_at((row[start] + 0.5) / LEVELS)
-                found.append(
+                rectangles.append(
                     f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.3:.1f}" '
                     f'height="{low - top + 0.3:.1f}" fill="{fill}"/>'
                 )
             start = i
-    return found
+    return rectangles
 
 
 def _keys(parts: Sequence[Landscape]) -> list[tuple[str, str]]:
@@ -145,12 +145,12 @@ def _keys(parts: Sequence[Landscape]) -> list[tuple[str, str]]:
     marks = {kind: mark.format(COLOURS[kind]) for kind, mark in MARKS.items()} | {
         "finished": FINISHED.format("#2a838c")
     }
-    found = [
+    entries = [
         (f'<g transform="translate(11 0)">{marks[kind]}</g>', kind) for kind in KINDS if kind in there & set(marks)
     ]
     if any(len(part.ridge) > 1 for part in parts):
-        found.append(('<path d="M0 0h22" class="ridge outside"/>', "best of each column"))
-    return [*found, (f'<g transform="translate(11 0)">{BEST}</g>', "best")]
+        entries.append(('<path d="M0 0h22" class="ridge outside"/>', "best of each column"))
+    return [*entries, (f'<g transform="translate(11 0)">{BEST}</g>', "best")]
 
 
 def _bar(colour: Shades, name: str, left: float, top: float) -> tuple[str, float]:

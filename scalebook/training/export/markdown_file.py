@@ -57,37 +57,37 @@ def plain(words: str) -> str:
     return SPECIAL.sub(r"\\\1", " ".join(words.split()))
 
 
-def _block(one: Block) -> str:
-    match one:
+def _block(block: Block) -> str:
+    match block:
         case Written():
-            return one.source
+            return block.source
         case CellHead():
-            return f"## {plain(one.kind)} {plain(one.name)}" + (
-                f" ({plain(', '.join(one.states))})" if one.states else ""
+            return f"## {plain(block.kind)} {plain(block.name)}" + (
+                f" ({plain(', '.join(block.states))})" if block.states else ""
             )
         case Heading():
-            return f"## {plain(one.text)}"
+            return f"## {plain(block.text)}"
         case Facts():
-            return "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in one.pairs)
+            return "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in block.pairs)
         case SourceText():
-            return _source(one)
+            return _source(block)
         case DataTable():
-            return _table(one)
+            return _table(block)
         case Remark():
-            return plain(one.text)
+            return plain(block.text)
         case Chart():
             raise AssertionError("charts are files")
 
 
-def _source(one: SourceText) -> str:
+def _source(source: SourceText) -> str:
     """In a fence that is longer than any within."""
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", one.text)), default=0))
-    return f"{fence}{one.language}\n{one.text.rstrip()}\n{fence}"
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", source.text)), default=0))
+    return f"{fence}{source.language}\n{source.text.rstrip()}\n{fence}"
 
 
-def _table(one: DataTable) -> str:
-    rule = ["---:" if i in one.numeric else "---" for i in range(len(one.head))]
-    rows = [[plain(cell) for cell in cells] for cells in (one.head, *one.rows)]
-    if one.best is not None:
-        rows[one.best + 1] = [f"**{cell}**" if cell else cell for cell in rows[one.best + 1]]
+def _table(table: DataTable) -> str:
+    rule = ["---:" if i in table.numeric else "---" for i in range(len(table.head))]
+    rows = [[plain(cell) for cell in cells] for cells in (table.head, *table.rows)]
+    if table.best is not None:
+        rows[table.best + 1] = [f"**{cell}**" if cell else cell for cell in rows[table.best + 1]]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (rows[0], rule, *rows[1:]))

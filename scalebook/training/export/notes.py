@@ -47,8 +47,8 @@ def _parser() -> MarkdownIt:
 def _followed(url: str) -> bool:
     """Whether a link, or a picture, may name `url`."""
     plain = re.sub(r"[\x00-\x20]", "", url)  # browsers leave these out before they look for a scheme
-    found = SCHEME.match(plain)
-    return found is None or found.group(1).lower() in FOLLOWED or PICTURE.fullmatch(plain) is not None
+    scheme = SCHEME.match(plain)
+    return scheme is None or scheme.group(1).lower() in FOLLOWED or PICTURE.fullmatch(plain) is not None
 
 
 def _picture(_: RendererHTML, tokens: Sequence[Token], index: int, *_more: Any) -> str:
@@ -75,5 +75,5 @@ def _link(_: RendererHTML, tokens: Sequence[Token], index: int, *_more: Any) -> 
     if PICTURE.fullmatch(url):
         return "<a>"
     title = tokens[index].attrs.get("title")
-    told = f' title="{escape(str(title))}"' if title else ""
-    return f'<a href="{escape(url)}"{told} rel="noopener noreferrer">'
+    title_attribute = f' title="{escape(str(title))}"' if title else ""
+    return f'<a href="{escape(url)}"{title_attribute} rel="noopener noreferrer">'

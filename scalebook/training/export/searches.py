@@ -47,8 +47,8 @@ def search_blocks(
 def _trials(folder: SearchFolder, spec: SearchSpec) -> list[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
-    found = read(request.storage, request.study, spec)
-    return at_rest(found) if folder.state() in ENDED else found
+    records = read(request.storage, request.study, spec)
+    return at_rest(records) if folder.state() in ENDED else records
 
 
 def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
@@ -83,8 +83,8 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
     ranked = sorted(
         (record for record in records if record.state == "finished"), key=lambda record: sign * record.values[0]
     )
-    head = ["trial", *(one.name for one in spec.space), *(one.name for one in spec.objectives), "took"]
-    rows = [_row(one, spec) for one in ranked[:BEST]]
+    head = ["trial", *(column.name for column in spec.space), *(column.name for column in spec.objectives), "took"]
+    rows = [_row(record, spec) for record in ranked[:BEST]]
     numeric = [0, *range(1 + len(spec.space), len(head))]
     blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
     if chart := map_chart(records, spec, winner.number):
@@ -94,11 +94,11 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
     return blocks
 
 
-def _row(one: TrialRecord, spec: SearchSpec) -> list[str]:
+def _row(record: TrialRecord, spec: SearchSpec) -> list[str]:
     """The spread is the first objective's."""
-    point = [each.label(one.point[each.name]) if each.name in one.point else "" for each in spec.space]
+    point = [each.label(record.point[each.name]) if each.name in record.point else "" for each in spec.space]
     values = [
-        figures.metric(Estimate(value, one.spread if i == 0 else None, spec.seeds))
-        for i, value in enumerate(one.values)
+        figures.metric(Estimate(value, record.spread if i == 0 else None, spec.seeds))
+        for i, value in enumerate(record.values)
     ]
-    return [str(one.number), *point, *values, duration(one.seconds) or figures.NOTHING]
+    return [str(record.number), *point, *values, duration(record.seconds) or figures.NOTHING]

@@ -31,8 +31,8 @@ def block(value: Mapping[str, Any], indent: int) -> str:
         start = f"{' ' * indent}{key_text(key)}:"
         if isinstance(item, Mapping) and item:
             lines.append(f"{start}\n{block(item, indent + 2)}")
-        elif isinstance(item, list | tuple) and any(isinstance(one, Mapping) for one in item):
-            lines += [f"{start}\n", *(f"{' ' * indent}  - {flow(one)}\n" for one in item)]
+        elif isinstance(item, list | tuple) and any(isinstance(element, Mapping) for element in item):
+            lines += [f"{start}\n", *(f"{' ' * indent}  - {flow(element)}\n" for element in item)]
         else:
             lines.append(f"{start} {flow(item)}\n")
     return "".join(lines)
@@ -43,15 +43,15 @@ def key_text(key: Any) -> str:
     return _scalar(key)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Equal in value and type: 1 is not 1.0 here, nor true, because YAML writes them differently."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return type(left) is type(right) and bool(left == right)
 
 
 def _scalar(value: Any) -> str:

@@ -30,9 +30,9 @@ def refusals_told() -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        if (told := refusal(error)) is None:
+        if (config_error := refusal(error)) is None:
             raise
-        raise told from error
+        raise config_error from error
 
 
 def refusal(error: BaseException | None) -> ConfigError | None:

@@ -110,8 +110,8 @@ class _Followed:
         self.above.add(id(node))
         size, depth = 1, 1
         for item in node.value:
-            for one in item if isinstance(item, tuple) else (item,):
-                below, levels = self.measure(one)
+            for child in item if isinstance(item, tuple) else (item,):
+                below, levels = self.measure(child)
                 size, depth = size + below, max(depth, levels + 1)
             if size > self.most:
                 what = f"has more than {self.most:,} values when its aliases are followed"

@@ -36,13 +36,13 @@ class RecordFolder:
 
     def broken(self) -> list[Broken]:
         """The records that cannot be read."""
-        found = []
+        errors = []
         for kind, name in self.FILES.items():
             try:
                 records.load(self.path / name, kind)
             except Broken as error:
-                found.append(error)
-        return found
+                errors.append(error)
+        return errors
 
     def write(self, record: Any) -> None:
         """Write the file that belongs to the record's type."""
@@ -52,16 +52,16 @@ class RecordFolder:
 def load_once(path: Path, kind: type[T]) -> T:
     """A record that never changes, read once. FileNotFoundError where there is none, Broken where it cannot be read."""
     asked: Any = kind
-    found: T = _kept(path, asked)
-    return found
+    record: T = _kept(path, asked)
+    return record
 
 
 @lru_cache(maxsize=8192)
 def _kept(path: Path, kind: type[Any]) -> Any:
-    found = records.load(path, kind)
-    if found is None:
+    record = records.load(path, kind)
+    if record is None:
         raise FileNotFoundError(f"{path.parent} has no {path.name}")
-    return found
+    return record
 
 
 def forget() -> None:

@@ -66,10 +66,10 @@ def parse(path: Path, content: bytes, kind: type[T]) -> T:
             words = f"was written by a newer Scalebook (records of version {version}; this one reads {VERSION})"
             raise Broken(path, words, newer=True)
     try:
-        found: T = _decoder(kind)(raw, "")  # type: ignore[arg-type]  # a type can be hashed
+        record: T = _decoder(kind)(raw, "")  # type: ignore[arg-type]  # a type can be hashed
     except (ValueError, OverflowError) as error:
         raise Broken(path, str(error)) from None
-    return found
+    return record
 
 
 def peek(path: Path, kind: type[T]) -> T | None:
@@ -86,14 +86,14 @@ def mapping(path: Path) -> dict[str, Any] | None:
     if content is None:
         return None
     try:
-        found = copy.deepcopy(_yaml(content))
+        content_ = copy.deepcopy(_yaml(content))
     except ConfigError as error:
         raise Broken(path, f"{error.problem.key} {error.problem.message}") from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise Broken(path, f"no YAML: {error or type(error).__name__}") from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not isinstance(content_, dict) or not all(isinstance(key, str) for key in content_):
         raise Broken(path, "no mapping of names" if content.strip() else "empty")
-    return found
+    return content_
 
 
 @lru_cache(maxsize=256)
@@ -204,7 +204,7 @@ def _of_list(inner: Decoder) -> Decoder:
     def decode(raw: Any, key: str) -> Any:
         if not isinstance(raw, list):
             raise ValueError(_expected(raw, key, "list"))
-        return [inner(one, key) for one in raw]
+        return [inner(item, key) for item in raw]
 
     return decode
 
@@ -236,11 +236,11 @@ def _of_class(kind: type) -> Decoder:
         if not known:
             hints = get_type_hints(kind)
             known.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
-        told = older(raw)
+        content = older(raw)
         values = {}
         for name, inner, required in known:
-            if name in told:
-                values[name] = inner(told[name], f"{key}.{name}" if key else name)
+            if name in content:
+                values[name] = inner(content[name], f"{key}.{name}" if key else name)
             elif required:
                 raise ValueError(f"{f'{key}.{name}' if key else name} is missing")
         return kind(**values)

@@ -40,24 +40,24 @@ def understood(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found: BaseException | None = error
-        while found is not None and not is_full(found):
-            found = found.__cause__ or found.__context__
-        if found is None or isinstance(error, NoRoom):
+        cause: BaseException | None = error
+        while cause is not None and not is_full(cause):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None or isinstance(error, NoRoom):
             raise
-        why = str(found).splitlines()[0]
+        why = str(cause).splitlines()[0]
         raise NoRoom(str(folder), f"takes nothing more ({why})", "Make room on its disk, then do it again.") from error
 
 
 def lacking(folder: Path) -> str:
     """What is wrong with the disk of `folder`: `the disk of /data is full (0.2 MB left)`; "" where it has room."""
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return ""
-    left = found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+    left = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
     if left < LEAST:
         return f"the disk of {folder} is full ({left / 2**20:.1f} MB left)"
-    if found.f_files and not found.f_favail:
+    if disk.f_files and not disk.f_favail:
         return f"the disk of {folder} takes no more files"
     return ""

@@ -40,7 +40,7 @@ def this_machine() -> Machine:
 
 def machine_words(cores: int, gpus: Iterable[Gpu]) -> str:
     """`8 cores, 2 x NVIDIA H100 80GB HBM3`."""
-    many = Counter(one.name for one in gpus)
+    many = Counter(gpu.name for gpu in gpus)
     return ", ".join([f"{cores} core{'' if cores == 1 else 's'}", *(f"{many[name]} x {name}" for name in many)])
 
 
@@ -53,30 +53,30 @@ def cpu_quota(path: Path) -> int | None:
     return None if quota == "max" else max(1, math.ceil(int(quota) / int(period)))
 
 
-def visible(gpus: list[Gpu], told: str | None) -> list[Gpu]:
+def visible(gpus: list[Gpu], allowed: str | None) -> list[Gpu]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` lets through: indices or beginnings of UUIDs, up to an unknown one."""
-    if told is None:
+    if allowed is None:
         return gpus
-    found: list[Gpu] = []
-    for word in filter(None, (part.strip() for part in told.split(","))):
+    gpus_: list[Gpu] = []
+    for word in filter(None, (part.strip() for part in allowed.split(","))):
         if word.isdigit():
             matching = gpus[int(word) : int(word) + 1]
         else:
             matching = [gpu for gpu in gpus if gpu.uuid.startswith(word)]
         if len(matching) != 1:
             break
-        found += matching
-    return found
+        gpus_ += matching
+    return gpus_
 
 
 @lru_cache(maxsize=4)
-def _gpus(told: str | None) -> list[Gpu]:
+def _gpus(allowed: str | None) -> list[Gpu]:
     """Asked of the driver once per process, which takes longer than all else here."""
     with _nvml() as nvml:
         if nvml is None:
             return []
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        return visible([_gpu(nvml, handle) for handle in handles], told)
+        return visible([_gpu(nvml, handle) for handle in handles], allowed)
 
 
 def _gpu(nvml: Any, handle: Any) -> Gpu:

@@ -208,10 +208,10 @@ class JobFolder(RecordFolder):
 
     def content(self) -> dict[str, Any]:
         """The config. Broken where there is none, or something else."""
-        found = records.mapping(self.config)
-        if found is None:
+        content = records.mapping(self.config)
+        if content is None:
             raise Broken(self.config, "missing")
-        return found
+        return content
 
     def started(self) -> Started | None:
         """None also where `process.json` is broken; `result` then says so."""
@@ -227,12 +227,12 @@ class JobFolder(RecordFolder):
     def result(self) -> Result | None:
         """How it ended. Where that, or who runs it, cannot be read, a failure that names the file."""
         try:
-            found = records.load(self.path / "result.json", Result)
-            if found is None:
+            result = records.load(self.path / "result.json", Result)
+            if result is None:
                 records.load(self.path / "process.json", Started)
         except Broken as error:
             return _ended_by(error)
-        return found
+        return result
 
     def claim(self, started: Started) -> bool:
         """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job."""

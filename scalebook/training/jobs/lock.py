@@ -84,9 +84,9 @@ def status(workspace: Workspace) -> Status | None:
     What it says of itself, or, where it could not write that (no room on the disk) or something else lies there, who
     holds the lock.
     """
-    found = records.peek(_note(workspace), Status)
-    if found is not None and alive(found.process):
-        return found
+    status_ = records.peek(_note(workspace), Status)
+    if status_ is not None and alive(status_.process):
+        return status_
     holder = _holder(workspace)
     return None if holder is None else Status(holder)
 

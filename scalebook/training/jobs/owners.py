@@ -29,7 +29,7 @@ def hold(workspace: Workspace) -> Iterator[None]:
 
 def present(workspace: Workspace) -> bool:
     """Whether any owner lives; files of dead ones are removed, and what is no file of an owner."""
-    found = False
+    any_lives = False
     for path in folder(workspace).glob("[!.]*.json"):
         try:
             owner = records.load(path, ProcessId)
@@ -38,8 +38,8 @@ def present(workspace: Workspace) -> bool:
                 continue
             owner = None
         if owner is not None and alive(owner):
-            found = True
+            any_lives = True
         else:
             with suppress(OSError):  # a folder, or another one was quicker
                 path.unlink()
-    return found
+    return any_lives

@@ -36,26 +36,26 @@ class ProcessId:
     def of(cls, pid: int | None = None) -> "ProcessId":
         """This process, or the live process `pid`; raises psutil.NoSuchProcess."""
         pid = os.getpid() if pid is None else pid
-        found = _look(pid)
-        if found is None:
+        facts = _look(pid)
+        if facts is None:
             raise psutil.NoSuchProcess(pid)
-        return cls(pid, found.start, boot_id())
+        return cls(pid, facts.start, boot_id())
 
     @classmethod
     def older(cls, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         """Records of earlier versions have the start in unix time: of a process that lives, or of none any more."""
         if "create_time" not in raw or "start" in raw:
             return raw
-        pid, told = raw.get("pid"), raw["create_time"]
+        pid, created = raw.get("pid"), raw["create_time"]
         nobody = {"pid": pid, "start": 0, "boot": ""}
-        if not isinstance(pid, int) or not isinstance(told, int | float):
+        if not isinstance(pid, int) or not isinstance(created, int | float):
             return nobody
         try:
-            same = abs(psutil.Process(pid).create_time() - told) < 2
+            same = abs(psutil.Process(pid).create_time() - created) < 2
         except (psutil.Error, ValueError, OverflowError):
             return nobody
-        found = _look(pid)
-        return {"pid": pid, "start": found.start, "boot": boot_id()} if same and found else nobody
+        facts = _look(pid)
+        return {"pid": pid, "start": facts.start, "boot": boot_id()} if same and facts else nobody
 
 
 class _Facts(NamedTuple):
@@ -85,18 +85,18 @@ def boot_id() -> str:
 
 def alive(process: ProcessId) -> bool:
     """Whether it runs; a zombie, which nobody has waited for yet, does not."""
-    found = _look(process.pid)
-    return found is not None and found.state not in "ZX" and _same(process, found)
+    facts = _look(process.pid)
+    return facts is not None and facts.state not in "ZX" and _same(process, facts)
 
 
-def _same(process: ProcessId, found: _Facts) -> bool:
-    return found.start == process.start and process.boot == boot_id()
+def _same(process: ProcessId, facts: _Facts) -> bool:
+    return facts.start == process.start and process.boot == boot_id()
 
 
 def _everybody() -> dict[int, _Facts]:
     """All processes that live."""
-    found = {int(name): _look(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    return {pid: facts for pid, facts in found.items() if facts is not None and facts.state not in "ZX"}
+    facts_ = {int(name): _look(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid: facts for pid, facts in facts_.items() if facts is not None and facts.state not in "ZX"}
 
 
 def session(leader: ProcessId) -> list[ProcessId]:
@@ -107,11 +107,11 @@ def session(leader: ProcessId) -> list[ProcessId]:
     """
     if leader.boot != boot_id():
         return []
-    found = _look(leader.pid)
-    if found is not None and found.start != leader.start:
+    facts = _look(leader.pid)
+    if facts is not None and facts.start != leader.start:
         return []  # the pid is another process by now
-    members = ((pid, one) for pid, one in _everybody().items() if one.session == leader.pid)
-    return [ProcessId(pid, one.start, leader.boot) for pid, one in members if one.start >= leader.start]
+    members = ((pid, facts_) for pid, facts_ in _everybody().items() if facts_.session == leader.pid)
+    return [ProcessId(pid, facts_.start, leader.boot) for pid, facts_ in members if facts_.start >= leader.start]
 
 
 def descendants(process: ProcessId) -> list[ProcessId]:
@@ -121,7 +121,7 @@ def descendants(process: ProcessId) -> list[ProcessId]:
     everybody = _everybody()
     family = [process.pid]
     for parent in family:
-        family += [pid for pid, one in everybody.items() if one.parent == parent]
+        family += [pid for pid, facts in everybody.items() if facts.parent == parent]
     return [ProcessId(pid, everybody[pid].start, process.boot) for pid in family[1:]]
 
 
@@ -146,15 +146,15 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
 
 def reap() -> dict[int, int]:
     """Wait for every child that has ended, orphans that fell to this process included: pid -> exit code or -signal."""
-    found: dict[int, int] = {}
+    exit_codes: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return exit_codes
         if pid == 0:
-            return found
-        found[pid] = os.waitstatus_to_exitcode(status)
+            return exit_codes
+        exit_codes[pid] = os.waitstatus_to_exitcode(status)
 
 
 class Children:
@@ -166,7 +166,7 @@ class Children:
     def look(self) -> None:
         """Wait for every child that has ended, orphans that fell to this process included. Never blocks."""
         now = time.monotonic()
-        self._codes = {pid: one for pid, one in self._codes.items() if now - one[0] < KEPT_S}
+        self._codes = {pid: ended for pid, ended in self._codes.items() if now - ended[0] < KEPT_S}
         self._codes |= {pid: (now, code) for pid, code in reap().items()}
 
     def take(self, pid: int) -> int | None:

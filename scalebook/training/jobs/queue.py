@@ -91,8 +91,8 @@ def submit(
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
             run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
-            one = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
-            made.append(_write(workspace, one, yaml.dump(seeded), inline))
+            seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
+            made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
     if start and not inline:
         ensure(workspace)
     return made
@@ -100,13 +100,13 @@ def submit(
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:
     """Every job of the workspace whose request can be read, the newest first."""
-    found = []
+    dated = []
     for job in _folders(workspace):
         try:
-            found.append((job.request().created, job.id, job))
+            dated.append((job.request().created, job.id, job))
         except (FileNotFoundError, Broken):
             continue  # deleted meanwhile; or `broken_jobs` has it
-    return [job for _, _, job in sorted(found, key=lambda one: one[:2], reverse=True)]
+    return [job for _, _, job in sorted(dated, key=lambda entry: entry[:2], reverse=True)]
 
 
 def broken_jobs(workspace: Workspace) -> list[Broken]:
@@ -117,7 +117,9 @@ def broken_jobs(workspace: Workspace) -> list[Broken]:
 def _folders(workspace: Workspace) -> list[JobFolder]:
     if not workspace.jobs.is_dir():
         return []
-    return [JobFolder(workspace.jobs / one.name) for one in os.scandir(workspace.jobs) if not one.name.startswith(".")]
+    return [
+        JobFolder(workspace.jobs / entry.name) for entry in os.scandir(workspace.jobs) if not entry.name.startswith(".")
+    ]
 
 
 def find(workspace: Workspace, id_prefix: str) -> JobFolder:
@@ -228,17 +230,17 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
     return made
 
 
-def checkpoint_file(told: str, folder: Path) -> str:
+def checkpoint_file(word: str, folder: Path) -> str:
     """The file that `ckpt_path` names, in `folder` where it says no other; ConfigError where there is none."""
-    if told in CHECKPOINT_WORDS:
-        return told
-    path = folder / told
+    if word in CHECKPOINT_WORDS:
+        return word
+    path = folder / word
     try:
         there = path.is_file()
     except OSError:  # a name too long for a file
         there = False
     if not there:
-        raise ConfigError("ckpt_path", f"names {shown(told)}, and there is no such file", "Name a .ckpt file.")
+        raise ConfigError("ckpt_path", f"names {shown(word)}, and there is no such file", "Name a .ckpt file.")
     return str(path)
 
 

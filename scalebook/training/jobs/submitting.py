@@ -94,8 +94,8 @@ def withdraw(workspace: Workspace, mark: Path) -> int:
 def _open_runs(client: "MlflowClient", name: str) -> "list[Run]":
     """The runs that carry the tag and have not ended."""
     experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=PAGE)]
-    found = client.search_runs(experiments, f"tags.`{names.TAG_SUBMISSION}` = '{name}'", max_results=PAGE)
-    return [run for run in found if run.info.status in ("SCHEDULED", "RUNNING")]
+    runs = client.search_runs(experiments, f"tags.`{names.TAG_SUBMISSION}` = '{name}'", max_results=PAGE)
+    return [run for run in runs if run.info.status in ("SCHEDULED", "RUNNING")]
 
 
 def _try_to_withdraw(workspace: Workspace, mark: Path) -> None:

@@ -21,8 +21,8 @@ KEEP_AGAIN_S = 10.0
 
 def running(workspace: Workspace) -> ProcessId | None:
     """The supervisor of the workspace, if one lives."""
-    found = status(workspace)
-    return None if found is None else found.process
+    known = status(workspace)
+    return None if known is None else known.process
 
 
 def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
@@ -31,8 +31,8 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     `options` go to its command line. Raises RuntimeError with the end of its log when it does not come up.
     """
     workspace.create()
-    if held(workspace) and (found := running(workspace)):
-        return found
+    if held(workspace) and (supervisor := running(workspace)):
+        return supervisor
     log = workspace.hidden / "supervisor.log"
     with _appending(log) as output:
         process = subprocess.Popen(
@@ -48,8 +48,8 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     threading.Thread(target=process.wait, name="wait-for-supervisor", daemon=True).start()
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
-        if (found := running(workspace)) and held(workspace):
-            return found
+        if (supervisor := running(workspace)) and held(workspace):
+            return supervisor
         if process.returncode not in (None, 0):
             break
         time.sleep(0.01)

@@ -25,11 +25,11 @@ MOST_REPEATS: Final = 1000
 def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCell:
     """The cell, or a BrokenCell that says on which line what is wrong. What a search says is not looked into."""
     try:
-        told = load_mapping(body)
+        content = load_mapping(body)
         if kind == "search":
-            return SearchCell(source, name, told)
-        _known_keys(told, kind)
-        return _experiment(source, name, told) if kind == "experiment" else _comparison(source, name, told)
+            return SearchCell(source, name, content)
+        _known_keys(content, kind)
+        return _experiment(source, name, content) if kind == "experiment" else _comparison(source, name, content)
     except ConfigError as error:
         problem = error.problem
         line = _line_of_mistake(error, body)
@@ -39,20 +39,20 @@ def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCel
 def load_mapping(body: str) -> dict[str, Any]:
     """The YAML of a cell as plain values; ConfigError where it is not a mapping or no tree."""
     try:
-        told = yaml.load(body)
+        content = yaml.load(body)
     except ConfigError as error:
         problem = error.problem
         key = "YAML" if problem.key.startswith("line ") else problem.key
         raise ConfigError(key, problem.message, problem.remedy) from error.__cause__
-    if told is None:
+    if content is None:
         raise ConfigError("cell", "is empty", "Write its YAML between the fences.")
-    if not isinstance(told, Mapping):
+    if not isinstance(content, Mapping):
         raise ConfigError("cell", "is not a mapping", "Write one `key: value` a line.")
-    return dict(told)
+    return dict(content)
 
 
-def _known_keys(told: Mapping[str, Any], kind: Kind) -> None:
-    for key in told:
+def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
+    for key in content:
         if key not in KEYS[kind]:
             near = difflib.get_close_matches(str(key), KEYS[kind], 1)
             in_config = kind == "experiment" and key in yaml.TOP_KEYS
@@ -64,29 +64,29 @@ def _known_keys(told: Mapping[str, Any], kind: Kind) -> None:
             )
 
 
-def _experiment(source: str, name: str, told: Mapping[str, Any]) -> ExperimentCell:
-    repeats = told.get("repeats", 1)
+def _experiment(source: str, name: str, content: Mapping[str, Any]) -> ExperimentCell:
+    repeats = content.get("repeats", 1)
     if not _is_int(repeats) or not 1 <= repeats <= MOST_REPEATS:
         raise ConfigError("repeats", "is not a number of seeds", f"Write a whole number from 1 to {MOST_REPEATS}.")
-    config = told.get("config")
+    config = content.get("config")
     if not isinstance(config, Mapping):
         what = "is missing" if config is None else "is not a mapping"
         raise ConfigError("config", what, "Write `config:` and the keys model, data, trainer ... below it.")
     return ExperimentCell(source, name, repeats, dict(config))
 
 
-def _comparison(source: str, name: str, told: Mapping[str, Any]) -> ComparisonCell:
-    runs = told.get("runs")
+def _comparison(source: str, name: str, content: Mapping[str, Any]) -> ComparisonCell:
+    runs = content.get("runs")
     if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
         raise ConfigError("runs", "is not a list of experiments", "Write runs: [NAME, NAME].")
-    metric = told.get("metric", "val/loss")
+    metric = content.get("metric", "val/loss")
     if not isinstance(metric, str) or not metric:
         raise ConfigError("metric", "is not the name of a metric", "Write for example metric: val/loss.")
-    axes = told.get("x", ["updates"])
+    axes = content.get("x", ["updates"])
     axes = [axes] if isinstance(axes, str) else axes
     if not isinstance(axes, list) or not axes or not all(axis in AXES for axis in axes):
         raise ConfigError("x", "is no axis", f"Write some of x: [{', '.join(AXES)}].")
-    target = told.get("target")
+    target = content.get("target")
     if target is not None and not (_is_int(target) or isinstance(target, float)):
         raise ConfigError("target", "is not a number", "Write the value of the metric to be reached, or leave it out.")
     return ComparisonCell(source, name, list(runs), metric, list(axes), None if target is None else float(target))

@@ -28,8 +28,8 @@ class ExperimentCell:
 
     def seeds(self, repeats: int | None = None) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
-        told = self.config.get("seed_everything")
-        first = told if isinstance(told, int) and not isinstance(told, bool) else 1
+        seed = self.config.get("seed_everything")
+        first = seed if isinstance(seed, int) and not isinstance(seed, bool) else 1
         return [first + offset for offset in range(self.repeats if repeats is None else repeats)]
 
 
@@ -56,8 +56,8 @@ class SearchCell:
     @property
     def experiment(self) -> str | None:
         """The experiment that it starts from; None where it holds a config of its own, or says neither."""
-        told = self.body.get("experiment")
-        return told if isinstance(told, str) else None
+        name = self.body.get("experiment")
+        return name if isinstance(name, str) else None
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Notebook:
 
     def base(self, cell: SearchCell) -> dict[str, Any] | None:
         """The config of the experiment that `cell` starts from; None where it names none that is here."""
-        found = self.experiment(cell.experiment) if cell.experiment is not None else None
-        return found.config if found else None
+        experiment = self.experiment(cell.experiment) if cell.experiment is not None else None
+        return experiment.config if experiment else None
 
     def lines(self) -> list[int]:
         """The line of the file, from 1, on which each cell begins."""

@@ -35,33 +35,33 @@ def check(nb: Notebook, description: Description) -> list[CellProblem]:
 
     Of each cell the first `MOST_SAID`: a cell with more has something wrong that they all come from.
     """
-    found = list(_front(nb))
+    problems = list(_front(nb))
     seen: set[str] = set()
     for cell, line in zip(nb.cells, nb.lines(), strict=True):
         if isinstance(cell, Note):
             continue
         if cell.name in seen:
             taken = Problem("name", "is the name of an earlier cell too", "Give each cell a name of its own.")
-            found.append(CellProblem(cell.name, taken, line))
+            problems.append(CellProblem(cell.name, taken, line))
         seen.add(cell.name)
         match cell:
             case BrokenCell():
                 what, _, remedy = cell.message.partition(". ")
                 problem = Problem(cell.key, what, remedy)
                 name = cell.name or f"{cell.kind} without a name"
-                found.append(CellProblem(name, problem, line + cell.line))
+                problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
-                found += _located(cell, line, validate(cell.config, description), "config.")
+                problems += _located(cell, line, validate(cell.config, description), "config.")
             case ComparisonCell():
-                found += _located(cell, line, _comparison(nb, cell, description), "")
+                problems += _located(cell, line, _comparison(nb, cell, description), "")
             case SearchCell():
-                found += _located(cell, line, _search(nb, cell, description), "")
-    return found
+                problems += _located(cell, line, _search(nb, cell, description), "")
+    return problems
 
 
 def _front(nb: Notebook) -> Iterator[CellProblem]:
-    if found := front_problem(nb.front):
-        yield CellProblem("front matter", *found)
+    if problem := front_problem(nb.front):
+        yield CellProblem("front matter", *problem)
 
 
 def _located(cell: Claimed, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
@@ -78,12 +78,12 @@ def _located(cell: Claimed, start: int, problems: Iterable[Problem], above: str)
 def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterator[Problem]:
     """A mistake in the experiment that it names is told there, once."""
     base = nb.base(cell)
-    told = cell.experiment if "config" not in cell.body else None
-    if told is not None and base is None and told not in _broken(nb):
-        remedy = suggestion(told, [experiment.name for experiment in nb.experiments()])
-        yield Problem("experiment", f"names {one_line(told, LONGEST_NAME)}, which is no experiment here", remedy)
+    named = cell.experiment if "config" not in cell.body else None
+    if named is not None and base is None and named not in _broken(nb):
+        remedy = suggestion(named, [experiment.name for experiment in nb.experiments()])
+        yield Problem("experiment", f"names {one_line(named, LONGEST_NAME)}, which is no experiment here", remedy)
     for problem in search_problems(cell.body, base, description):
-        if problem.key != "experiment" or told is None:
+        if problem.key != "experiment" or named is None:
             yield problem
 
 

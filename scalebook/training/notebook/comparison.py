@@ -52,11 +52,11 @@ def compare(
         if experiment is None:
             rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
-        found = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
-        runs = _shown([one.run for one in found if one.run and not one.stale])
+        by_seed = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
+        runs = _shown([result.run for result in by_seed if result.run and not result.stale])
         curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
-        made = row(name, runs, curves, cell.target, len(found), _outcome(found))
-        rows.append(_with_note(made, found))
+        made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed))
+        rows.append(_with_note(made, by_seed))
     configs = meanings(
         {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs},
         description,
@@ -87,38 +87,40 @@ def compare_runs(
         groups.setdefault(_experiment(run) if grouped else (run.id,), []).append(run)
     firsts = [mine[0] for mine in groups.values()]
     labels = _labels(
-        firsts, [one.cell or "" if len(mine) > 1 else "" for one, mine in zip(firsts, groups.values(), strict=True)]
+        firsts, [run.cell or "" if len(mine) > 1 else "" for run, mine in zip(firsts, groups.values(), strict=True)]
     )
     rows = [row(labels[mine[0].id], mine, curves, target, len(mine), _worst(mine)) for mine in groups.values()]
     known = configs or {}
-    if all(one.id in known for one in firsts):
-        told = {labels[one.id]: dict(known[one.id]) for one in firsts}
+    if all(run.id in known for run in firsts):
+        configs_ = {labels[run.id]: dict(known[run.id]) for run in firsts}
     else:
-        told = {labels[one.id]: dict(one.params) for one in firsts}
-    found = [difference for difference in differences(told) if not (grouped and difference[0] == "seed_everything")]
-    return Comparison("", metric, target, list(AXES), rows, list(curves.values()), found)
+        configs_ = {labels[run.id]: dict(run.params) for run in firsts}
+    differing = [
+        difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
+    ]
+    return Comparison("", metric, target, list(AXES), rows, list(curves.values()), differing)
 
 
 def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
     """What a config says, by dotted key: its defaults left out, whichever of them are written, and classes by name."""
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in flatten(base_content(config, description)).items():
         if key.endswith(".class_path"):
-            found[key.removesuffix(".class_path")] = str(value).rpartition(".")[2]
+            by_key[key.removesuffix(".class_path")] = str(value).rpartition(".")[2]
         elif value != {}:
-            found[key] = value
-    return found
+            by_key[key] = value
+    return by_key
 
 
 def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
     """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there."""
     own = {name: meaning(config, description) for name, config in configs.items()}
     keys = dict.fromkeys(key for said in own.values() for key in said)
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for name, config in configs.items():
         full = flatten(complete(config, description))
-        found[name] = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
-    return found
+        by_name[name] = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
+    return by_name
 
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -126,18 +128,18 @@ def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dic
     flat = {name: flatten(config) for name, config in configs.items()}
     keys = dict.fromkeys(key for config in flat.values() for key in config)
     values = {key: {name: config.get(key) for name, config in flat.items()} for key in keys}
-    return [(key, by_name) for key, by_name in values.items() if len({repr(one) for one in by_name.values()}) > 1]
+    return [(key, by_name) for key, by_name in values.items() if len({repr(value) for value in by_name.values()}) > 1]
 
 
 def flatten(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """`{"trainer.devices": 2, ...}`; lists and empty mappings are values."""
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            found |= flatten(value, f"{above}{key}.")
+            by_key |= flatten(value, f"{above}{key}.")
         else:
-            found[f"{above}{key}"] = value
-    return found
+            by_key[f"{above}{key}"] = value
+    return by_key
 
 
 def _shown(runs: Sequence[RunRecord]) -> list[RunRecord]:
@@ -146,8 +148,8 @@ def _shown(runs: Sequence[RunRecord]) -> list[RunRecord]:
     return by_word["finished"] or by_word["running"]
 
 
-def _outcome(found: Sequence[SeedResult]) -> Outcome:
-    words = [_word(one.run) if one.run and not one.stale else "missing" for one in found]
+def _outcome(results: Sequence[SeedResult]) -> Outcome:
+    words = [_word(result.run) if result.run and not result.stale else "missing" for result in results]
     order: tuple[Outcome, ...] = ("failed", "stopped", "running", "waiting", "missing")
     return next((word for word in order if word in words), "finished")
 
@@ -159,11 +161,11 @@ def _word(run: RunRecord) -> Outcome:
     return words.get(run.outcome, "failed")
 
 
-def _with_note(made: ExperimentRow, found: Sequence[SeedResult]) -> ExperimentRow:
-    failed = [one.run for one in found if one.run and not one.stale and _word(one.run) == "failed"]
+def _with_note(made: ExperimentRow, results: Sequence[SeedResult]) -> ExperimentRow:
+    failed = [result.run for result in results if result.run and not result.stale and _word(result.run) == "failed"]
     tags = failed[0].tags if failed else {}
     note = f"{tags.get(names.TAG_FAILURE, '')}: {tags.get(names.TAG_CAUSE, '')}"
-    if not failed and any(one.stale for one in found):
+    if not failed and any(result.stale for result in results):
         note = "its results are of an earlier config"
     return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
 

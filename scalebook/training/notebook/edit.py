@@ -64,10 +64,10 @@ def put_experiment(
     index = _index(nb, "experiment", name)
     if index is None:
         return _new_cell(nb, "experiment", name, _experiment_body(values), at, values)
-    told = _told(nb.cells[index])
-    if repeats == 1 and "repeats" in told:
+    written = _told(nb.cells[index])
+    if repeats == 1 and "repeats" in written:
         values = {"repeats": 1, **values}
-    return _changed(nb, index, told, values, _experiment_body(values))
+    return _changed(nb, index, written, values, _experiment_body(values))
 
 
 def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) -> Notebook:
@@ -79,12 +79,12 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
     body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
     if index is None:
         return _new_cell(nb, "comparison", cell.name, body, at, values)
-    told = _told(nb.cells[index])
+    written = _told(nb.cells[index])
     before = nb.cells[index]
     if isinstance(before, ComparisonCell):  # what did not change keeps the way it is written: `target: 2`, `x: samples`
-        values = {key: _as_told(told, key, value, getattr(before, key)) for key, value in values.items()}
-        values = {key: value for key, value in values.items() if key in told or value != getattr(before, key)}
-    return _changed(nb, index, told, values, body)
+        values = {key: _as_told(written, key, value, getattr(before, key)) for key, value in values.items()}
+        values = {key: value for key, value in values.items() if key in written or value != getattr(before, key)}
+    return _changed(nb, index, written, values, body)
 
 
 def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None = None) -> Notebook:
@@ -103,7 +103,7 @@ def rename(nb: Notebook, name: str, to: str) -> Notebook:
     index = _index(nb, "experiment", name)
     assert index is not None, f"no experiment {name}"
     first, *others = split_lines(nb.cells[index].source)
-    first = re.sub(r"(experiment=)\S+", lambda found: f"{found.group(1)}{to}", first, count=1)
+    first = re.sub(r"(experiment=)\S+", lambda match: f"{match.group(1)}{to}", first, count=1)
     nb = replaced(nb, index, first + "".join(others))
     for cell in nb.comparisons():
         if name in cell.runs:
@@ -125,8 +125,8 @@ def unique_name(nb: Notebook, wanted: str) -> str:
     return next(name for number in range(2, len(taken) + 3) if (name := f"{stem}-{number}") not in taken)
 
 
-def _as_told(told: Mapping[str, Any], key: str, value: Any, before: Any) -> Any:
-    return told[key] if key in told and value == before else value
+def _as_told(written: Mapping[str, Any], key: str, value: Any, before: Any) -> Any:
+    return written[key] if key in written and value == before else value
 
 
 def _experiment_body(values: Mapping[str, Any]) -> str:
@@ -138,7 +138,7 @@ def _experiment_body(values: Mapping[str, Any]) -> str:
 def _search_line(key: str, value: Any) -> str:
     """Dimensions one a line below `space:`, a config as in an experiment, all else on the line of its key."""
     if key == "space" and isinstance(value, Mapping) and value:
-        return "space:\n" + "".join(f"  {key_text(name)}: {flow(told)}\n" for name, told in value.items())
+        return "space:\n" + "".join(f"  {key_text(name)}: {flow(dimension)}\n" for name, dimension in value.items())
     if key == "config" and isinstance(value, Mapping) and value:
         return _experiment_body({"config": value})
     return f"{key_text(key)}: {flow(value)}\n"
@@ -182,17 +182,17 @@ def _new_cell(nb: Notebook, kind: Kind, name: str, body: str, at: int | None, va
     return _verified(inserted(nb, len(nb.cells) if at is None else at, source), kind, name, values)
 
 
-def _changed(nb: Notebook, index: int, told: Mapping[str, Any], values: Mapping[str, Any], anew: str) -> Notebook:
-    """The YAML of cell `index`, which reads as `told`, changed to `values`; written `anew` where that is impossible."""
-    if told and same(told, values):
+def _changed(nb: Notebook, index: int, written: Mapping[str, Any], values: Mapping[str, Any], anew: str) -> Notebook:
+    """The YAML of cell `index`, which reads as `written`, changed to `values`; `anew` where that is impossible."""
+    if written and same(written, values):
         return nb
     source = nb.cells[index].source
     fence = fences(source)[0]
     front = (
-        f"repeats: {values['repeats']}\n" if "repeats" in values and "repeats" not in told else ""
+        f"repeats: {values['repeats']}\n" if "repeats" in values and "repeats" not in written else ""
     )  # above `config:`
     rest = {key: value for key, value in values.items() if not front or key != "repeats"}
-    body = patch(fence.body, told, rest) if told else None
+    body = patch(fence.body, written, rest) if written else None
     body = anew if body is None else front + body
     lines = split_lines(source)
     indent = lines[0][: len(lines[0]) - len(lines[0].lstrip(" "))]

@@ -35,22 +35,23 @@ class Fence:
 def fences(text: str) -> list[Fence]:
     """The claiming fences at the top level of `text`: not those in quotes, lists, comments or other fences."""
     lines = split_lines(text)
-    found = []
+    fences_ = []
     for token in _tokens(text):
         claim = CLAIM.fullmatch(token.info.strip()) if token.type == "fence" and token.level == 0 else None
         if claim and token.map:
             start, end = token.map[0], min(token.map[1], len(lines))
             closed = end - start > 1 and _closes(lines[end - 1], token.markup)
             kind = cast(Kind, claim.group(1))
-            found.append(Fence(start, end, kind, claim.group(2).strip(), token.content, closed))
-    return found
+            fences_.append(Fence(start, end, kind, claim.group(2).strip(), token.content, closed))
+    return fences_
 
 
 def first_heading(text: str) -> str | None:
     """The text of the first top-level `#` heading, as written."""
     tokens = _tokens(text)
     return next(
-        (_content(tokens, n) for n, one in enumerate(tokens) if one.type == "heading_open" and one.tag == "h1"), None
+        (_content(tokens, n) for n, token in enumerate(tokens) if token.type == "heading_open" and token.tag == "h1"),
+        None,
     )
 
 

@@ -40,12 +40,12 @@ def front_problem(front: str) -> tuple[Problem, int] | None:
 def _read(front: str) -> tuple[str | None, tuple[Problem, int] | None]:
     """Its title, and what is wrong with it on which line."""
     try:
-        told = yaml.load(block(front))
+        content = yaml.load(block(front))
     except ConfigError as error:
         where = error.problem.key
         line = int(where.removeprefix("line ")) if where.startswith("line ") else 1
         return None, (Problem("title", error.problem.message, error.problem.remedy), line)
-    title = told.get("title") if isinstance(told, Mapping) else None
+    title = content.get("title") if isinstance(content, Mapping) else None
     return (str(title) if title is not None and str(title).strip() else None), None
 
 

@@ -37,7 +37,7 @@ def folder(notebook: Path) -> Path:
 
 def states(notebook: Path) -> list[PastState]:
     """What is kept of it, the newest first. Others may write and trim meanwhile."""
-    found = []
+    states_ = []
     try:
         entries = [*os.scandir(folder(notebook))]
     except FileNotFoundError:
@@ -49,32 +49,32 @@ def states(notebook: Path) -> list[PastState]:
             except FileNotFoundError:
                 continue
             back = int(known[2]) if known[2] else None
-            found.append(PastState(int(known[1]), Path(entry.path), at, back))
-    return sorted(found, key=lambda one: -one.number)
+            states_.append(PastState(int(known[1]), Path(entry.path), at, back))
+    return sorted(states_, key=lambda state: -state.number)
 
 
 def before(notebook: Path, content: bytes) -> PastState | None:
     """The state before the file's `content`: what an undo returns to. None where there is none."""
-    found = states(notebook)
-    if found and found[0].content() != content:  # somebody has written past us: that is what is undone
-        return found[0]
-    at = found[0].number if found else 0
-    by_number = {one.number: one for one in found}
+    kept = states(notebook)
+    if kept and kept[0].content() != content:  # somebody has written past us: that is what is undone
+        return kept[0]
+    at = kept[0].number if kept else 0
+    by_number = {state.number: state for state in kept}
     while at in by_number and (back := by_number[at].back) is not None:
         at = back
-    return next((one for one in found if one.number < at), None)
+    return next((state for state in kept if state.number < at), None)
 
 
 def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
-    found = states(notebook)
-    if found and back is None and found[0].content() == content:
+    kept = states(notebook)
+    if kept and back is None and kept[0].content() == content:
         return
     Workspace(notebook.parent).create()
     here = folder(notebook)
-    for one in (here.parent, here):
-        one.mkdir(mode=0o700, exist_ok=True)
-    number = found[0].number + 1 if found else 1
+    for parent in (here.parent, here):
+        parent.mkdir(mode=0o700, exist_ok=True)
+    number = kept[0].number + 1 if kept else 1
     name = f"{number:06d}.md" if back is None else f"{number:06d}.back-{back:06d}.md"
     beside = here / f".{name}.{os.getpid()}"
     try:
@@ -83,6 +83,6 @@ def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
         beside.replace(here / name)
     finally:
         beside.unlink(missing_ok=True)
-    again = found[:1] if back is not None and found and found[0].back is not None else []
-    for old in [*again, *found[MOST - 1 + len(again) :]]:
+    again = kept[:1] if back is not None and kept and kept[0].back is not None else []
+    for old in [*again, *kept[MOST - 1 + len(again) :]]:
         old.path.unlink(missing_ok=True)

@@ -13,5 +13,5 @@ def split_lines(text: str) -> list[str]:
 
 def line_end(text: str) -> str:
     """The first line end in `text`; LF where it has none."""
-    found = re.search(r"\r\n|\r|\n", text)
-    return found.group() if found else "\n"
+    match = re.search(r"\r\n|\r|\n", text)
+    return match.group() if match else "\n"

@@ -27,16 +27,16 @@ def parse(text: str, name: str = "") -> Notebook:
     to be a cell and cannot be read becomes a BrokenCell; ConfigError, before any cell is read, only beyond the limits.
     """
     front, body, lines = _opened(text)
-    found = fences(body)
-    if len(found) > MOST_CELLS:
-        raise ConfigError("notebook", f"has {len(found):,} cells, more than {MOST_CELLS:,}", SPLIT)
-    if (size := sum(len(fence.body) for fence in found)) > MOST_YAML:
+    fences_ = fences(body)
+    if len(fences_) > MOST_CELLS:
+        raise ConfigError("notebook", f"has {len(fences_):,} cells, more than {MOST_CELLS:,}", SPLIT)
+    if (size := sum(len(fence.body) for fence in fences_)) > MOST_YAML:
         raise ConfigError("notebook", f"has {size:,} characters of YAML, more than {MOST_YAML:,}", SPLIT)
-    if (values := sum(fence.body.count(one) for fence in found for one in ":,[\n")) > MOST_VALUES:
+    if (values := sum(fence.body.count(character) for fence in fences_ for character in ":,[\n")) > MOST_VALUES:
         raise ConfigError("notebook", f"has about {values:,} values in its cells, more than {MOST_VALUES:,}", SPLIT)
     cells: list[Cell] = []
     at = 0
-    for fence in found:
+    for fence in fences_:
         if fence.start > at:
             cells.append(Note("".join(lines[at : fence.start])))
         at = fence.end

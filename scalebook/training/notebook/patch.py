@@ -47,7 +47,7 @@ class _NotInPlace(Exception):
 
 def _apply(text: str, edits: list[Edit]) -> str:
     # of two that insert at one place, the later one belongs to the outer mapping and comes behind
-    ordered = sorted(edits, key=lambda one: (one.start, one.end))
+    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
     for edit in ordered[::-1]:
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
@@ -117,8 +117,8 @@ def _addition(text: str, node: MappingNode, added: Mapping[str, Any]) -> Edit:
 
 
 def _line_end(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _end(text: str, node: Node) -> int:

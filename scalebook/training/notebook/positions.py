@@ -19,10 +19,10 @@ def line_of(node: Node | None, dotted: str) -> int:
     line = 0
     rest = dotted
     while node is not None and rest:
-        found = _step(node, rest)
-        if found is None:
+        below = _step(node, rest)
+        if below is None:
             return line
-        at, node, rest = found
+        at, node, rest = below
         line = int(at.start_mark.line)
     return line
 

@@ -48,13 +48,13 @@ def results(
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
-    found = []
+    by_seed = []
     for seed in cell.seeds() if seeds is None else seeds:
         mine = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
         current = [run for run in mine if _is_of(run, hash_now)]
         newest = next(iter(current or mine), None)
-        found.append(SeedResult(seed, newest, stale=bool(mine) and not current))
-    return found
+        by_seed.append(SeedResult(seed, newest, stale=bool(mine) and not current))
+    return by_seed
 
 
 def _is_of(run: RunRecord, hash_now: str) -> bool:

@@ -29,7 +29,7 @@ def table(comparison: Comparison) -> str:
     columns = filled(comparison)
     lines = _drawn(columns, comparison.rows)
     while max(map(len, lines)) > WIDTH and any(column.rank for column in columns):
-        columns.remove(max(columns, key=lambda one: one.rank))
+        columns.remove(max(columns, key=lambda column: column.rank))
         lines = _drawn(columns, comparison.rows)
     said = remarks(comparison)
     return "\n".join([heading(comparison), "", *lines, *(["", *said] if said else [])])
@@ -37,8 +37,8 @@ def table(comparison: Comparison) -> str:
 
 def filled(comparison: Comparison) -> list[Column]:
     """The columns that say something of any row."""
-    found = _columns(comparison)
-    return [one for one in found if one.rank == 0 or any(_filled(one, row) for row in comparison.rows)]
+    columns = _columns(comparison)
+    return [column for column in columns if column.rank == 0 or any(_filled(column, row) for row in comparison.rows)]
 
 
 def strategy(name: str, rule: str | None) -> str:
@@ -50,7 +50,7 @@ def strategy(name: str, rule: str | None) -> str:
 
 
 def _columns(comparison: Comparison) -> list[Column]:
-    found = [
+    columns = [
         Column("experiment", lambda row: row.experiment, left=True),
         Column("strategy", lambda row: strategy(row.strategy, row.rule), left=True),
         Column("x batch", _workers, "workers"),
@@ -62,11 +62,11 @@ def _columns(comparison: Comparison) -> list[Column]:
     if comparison.target is not None:
         for place, axis in enumerate(comparison.axes):
             above = f"to {comparison.target:g}:" if place == 0 else ""
-            found.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
+            columns.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
     else:
-        found.append(Column("final", lambda row: figures.metric(row.final), rank=4))
+        columns.append(Column("final", lambda row: figures.metric(row.final), rank=4))
     return [
-        *found,
+        *columns,
         Column("updates/s", lambda row: figures.mean(row.updates_per_second), rank=5),
         Column("samples/s", lambda row: figures.mean(row.samples_per_second), rank=2),
         Column("mean", lambda row: figures.mean(row.staleness_mean), "staleness", rank=3),
@@ -117,14 +117,18 @@ def heading(comparison: Comparison) -> str:
 
 def remarks(comparison: Comparison) -> list[str]:
     """What the figures do not say: runs that are missing or missed the target, and how much a single seed is worth."""
-    found = []
+    remarks_ = []
     for row in comparison.rows:
         if row.outcome != "finished":
             have = f"{len(row.run_ids)} of {row.seeds} runs, {row.outcome}"
-            found.append(f"{row.experiment}: {have}{f' ({row.note})' if row.note else ''}")
-    short = [row.experiment for row in comparison.rows if any(one.reached < one.of for one in row.to_target.values())]
+            remarks_.append(f"{row.experiment}: {have}{f' ({row.note})' if row.note else ''}")
+    short = [
+        row.experiment
+        for row in comparison.rows
+        if any(amount.reached < amount.of for amount in row.to_target.values())
+    ]
     if short:
-        found.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+        remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
-        found.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
-    return found
+        remarks_.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
+    return remarks_

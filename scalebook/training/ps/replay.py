@@ -55,9 +55,9 @@ class _Replay:
         self._settings, self._section, self._compute = settings, section, compute
         self._parameters, self._first = parameters_of(section.optimizer), head.first[0]
         self._pushes = {
-            Key(worker, seq): told
+            Key(worker, seq): pushed
             for worker in range(head.workers)
-            for seq, told in read_pushes(folder, 0, worker, head.shards).items()
+            for seq, pushed in read_pushes(folder, 0, worker, head.shards).items()
         }
         self._hyper = [read_hyper(folder, 0, worker) for worker in range(head.workers)]
         self._updates = [
@@ -104,10 +104,10 @@ class _Replay:
         for parameter in self._parameters:
             parameter.grad = None
         self._compute(key.worker, key.seq)
-        found = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters]
+        gradients = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters]
         if self._settings.clip is not None and not self._settings.rule.gathers:
-            clip_(self._settings.clip, found)
-        self._gradients[key] = found
+            clip_(self._settings.clip, gradients)
+        self._gradients[key] = gradients
         return True
 
     @torch.no_grad()
@@ -126,10 +126,10 @@ class _Replay:
     def _averaged(self, keys: list[Key]) -> list[Tensor | None]:
         valid = [self._gradients[key] for key in keys if self._pushes[key][0]]
         places = range(len(self._parameters))
-        found = [mean([g for one in valid if (g := one[i]) is not None], len(valid)) for i in places]
+        means = [mean([g for gradient in valid if (g := gradient[i]) is not None], len(valid)) for i in places]
         if self._settings.clip is not None:
-            clip_(self._settings.clip, found)
-        return found
+            clip_(self._settings.clip, means)
+        return means
 
     def _put_base(self, number: int, key: Key) -> int:
         """Lay the version that a gradient was computed from into a buffer, for delay compensation; its number."""

@@ -133,10 +133,10 @@ class SearchFolder(RecordFolder):
 
     def body(self) -> dict[str, Any]:
         """What is searched and how long, as a search file says it. Broken where it cannot be read."""
-        found = records.mapping(self.path / BODY)
-        if found is None:
+        body = records.mapping(self.path / BODY)
+        if body is None:
             raise Broken(self.path / BODY, "missing")
-        return found
+        return body
 
     def spec(self, description: "Description") -> "SearchSpec":
         from scalebook.training.config.search.definition import read_search
@@ -159,12 +159,12 @@ class SearchFolder(RecordFolder):
             return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.remedy)
 
     def broken(self) -> list[Broken]:
-        found = super().broken()
+        errors = super().broken()
         try:
             self.body()
         except Broken as error:
-            found.append(error)
-        return found
+            errors.append(error)
+        return errors
 
     def write_body(self, body: Mapping[str, Any]) -> None:
         records.put(self.path / BODY, yaml.dump(body).encode(), durable=True)
@@ -213,13 +213,13 @@ class SearchFolder(RecordFolder):
 
 def all_searches(workspace: Workspace) -> list[SearchFolder]:
     """Every search of the workspace whose request can be read, the newest first."""
-    found = []
+    dated = []
     for folder in _folders(workspace):
         try:
-            found.append((folder.request().created, folder.id, folder))
+            dated.append((folder.request().created, folder.id, folder))
         except (FileNotFoundError, Broken):
             continue  # deleted meanwhile; or `broken_searches` has it
-    return [folder for _, _, folder in sorted(found, key=lambda one: one[:2], reverse=True)]
+    return [folder for _, _, folder in sorted(dated, key=lambda entry: entry[:2], reverse=True)]
 
 
 def broken_searches(workspace: Workspace) -> list[Broken]:

@@ -40,10 +40,10 @@ def start(
     """
     spec = read_search(body, base, description)
     what = identity(spec, description)
-    for found in all_searches(workspace):
-        asked = found.request()
-        if (asked.notebook, asked.name, asked.identity) == (notebook, name, what) and found.may_run():
-            return _go_on(found, spec)
+    for search in all_searches(workspace):
+        asked = search.request()
+        if (asked.notebook, asked.name, asked.identity) == (notebook, name, what) and search.may_run():
+            return _go_on(search, spec)
     with refusals_told():
         folder = _make(workspace, spec, what, name, notebook, cell)
     _wake(folder)
@@ -79,7 +79,7 @@ def taken(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
     """The points that wait in `given/`, the oldest first; the driver removes the file when the study has the point."""
     if not folder.given.is_dir():
         return []
-    found = []
+    points = []
     for path in sorted(path for path in folder.given.iterdir() if not path.name.startswith(".")):
         try:
             point = records.load(path, dict[str, Any])
@@ -87,17 +87,17 @@ def taken(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
             print(f"scalebook: a point given by hand is left out: {error}", flush=True)
             shutil.move(path, path.with_name(f".{path.name}"))  # for whoever wants to look at it
         else:
-            found += [(path, point)] if point is not None else []
-    return found
+            points += [(path, point)] if point is not None else []
+    return points
 
 
 def find(workspace: Workspace, word: str) -> SearchFolder:
     """The one search whose id begins so, or the newest that is called so; ConfigError where there is none."""
-    found = all_searches(workspace)
-    by_id = [one for one in found if one.id.startswith(word)]
+    searches = all_searches(workspace)
+    by_id = [search for search in searches if search.id.startswith(word)]
     if len(by_id) == 1:
         return by_id[0]
-    if named := [one for one in found if one.request().name == word]:
+    if named := [search for search in searches if search.request().name == word]:
         return named[0]
     if by_id:
         raise ConfigError(word, f"is the beginning of {len(by_id)} searches", "Write more of it.")
@@ -107,7 +107,7 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
     """The newest search of a notebook's cell."""
     asked = ((search, search.request()) for search in all_searches(workspace))
-    return next((one for one, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
+    return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
 def stale(
@@ -149,8 +149,8 @@ def _make(
     tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root)}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
-    with understood(workspace.hidden), submission(workspace) as told:
-        run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags | told, body)
+    with understood(workspace.hidden), submission(workspace) as run_tags:
+        run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags | run_tags, body)
         final = workspace.studies / run_id
         request = SearchRequest(
             id=run_id,

@@ -39,8 +39,8 @@ class AppliedStep:
     @classmethod
     def of(cls, optimizer: Optimizer) -> "AppliedStep":
         """The one that is there, or a new one."""
-        found = vars(optimizer).get("step")
-        return found if isinstance(found, cls) else cls(optimizer)
+        step = vars(optimizer).get("step")
+        return step if isinstance(step, cls) else cls(optimizer)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The step, or the push that takes its place, with the scaled rates."""

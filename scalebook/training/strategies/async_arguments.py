@@ -28,8 +28,8 @@ class AsyncArguments:
     threads: CountOrNone
 
     def __post_init__(self) -> None:
-        for told in (self, self.server):
-            check(type(told), vars(told), ARGUMENTS)
+        for arguments in (self, self.server):
+            check(type(arguments), vars(arguments), ARGUMENTS)
 
     def settings(self, trainer: Trainer) -> Settings:
         """What the engine is told, of the Trainer's `max_steps` and, for gathering rules, of its clipping too."""

@@ -175,7 +175,9 @@ class AsyncPS(SharedMeasures, Forking):
             self._schedules = Schedules(
                 trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._own_end.signals
             )
-            self._schedules.start({id(one): version for one, version in zip(self.optimizers, resumed, strict=True)})
+            self._schedules.start(
+                {id(optimizer): version for optimizer, version in zip(self.optimizers, resumed, strict=True)}
+            )
             self.lr_scheduler_configs = self._schedules.mine()
         self._joined.start()
         meetings = self._own_end.meetings

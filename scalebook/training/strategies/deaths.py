@@ -56,8 +56,8 @@ class Deaths:
 def resume_hint(error: ProcessLost, noted: Path | None, callbacks: list[Callback]) -> ProcessLost:
     """The same error, naming the newest checkpoint: `noted` by the strategy, or the one that a callback keeps."""
     kept = [getattr(callback, "path", None) for callback in callbacks]
-    found = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
-    if not found:
+    checkpoints = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
+    if not checkpoints:
         return error
-    newest = max(found, key=lambda path: path.stat().st_mtime)
+    newest = max(checkpoints, key=lambda path: path.stat().st_mtime)
     return type(error)(error.number, f"{error.cause}. Resume from {newest}")

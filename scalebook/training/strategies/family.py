@@ -31,11 +31,11 @@ def descendants(pid: int, children_only: bool = False) -> list[int]:
     for folder in os.listdir("/proc"):
         if folder.isdigit() and (fields := _stat(int(folder))):
             below.setdefault(int(fields[1]), []).append(int(folder))
-    found = below.get(pid, [])[:]
+    pids = below.get(pid, [])[:]
     if not children_only:
-        for one in found:
-            found += below.get(one, [])
-    return found
+        for child in pids:
+            pids += below.get(child, [])
+    return pids
 
 
 def done(pid: int) -> Done:
@@ -44,10 +44,10 @@ def done(pid: int) -> Done:
         return NOTHING
     cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
     try:
-        told = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
+        counts = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
     except OSError:
         return Done(cpu_s, 0)
-    return Done(cpu_s, int(told[b"rchar"]) + int(told[b"wchar"]))
+    return Done(cpu_s, int(counts[b"rchar"]) + int(counts[b"wchar"]))
 
 
 def is_running(pid: int) -> bool:

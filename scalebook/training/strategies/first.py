@@ -8,7 +8,7 @@ from typing_extensions import override
 
 def stand_first(trainer: Trainer, ours: list[Callback]) -> None:
     """Put callbacks of the strategy's own before all others; they take the place of those of an earlier fit."""
-    kinds = {type(one) for one in ours}
+    kinds = {type(callback) for callback in ours}
     theirs = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
     trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 

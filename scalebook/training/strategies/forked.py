@@ -122,8 +122,8 @@ def fork(
             other.forget()
         _main(role, number, body, sending)
 
-    told = (main, os.getpid(), threads, mask)
-    process = context.Process(target=_prepared, args=told, name=f"{role}-{number}")
+    arguments = (main, os.getpid(), threads, mask)
+    process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
     stacks = stack_file()
     end_pools()
     with answering(stacks):

@@ -65,7 +65,7 @@ class Forking(Snapshots, AroundFork):
 
     @override
     def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
-        modules = [one for one in given if isinstance(one, LightningDataModule)]
+        modules = [module for module in given if isinstance(module, LightningDataModule)]
         return tune(trainer, run, modules, self.arguments.threads)
 
     @override

@@ -124,12 +124,12 @@ class ForkLauncher(_Launcher):
                 function(*args, **kwargs)
 
         processes = self._around.before_fork(trainer)
-        told: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
+        options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
         if processes.servers:
-            told |= {"servers": processes.servers, "serve": serve}
+            options |= {"servers": processes.servers, "serve": serve}
         with os.fdopen(anonymous_file("results"), "w+b") as tensors:
             try:
-                results = run_workers(processes.workers, work, lost=self._around.lost, **told)[0]
+                results = run_workers(processes.workers, work, lost=self._around.lost, **options)[0]
             except BaseException as error:
                 # They have seen the exception in their worker; here they have seen no training.
                 callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
@@ -169,11 +169,11 @@ def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
 
 def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
     tensors.seek(0)
-    found = torch.load(tensors, map_location="cpu", weights_only=True)
-    if found["weights"] is not None:  # not strict: the worker's configure_model may have added layers
+    content = torch.load(tensors, map_location="cpu", weights_only=True)
+    if content["weights"] is not None:  # not strict: the worker's configure_model may have added layers
         module = trainer.lightning_module
-        module.load_state_dict(_unpruned(found["weights"], module.state_dict()), strict=False)
-    trainer.callback_metrics.update(found["metrics"])
+        module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False)
+    trainer.callback_metrics.update(content["metrics"])
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
     trainer.state = results.state

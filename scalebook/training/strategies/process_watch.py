@@ -73,7 +73,7 @@ class ProcessWatch:
 
     def first_worker(self) -> int | None:
         """The process id of the first worker that still runs: worker 0 unless it was lost."""
-        workers = [one for (role, _), one in sorted(self._running.items()) if role == "worker"]
+        workers = [worker for (role, _), worker in sorted(self._running.items()) if role == "worker"]
         return workers[0].process.pid if workers else None
 
     def results(self, count: int) -> list[Any]:
@@ -177,14 +177,14 @@ class ProcessWatch:
         arrivals = self._arrivals()
         if arrivals is None:
             return
-        workers = {number: one for (role, number), one in sorted(self._running.items()) if role == "worker"}
-        pids = [one.process.pid for one in self._running.values() if one.process.pid is not None]
+        workers = {number: worker for (role, number), worker in sorted(self._running.items()) if role == "worker"}
+        pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
         if self._stillness.seconds(pids) < stillness.LIMIT_S:
             return
         if not workers:
             return
         first = min(arrivals[number] for number in workers)
-        missing = {number: one for number, one in workers.items() if arrivals[number] == first}
+        missing = {number: worker for number, worker in workers.items() if arrivals[number] == first}
         raise TimedOut(
             f"worker {' and '.join(map(str, missing))} did not come to the start of training, and for "
             f"{stillness.LIMIT_S:g} s no process of the run did anything. What has to wait for long belongs before the "

@@ -16,9 +16,9 @@ def found_by(trainer: Trainer) -> dict[str, Any]:
     return {}
 
 
-def bring_back(trainer: Trainer, found: dict[str, Any]) -> None:
+def bring_back(trainer: Trainer, state: dict[str, Any]) -> None:
     """Where the profiler is asked for it after the fit."""
-    vars(_of(trainer)).update(found)
+    vars(_of(trainer)).update(state)
 
 
 def _of(trainer: Trainer) -> Profiler:

@@ -73,15 +73,15 @@ class SetAside:
 
 def _storages(tensors: Iterable[Tensor]) -> list[UntypedStorage]:
     """The large storages on a CPU, each once, the largest first."""
-    found: dict[int, UntypedStorage] = {}
+    by_address: dict[int, UntypedStorage] = {}
     for tensor in tensors:
         if type(tensor.data) is not Tensor or is_lazy(tensor):
             continue  # a wrapper of tensors, or without a size yet
         if tensor.device.type == "cpu" and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
             if storage.nbytes() >= LEAST:
-                found[storage.data_ptr()] = storage
-    return sorted(found.values(), key=lambda storage: storage.nbytes(), reverse=True)[:MOST]
+                by_address[storage.data_ptr()] = storage
+    return sorted(by_address.values(), key=lambda storage: storage.nbytes(), reverse=True)[:MOST]
 
 
 def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
@@ -98,14 +98,14 @@ def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
 
 def _private() -> list[tuple[int, int]]:
     """From where to where this process has memory that is nobody else's, and no file's."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, permissions, _, _, inode = line.split()[:5]
         low, high = (int(address, 16) for address in addresses.split("-"))
         if permissions == "rw-p" and inode == "0":
-            joins = bool(found) and found[-1][1] == low
-            found[-1:] = [(found[-1][0], high)] if joins else [*found[-1:], (low, high)]
-    return found
+            joins = bool(ranges) and ranges[-1][1] == low
+            ranges[-1:] = [(ranges[-1][0], high)] if joins else [*ranges[-1:], (low, high)]
+    return ranges
 
 
 def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], descriptor: int) -> None:

@@ -156,9 +156,9 @@ class SharedLoader:
         """`ready`: batches of this worker up to the present one; `fetching`: 1 while Lightning is fetching that."""
         fit = self._trainer.fit_loop
         assert fit._data_fetcher is not None
-        told = ready if last else max(ready + 1, self._expected)
-        self._told = fit.max_batches = told + self._more
-        fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + told - ready
+        batches = ready if last else max(ready + 1, self._expected)
+        self._told = fit.max_batches = batches + self._more
+        fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + batches - ready
         fit._data_fetcher.done = last
 
     def _interval(self) -> int:

@@ -111,7 +111,7 @@ class SharedData(Uncopied):
         """`trainer.train_dataloader` is the user's own where one worker has all of it: it trains as without us."""
         combined = trainer.fit_loop._combined_loader
         if self.workers == 1 and self._loader is not None and combined is not None:
-            own = [one.loader if isinstance(one, SharedLoader) else one for one in combined.flattened]
+            own = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
             combined._iterables = tree_unflatten(own, combined._spec)
 
     def leave(self, trainer: Trainer) -> None:
@@ -121,7 +121,9 @@ class SharedData(Uncopied):
             if fit._data_fetcher is not None:
                 fit._data_fetcher.teardown()  # ends loader processes
                 fit._data_fetcher = None
-            combined.flattened = [one.loader if isinstance(one, SharedLoader) else one for one in combined.flattened]
+            combined.flattened = [
+                loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened
+            ]
 
     def pushed(self, trainer: Trainer) -> None:
         """All batches fetched so far are in the parameters.

@@ -33,7 +33,7 @@ class SnapshotFirst(Callback):
 
     def _if_any(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
         theirs = trainer.checkpoint_callbacks if self._is_training() else []  # an exception comes at any time
-        if any(isinstance(one, ModelCheckpoint) and due(trainer, one) for one in theirs):
+        if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in theirs):
             self._take()
 
 

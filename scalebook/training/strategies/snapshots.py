@@ -180,7 +180,7 @@ class Snapshots(IndependentWorkers):
             own: dict[str, Any] = super().optimizer_state(optimizer)
             return own
         snapshot = self.have_snapshot()
-        number = next(i for i, one in enumerate(self.optimizers) if one is optimizer)
+        number = next(i for i, known in enumerate(self.optimizers) if known is optimizer)
         states = snapshot.optimizers[number]["state"]
         mine = {key: {name: _own_storage(value) for name, value in state.items()} for key, state in states.items()}
         return {"state": mine, "param_groups": self._joined.clients[number].groups()}

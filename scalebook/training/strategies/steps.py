@@ -127,10 +127,10 @@ class Steps:
 
         To whoever asks what is new it will be with the next push.
         """
-        updates, told = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
+        updates, logged_step = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
         self.now = self.now.at(updates) if isinstance(self.now, Step) else updates
-        if self._tells_loggers and isinstance(told, Step):
-            self._loop._batches_that_stepped = told.at(int(told) + max(versions) - self._most)
+        if self._tells_loggers and isinstance(logged_step, Step):
+            self._loop._batches_that_stepped = logged_step.at(int(logged_step) + max(versions) - self._most)
         self._most = max(versions)
 
 
@@ -139,7 +139,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Step):
         return int(value)
     if type(value) is dict:
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(plain(one) for one in value)
+        return type(value)(plain(item) for item in value)
     return value

@@ -39,5 +39,7 @@ def _alive(before: Done, now: Done) -> bool:
 
 def _all_done(pid: int) -> Done:
     """By a process and all below it."""
-    every = [done(one) for one in (pid, *descendants(pid))]
-    return Done(sum(one.cpu_s for one in every), sum(one.moved_bytes for one in every))
+    every = [done(process) for process in (pid, *descendants(pid))]
+    return Done(
+        sum(process_done.cpu_s for process_done in every), sum(process_done.moved_bytes for process_done in every)
+    )

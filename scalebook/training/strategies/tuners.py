@@ -40,8 +40,8 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
         if finder._early_exit and not torch.accelerator.is_available():  # what has used a GPU can fork no worker
             _search(trainer, run, finder)
             return True
-        found = run_workers(1, partial(_search, trainer, run, finder), threads=threads)[0]
-        name, value = _settle(trainer, finder, found)
+        result = run_workers(1, partial(_search, trainer, run, finder), threads=threads)[0]
+        name, value = _settle(trainer, finder, result)
         if name and value is not None:
             for holder in (trainer.lightning_module, *given):
                 _set(holder, name, value)
@@ -89,15 +89,15 @@ def _alone(trainer: Trainer, finder: Finder) -> Iterator[None]:
             loop._results.clear()  # what was logged would be reduced by the strategy of then
 
 
-def _settle(trainer: Trainer, finder: Finder, found: Any) -> tuple[str, Any]:
+def _settle(trainer: Trainer, finder: Finder, result: Any) -> tuple[str, Any]:
     """Note in the finder here what was found there; the attribute that is to have it, if one is, and its value."""
     if isinstance(finder, BatchSizeFinder):
-        finder.optimal_batch_size = found
-        return finder._batch_arg_name, found
-    finder.optimal_lr = found
-    if found is None or not finder._update_attr:
+        finder.optimal_batch_size = result
+        return finder._batch_arg_name, result
+    finder.optimal_lr = result
+    if result is None or not finder._update_attr:
         return "", None
-    return _determine_lr_attr_name(trainer.lightning_module, finder._attr_name), found.suggestion()
+    return _determine_lr_attr_name(trainer.lightning_module, finder._attr_name), result.suggestion()
 
 
 def _set(holder: Any, name: str, value: Any) -> None:

@@ -92,9 +92,9 @@ def record(job: JobFolder) -> None:
     client = MlflowClient(job.request().tracking_uri)
     try:
         run = client.get_run(job.id)
-        told = {names.TAG_STATUS: result.status, names.TAG_FAILURE: result.failure, names.TAG_CAUSE: result.cause}
-        told[names.TAG_ADVICE] = result.advice
-        for name, value in told.items():
+        tags = {names.TAG_STATUS: result.status, names.TAG_FAILURE: result.failure, names.TAG_CAUSE: result.cause}
+        tags[names.TAG_ADVICE] = result.advice
+        for name, value in tags.items():
             if value and run.data.tags.get(name) != value:
                 client.set_tag(job.id, name, value)
         if run.info.status != MLFLOW_STATUS[result.status]:

@@ -57,8 +57,8 @@ class JobWatch:
             self._sweep(now)
         elif self.timed_out or self._stuck(now):
             self._press(now, since=-math.inf)
-        elif (told := self._since("result.json", now) or self._since("stop", now)) is not None:
-            self._press(now, since=told)  # it was asked to end, or has said that it has ended and does not
+        elif (since := self._since("result.json", now) or self._since("stop", now)) is not None:
+            self._press(now, since=since)  # it was asked to end, or has said that it has ended and does not
 
     def _press(self, now: float, since: float) -> None:
         """By one level more each time."""

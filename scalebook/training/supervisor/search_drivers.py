@@ -40,7 +40,7 @@ class Drivers:
         self._looked, self._stamp = now, stamp
         searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
         self.open = {search.id for search in searches}
-        self._started = {name: one for name, one in self._started.items() if alive(one)}
+        self._started = {name: process for name, process in self._started.items() if alive(process)}
         self._full = self._full or bool(full)
         self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
         if full:
@@ -67,8 +67,8 @@ class Drivers:
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
             ]
             words = python("-m", self.driver, str(folder.path))
-            told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
-            pid = os.posix_spawn(words[0], words, told, file_actions=actions, setsid=True)
+            environ = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+            pid = os.posix_spawn(words[0], words, environ, file_actions=actions, setsid=True)
         print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
         driver = ProcessId.of(pid)
         try:

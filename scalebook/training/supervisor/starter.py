@@ -63,19 +63,19 @@ class Starter:
 
     def leases(self) -> list[Lease]:
         """Of the jobs that are on their way."""
-        return [one.lease for one in self.ordered.values()]
+        return [start.lease for start in self.ordered.values()]
 
     def hopeless(self, waiting: Sequence[str]) -> dict[str, str]:
         """Jobs, of those that wait, to give up, with the cause. `waiting` is in order: its first takes the blame."""
-        if any(time.monotonic() - one.since > self.limits.start_s for one in self.ordered.values()):
+        if any(time.monotonic() - start.since > self.limits.start_s for start in self.ordered.values()):
             print(f"scalebook: a run did not start within {self.limits.start_s:g} s", flush=True)
             self.launcher.close()
             self._lost(LauncherLost(True, ""))
-        found = {name: "no process of it appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
+        causes = {name: "no process of it appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
         if self._failures >= ATTEMPTS and waiting:
             self._failures = 0
-            found[waiting[0]] = self.problem
-        return found
+            causes[waiting[0]] = self.problem
+        return causes
 
     def close(self) -> None:
         """End the launcher; its jobs go on."""

@@ -77,10 +77,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--driver", default=DRIVER, help="module that drives one search's folder")
     for limit in fields(JobLimits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
-    told: Any = parser.parse_args(argv)
+    options: Any = parser.parse_args(argv)
     os.umask(OWNER_ONLY)  # its jobs inherit it
     forgive()
-    limits = JobLimits(**{limit.name: getattr(told, limit.name) for limit in fields(JobLimits)})
-    workspace = Workspace(told.workspace.resolve())
-    supervise(workspace, limits, told.runner, tuple(filter(None, told.preload.split(","))), told.driver)
+    limits = JobLimits(**{limit.name: getattr(options, limit.name) for limit in fields(JobLimits)})
+    workspace = Workspace(options.workspace.resolve())
+    supervise(workspace, limits, options.runner, tuple(filter(None, options.preload.split(","))), options.driver)
     return 0

@@ -44,9 +44,9 @@ class RunRecord:
     @property
     def outcome(self) -> str:
         """Our word for how it stands: waiting, running, finished, failed or stopped."""
-        told = self.tags.get(names.TAG_STATUS)
+        status = self.tags.get(names.TAG_STATUS)
         words = {"SCHEDULED": "waiting", "RUNNING": "running", "FINISHED": "finished", "KILLED": "stopped"}
-        return told or words.get(self.status, "failed")
+        return status or words.get(self.status, "failed")
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class MetricCurve:
     def axis(self, name: str) -> list[float]:
         """The x-values `updates`, `samples` or `seconds`."""
         assert name in names.AXES, name
-        found: list[float] = getattr(self, name)
-        return found
+        values: list[float] = getattr(self, name)
+        return values
 
 
 class RunReader:
@@ -104,8 +104,8 @@ class RunReader:
         if cell is not None:
             clauses.append(tag_is(names.TAG_CELL, cell))
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments(max_results=1000)]
-        found = self.client.search_runs(experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by))
-        records = [_record(run) for run in found]
+        runs = self.client.search_runs(experiments, " and ".join(clauses), max_results=limit, order_by=list(order_by))
+        records = [_record(run) for run in runs]
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
     def curve(self, run_id: str, metric: str) -> MetricCurve:
@@ -120,10 +120,10 @@ class RunReader:
 
     def _axis(self, run_id: str, name: str) -> dict[int, float]:
         """Samples or seconds by step: the largest, where a step has several."""
-        found: dict[int, float] = {}
+        by_step: dict[int, float] = {}
         for point in self.client.get_metric_history(run_id, name):
-            found[point.step] = max(point.value, found.get(point.step, 0.0))
-        return found
+            by_step[point.step] = max(point.value, by_step.get(point.step, 0.0))
+        return by_step
 
     def _history(self, run_id: str, metric: str) -> dict[int, float]:
         """Value by step."""

@@ -73,14 +73,14 @@ def is_embedded(workspace: Workspace) -> bool:
 
 def experiment_id(client: "MlflowClient", workspace: Workspace, name: str) -> str:
     """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made."""
-    if (found := client.get_experiment_by_name(name)) is None:
+    if (experiment := client.get_experiment_by_name(name)) is None:
         with _locked(workspace):
-            if (found := client.get_experiment_by_name(name)) is None:
+            if (experiment := client.get_experiment_by_name(name)) is None:
                 location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
                 return str(client.create_experiment(name, artifact_location=location))
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    return str(found.experiment_id)
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def create_run(
@@ -99,33 +99,33 @@ def create_run(
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested mappings as dotted keys; lists as JSON; `model.init_args.width` becomes `model.width`."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for key, value in config.items():
         name = prefix.rstrip(".") if key == "init_args" and prefix else f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{name}.")
+            by_key |= flat(value, f"{name}.")
         else:
-            found[name] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return found
+            by_key[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return by_key
 
 
 def surroundings(root: Path) -> dict[str, str]:
     """Tags that say where a run comes from: host, versions of packages, and the git commit of the folder `root`."""
-    found = {names.TAG_HOST: platform.node(), names.TAG_VERSIONS: json.dumps(_versions())}
+    tags = {names.TAG_HOST: platform.node(), names.TAG_VERSIONS: json.dumps(_versions())}
     if commit := _commit(root):
-        found[names.TAG_COMMIT] = commit
-    return found
+        tags[names.TAG_COMMIT] = commit
+    return tags
 
 
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _commit(root: Path) -> str | None:

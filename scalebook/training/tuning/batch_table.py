@@ -30,9 +30,9 @@ def row(tried: Tried) -> str:
 
 def answer(done: Sequence[Tried], bracket: Bracket, workers: int, memory_mb: int | None) -> str:
     """What fits, why no more, what it leaves, and where throughput saturates."""
-    best = next((one for one in reversed(done) if one.batch_size == bracket.fits and one.failure is None), None)
+    best = next((tried for tried in reversed(done) if tried.batch_size == bracket.fits and tried.failure is None), None)
     if best is None:
-        smallest = min(one.batch_size for one in done) if done else bracket.multiple
+        smallest = min(tried.batch_size for tried in done) if done else bracket.multiple
         return f"Nothing fits: {smallest} for each worker is too large already. {_wall(done, memory_mb)}"
     lines = [f"Largest batch: {bracket.fits:,} for each worker, {bracket.fits * workers:,} over all."]
     if bracket.too_large is not None:
@@ -47,13 +47,13 @@ def answer(done: Sequence[Tried], bracket: Bracket, workers: int, memory_mb: int
 
 
 def _wall(done: Sequence[Tried], memory_mb: int | None) -> str:
-    hit = sum(one.failure == FailureClass.OUT_OF_MEMORY for one in done)
+    hit = sum(tried.failure == FailureClass.OUT_OF_MEMORY for tried in done)
     where = "the GPU" if memory_mb is None else f"{memory_mb:,} MB"
     return f"Out of memory ({where}) in {hit} of {len(done)} tries."
 
 
 def _saturation(done: Sequence[Tried]) -> str:
-    rates = {one.batch_size: one.samples_per_second for one in done if one.failure is None}
+    rates = {tried.batch_size: tried.samples_per_second for tried in done if tried.failure is None}
     known = {size: rate for size, rate in rates.items() if rate is not None}
     if len(known) < 2:
         return ""

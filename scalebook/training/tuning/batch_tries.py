@@ -80,16 +80,16 @@ class BatchTries:
         (job,) = queue.submit(
             self.workspace, self._trial_config(size), seeds=[1], description=self.description, trial=trial
         )
-        found = _tried(job, size, follow(self.workspace, job, lambda *_: None))
-        if self.memory_mb is None or found.free_mb is None:
-            return found
-        return replace(found, memory_mb=self.memory_mb - found.free_mb)  # what the strategy itself needs included
+        tried = _tried(job, size, follow(self.workspace, job, lambda *_: None))
+        if self.memory_mb is None or tried.free_mb is None:
+            return tried
+        return replace(tried, memory_mb=self.memory_mb - tried.free_mb)  # what the strategy itself needs included
 
     def end(self, status: str, done: Sequence[Tried], largest: int | None, workers: int) -> None:
         """Write the answer and every try to the parent run, and close it."""
         assert self._client is not None
-        told = {"largest": largest, "memory_mb": self.memory_mb, "tries": [asdict(one) for one in done]}
-        self._client.log_text(self._parent, json.dumps(told, indent=1), names.BATCHES_JSON)
+        content = {"largest": largest, "memory_mb": self.memory_mb, "tries": [asdict(tried) for tried in done]}
+        self._client.log_text(self._parent, json.dumps(content, indent=1), names.BATCHES_JSON)
         if largest is not None:
             self._client.log_metric(self._parent, names.LARGEST_BATCH, float(largest))
             self._client.log_metric(self._parent, names.LARGEST_GLOBAL, float(largest * workers))
@@ -103,8 +103,8 @@ class BatchTries:
         updates = max(2, 2 * self.updates * load.workers // load.gradients)
         callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
         config = cut(self.config, updates, callback)
-        told = named(config["data"])
-        config["data"] = {"class_path": told.name, "init_args": {**(told.args or {}), "batch_size": size}}
+        reference = named(config["data"])
+        config["data"] = {"class_path": reference.name, "init_args": {**(reference.args or {}), "batch_size": size}}
         return config
 
 
@@ -120,11 +120,19 @@ class _Told:
 
 
 def _tried(job: JobFolder, size: int, result: Result) -> Tried:
-    told = records.peek(job.path / names.BATCH_JSON, _Told) or _Told()
+    measured = records.peek(job.path / names.BATCH_JSON, _Told) or _Told()
     failure = result.failure if result.status == "failed" else None
     if result.status == "stopped":
         failure = "stopped"
-    workers = told.workers or job.request().workers
+    workers = measured.workers or job.request().workers
     return Tried(
-        job.id, size, workers, failure, result.cause, told.training_samples, told.step_s, told.memory_mb, told.free_mb
+        job.id,
+        size,
+        workers,
+        failure,
+        result.cause,
+        measured.training_samples,
+        measured.step_s,
+        measured.memory_mb,
+        measured.free_mb,
     )

@@ -32,11 +32,11 @@ def settle_before(workspace: Workspace, argv: Sequence[str]) -> None:
 
 def asked(argv: Sequence[str], description: Description, options: Sequence[str]) -> CommandLine | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
-    found = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
-    if found.options.keys() & set(HELP) or not argv:
+    line = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
+    if line.options.keys() & set(HELP) or not argv:
         return None
-    require(found.config, description)
-    return found
+    require(line.config, description)
+    return line
 
 
 def cut(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:

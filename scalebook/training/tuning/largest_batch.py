@@ -39,16 +39,16 @@ def main(argv: Sequence[str]) -> int:
     workspace = Workspace.find()
     settle_before(workspace, argv)
     description = describe(workspace)
-    found = asked(argv, description, OPTIONS)
-    if found is None:
+    line = asked(argv, description, OPTIONS)
+    if line is None:
         print(HELP)
         return 0 if argv else 2
-    most = whole(found.options, "--most", MOST) or MOST
-    multiple = whole(found.options, "--multiple-of", 1) or 1
-    updates = whole(found.options, "--updates", UPDATES, least=2) or UPDATES
+    most = whole(line.options, "--most", MOST) or MOST
+    multiple = whole(line.options, "--multiple-of", 1) or 1
+    updates = whole(line.options, "--updates", UPDATES, least=2) or UPDATES
     if multiple > most:
         raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
-    load = workload(found.config, description)
+    load = workload(line.config, description)
     if load.batch_per_worker is None:
         raise ConfigError(
             "data",
@@ -57,10 +57,10 @@ def main(argv: Sequence[str]) -> int:
         )
     tries = BatchTries(
         workspace.create(),
-        found.config,
+        line.config,
         description,
         updates,
-        memory_mb(load, whole(found.options, "--memory-mb", None)),
+        memory_mb(load, whole(line.options, "--memory-mb", None)),
     )
     with sigterm_interrupts():
         return run(tries, Bracket(most, multiple), load, sys.stdout)

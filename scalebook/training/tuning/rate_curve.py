@@ -54,12 +54,12 @@ class RateCurve:
     def smoothed(self) -> list[float]:
         """The mean over the neighbours of each point, as many on each side, fewer towards the ends."""
         count, reach = len(self.losses), self._reach
-        found = []
+        means = []
         for i in range(count):
             side = min(reach, i, count - 1 - i)
             part = self.losses[i - side : i + side + 1]
-            found.append(sum(part) / len(part))
-        return found
+            means.append(sum(part) / len(part))
+        return means
 
     def suggestion(self) -> Suggestion:
         """The steepest fall, and the end of the valley (Smith 2017, section 3.3, of the loss instead of accuracy)."""
@@ -79,13 +79,13 @@ class RateCurve:
 
     def as_dict(self) -> dict[str, Any]:
         """For `rates.json`."""
-        found = self.suggestion()
+        suggestion = self.suggestion()
         return {
             "rates": self.rates,
             "losses": self.losses,
             "diverged": self.diverged,
-            "steepest": found.steepest,
-            "largest": found.largest,
+            "steepest": suggestion.steepest,
+            "largest": suggestion.largest,
         }
 
     @property
@@ -109,16 +109,16 @@ class RateCurve:
         return above / below if below > 0 else 0.0
 
 
-def read_curve(told: dict[str, Any]) -> RateCurve:
+def read_curve(content: dict[str, Any]) -> RateCurve:
     """The curve of a `rates.json`."""
-    return RateCurve(list(told["rates"]), list(told["losses"]), bool(told["diverged"]))
+    return RateCurve(list(content["rates"]), list(content["losses"]), bool(content["diverged"]))
 
 
 def _first_gap(rising: Sequence[int]) -> int:
     """The last of the leading consecutive integers."""
     last = rising[0]
-    for one in rising[1:]:
-        if one != last + 1:
+    for index in rising[1:]:
+        if index != last + 1:
             break
-        last = one
+        last = index
     return last

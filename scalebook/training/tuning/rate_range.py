@@ -120,9 +120,9 @@ class RateRange(Callback):
         if self.rates:
             draw(curve, folder / names.RATES_PICTURE)
             upload(trainer, folder / names.RATES_PICTURE)
-        found = curve.suggestion()
-        told = {names.RATE_STEEPEST: found.steepest, names.RATE_LARGEST: found.largest}
-        points = {name: value for name, value in told.items() if value is not None}
+        suggestion = curve.suggestion()
+        by_metric = {names.RATE_STEEPEST: suggestion.steepest, names.RATE_LARGEST: suggestion.largest}
+        points = {name: value for name, value in by_metric.items() if value is not None}
         for logger in trainer.loggers:
             logger.log_metrics(points, step=len(self.rates))
 
@@ -161,12 +161,12 @@ def draw(curve: RateCurve, path: Path) -> None:
     """The losses as points, smoothed as a line, the suggestion as upright lines, as PNG."""
     from matplotlib.figure import Figure  # 0.4 s, and only range tests need it
 
-    found, smooth = curve.suggestion(), curve.smoothed()
+    suggestion, smooth = curve.suggestion(), curve.smoothed()
     figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(curve.rates, curve.losses, ".", color="0.75", markersize=3)
     axes.plot(curve.rates, smooth, color="tab:blue")
-    for rate, word, style in ((found.steepest, "steepest", "-"), (found.largest, "largest", "--")):
+    for rate, word, style in ((suggestion.steepest, "steepest", "-"), (suggestion.largest, "largest", "--")):
         if rate is not None:
             axes.axvline(rate, color="tab:orange", linestyle=style, label=f"{word} {rate:.2g}")
     top = max(smooth[: max(1, len(smooth) // 2)])
@@ -175,6 +175,6 @@ def draw(curve: RateCurve, path: Path) -> None:
     axes.set_xlabel("learning rate")
     axes.set_ylabel("training loss")
     axes.spines[["top", "right"]].set_visible(False)
-    if found.steepest is not None:
+    if suggestion.steepest is not None:
         axes.legend(frameon=False)
     figure.savefig(path)

@@ -44,17 +44,17 @@ def main(argv: Sequence[str]) -> int:
     workspace = Workspace.find()
     settle_before(workspace, argv)
     description = describe(workspace)
-    found = asked(argv, description, OPTIONS)
-    if found is None:
+    line = asked(argv, description, OPTIONS)
+    if line is None:
         print(HELP)
         return 0 if argv else 2
-    lowest = number(found.options, "--from", LOWEST, 1e-30)
-    highest = number(found.options, "--to", HIGHEST, 1e-30)
-    updates = whole(found.options, "--updates", UPDATES, LEAST_UPDATES)
+    lowest = number(line.options, "--from", LOWEST, 1e-30)
+    highest = number(line.options, "--to", HIGHEST, 1e-30)
+    updates = whole(line.options, "--updates", UPDATES, LEAST_UPDATES)
     assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
     if lowest >= highest:
         raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
-    config = range_config(found.config, lowest, highest, updates)
+    config = range_config(line.config, lowest, highest, updates)
     with sigterm_interrupts():
         return run(workspace.create(), config, description, sys.stdout)
 
@@ -92,11 +92,11 @@ def _report(job: JobFolder, result: Result, out: TextIO) -> int:
         _say(out, f"The test {result.status}. {why.rstrip('.')}. {result.advice}".rstrip())
         _say(out, f"Log: `scalebook jobs log {job.id[:8]}`.")
         return 1
-    found = curve.suggestion()
-    marks = {rate: mark for rate, mark in ((found.largest, "|"), (found.steepest, "v")) if rate is not None}
+    suggestion = curve.suggestion()
+    marks = {rate: mark for rate, mark in ((suggestion.largest, "|"), (suggestion.steepest, "v")) if rate is not None}
     _say(out, "\n".join(plot(curve.rates, curve.smoothed(), marks)))
-    _say(out, f"{found.sentence(curve)} ({len(curve.rates)} points; in MLflow: {job.id[:8]})")
-    return 0 if found.steepest is not None else 1
+    _say(out, f"{suggestion.sentence(curve)} ({len(curve.rates)} points; in MLflow: {job.id[:8]})")
+    return 0 if suggestion.steepest is not None else 1
 
 
 class _Progress:
@@ -116,8 +116,8 @@ class _Progress:
 
 
 def _seed(config: Mapping[str, Any]) -> int:
-    told = config.get("seed_everything")
-    return told if isinstance(told, int) and not isinstance(told, bool) else 1
+    seed = config.get("seed_everything")
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) else 1
 
 
 def _say(out: TextIO, text: str) -> None:

@@ -211,7 +211,7 @@ def test_a_run_tries_to_say_its_result_again(
         put(*told, **more)
 
     monkeypatch.setattr(records, "put", sometimes)
-    assert runner._write(ended, Result("finished", 1.0), told=False) == written
+    assert runner._write(ended, Result("finished", 1.0), recorded=False) == written
     assert (ended.result() is not None) == written
     assert ended.unrecorded.exists()
 

@@ -18,25 +18,25 @@ from scalebook.training.notebook.rows import AXES, ExperimentRow
 
 def colours(comparison: Comparison) -> dict[str, str]:
     """A colour for each row, in their order."""
-    return {one.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, one in enumerate(comparison.rows)}
+    return {row.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, row in enumerate(comparison.rows)}
 
 
 def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400) -> None:
     """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
-    found: list[Series] = []
+    lines: list[Series] = []
     by_run = {curve.run_id: curve for curve in comparison.curves}
     for name, colour in colours(comparison).items():
         row = next(row for row in comparison.rows if row.experiment == name)
         mine = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
         mean = mean_curve(mine, axis)
-        found += [Series(name, one.axis(axis), one.values, colour, faint=mean is not None) for one in mine]
+        lines += [Series(name, curve.axis(axis), curve.values, colour, faint=mean is not None) for curve in mine]
         if mean is not None:
-            found.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
-    if not found:
+            lines.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
+    if not lines:
         html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} so far.")
         return
     drawn = charts.lines(
-        found,
+        lines,
         x_title=axis,
         y_title=comparison.metric,
         log_y=log_y,
@@ -99,21 +99,21 @@ def _chip(outcome: str) -> str:
     return "new" if outcome == "missing" else outcome
 
 
-def shown(one: Estimate | None, digits: int = 4) -> str:
+def shown(value: Estimate | None, digits: int = 4) -> str:
     """`2.103 ± 0.012`."""
-    if one is None:
+    if value is None:
         return ""
-    return interval(one.mean, one.half) if digits == 4 else figure(one.mean, digits)
+    return interval(value.mean, value.half) if digits == 4 else figure(value.mean, digits)
 
 
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
     """The mean, or how many runs got there where some did not: such a mean would flatter."""
-    found = reached.get(axis)
-    if found is None or found.of == 0:
+    share = reached.get(axis)
+    if share is None or share.of == 0:
         return ""
-    if found.estimate is None:
-        return "missed" if found.reached == 0 else f"{found.reached} of {found.of} only"
-    return figure(found.estimate.mean, 3)
+    if share.estimate is None:
+        return "missed" if share.reached == 0 else f"{share.reached} of {share.of} only"
+    return figure(share.estimate.mean, 3)
 
 
 def ranked(comparison: Comparison) -> list[tuple[Estimate, ExperimentRow]]:
@@ -142,13 +142,13 @@ def resolution(comparison: Comparison) -> str:
     return f"{pair} are not told apart by these seeds: their 95 % intervals overlap."
 
 
-def differences(found: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
+def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
     """Only the keys whose values differ, one a row."""
-    if not found:
+    if not differing:
         st.caption("Their configs do not differ.")
         return
     rows = [
         [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
-        for key, values in found
+        for key, values in differing
     ]
     html.draw(html.table(["Key", *names], rows))

@@ -62,24 +62,24 @@ def show(run_ids: Sequence[str]) -> None:
 
 def _known(run_ids: Sequence[str]) -> list[RunRecord]:
     """The runs that the store has; the others are named."""
-    found, unknown = [], []
+    records, unknown = [], []
     for run_id in dict.fromkeys(run_ids):
         try:
-            found.append(resources.reader().run(run_id))
+            records.append(resources.reader().run(run_id))
         except KeyError:
             unknown.append(run_id)
     if unknown:
         st.warning(f"The store has no run {', '.join(unknown)}.")
-    return found
+    return records
 
 
 def _choice(records: Sequence[RunRecord]) -> None:
     """Which runs: those in the address, and the newest to choose from."""
-    offered = {one.id: one for one in [*records, *resources.reader().runs(limit=OFFERED)]}
+    offered = {record.id: record for record in [*records, *resources.reader().runs(limit=OFFERED)]}
     current = [record.id for record in records]
-    key = "chosen-" + ",".join(one[:6] for one in current)
+    key = "chosen-" + ",".join(run_id[:6] for run_id in current)
     chosen = st.multiselect(
-        "Runs", list(offered), current, format_func=lambda one: offered[one].name or one[:8], key=key,
+        "Runs", list(offered), current, format_func=lambda run_id: offered[run_id].name or run_id[:8], key=key,
         placeholder="Choose runs", label_visibility="collapsed",
     )  # fmt: skip
     if chosen != current:
@@ -89,23 +89,23 @@ def _choice(records: Sequence[RunRecord]) -> None:
 
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """What each run's config says, of those whose config can be read."""
-    found = {}
+    by_run = {}
     for record in records:
         try:
             config = yaml.load(resources.config_text(record))
         except ConfigError:
             continue
         if isinstance(config, dict):
-            found[record.id] = config
-    return meanings(found, resources.description())
+            by_run[record.id] = config
+    return meanings(by_run, resources.description())
 
 
 def _body(
     records: Sequence[RunRecord], metric: str, target: float | None, axis: Axis, log_y: bool, grouped: bool
 ) -> None:
     ids = [record.id for record in records]
-    found = compare_runs(resources.reader(), ids, metric, target, configs=_configs(records), grouped=grouped)
-    comparison.curves(found, axis, log_y, key="compare")
-    comparison.table(found, link_runs=True)
+    comparison_ = compare_runs(resources.reader(), ids, metric, target, configs=_configs(records), grouped=grouped)
+    comparison.curves(comparison_, axis, log_y, key="compare")
+    comparison.table(comparison_, link_runs=True)
     st.subheader("What differs")
-    comparison.differences(found.differences, [row.experiment for row in found.rows])
+    comparison.differences(comparison_.differences, [row.experiment for row in comparison_.rows])

@@ -20,19 +20,19 @@ LIVE = ("running", "waiting")
 
 def show(stored: Stored, index: int, cell: ComparisonCell) -> None:
     """The card; drawn every other second while a run that belongs to it waits or runs."""
-    found = _compare(stored, cell)
-    live = any(row.outcome in LIVE for row in found.rows)
+    compared = _compare(stored, cell)
+    live = any(row.outcome in LIVE for row in compared.rows)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
-        _head(stored, index, cell, found)
-        st.fragment(_body, run_every=EVERY_S if live else None)(stored, cell, None if live else found)
+        _head(stored, index, cell, compared)
+        st.fragment(_body, run_every=EVERY_S if live else None)(stored, cell, None if live else compared)
 
 
 def _compare(stored: Stored, cell: ComparisonCell) -> Comparison:
     return compare(resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
 
 
-def _head(stored: Stored, index: int, cell: ComparisonCell, found: Comparison) -> None:
-    runs = [run for row in found.rows for run in row.run_ids]
+def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison) -> None:
+    runs = [run for row in compared.rows for run in row.run_ids]
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
         html.draw(f'<span class="sb-name">{escape(cell.name)}</span><span class="sb-dim">{escape(cell.metric)}</span>')
@@ -49,15 +49,15 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, found: Comparison) -
             deleting.confirm(stored, index, "comparison", cell.name, "The runs that it compares stay.")
 
 
-def _body(stored: Stored, cell: ComparisonCell, found: Comparison | None) -> None:
-    found = found or _compare(stored, cell)
-    axis = found.axes[0]
-    if len(found.axes) > 1:
+def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
+    compared = compared or _compare(stored, cell)
+    axis = compared.axes[0]
+    if len(compared.axes) > 1:
         axis = st.segmented_control(
-            "Against", found.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
+            "Against", compared.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
         )
-    comparison.curves(found, axis, log_y=False, key=f"comparison-{cell.name}", height=340)
-    comparison.table(found)
-    if found.differences:
+    comparison.curves(compared, axis, log_y=False, key=f"comparison-{cell.name}", height=340)
+    comparison.table(compared)
+    if compared.differences:
         with st.expander("What differs in their configs"):
-            comparison.differences(found.differences, [row.experiment for row in found.rows])
+            comparison.differences(compared.differences, [row.experiment for row in compared.rows])

@@ -37,8 +37,8 @@ def draw(config: form.Config, path: str, field: Field, key: str, label: str | No
     form.put(config, path, {"class_path": info.class_path, "init_args": args})
     if info.summary:
         st.caption(info.summary)
-    for one in info.fields:
-        inner(f"{path}.init_args.{one.name}", one)
+    for argument in info.fields:
+        inner(f"{path}.init_args.{argument.name}", argument)
     said = short(form.get(config, path), field)
     form.assign(config, path, field, said)
     return said
@@ -48,16 +48,16 @@ def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo 
     options: list[ClassInfo | None] = [None, *field.options] if field.nullable else [*field.options]
     before = chosen(value, field)
     index = options.index(before.info if before else None) if before or field.nullable else None
-    found: ClassInfo | None = st.selectbox(
+    info: ClassInfo | None = st.selectbox(
         label or fields.words(field.name),
         options,
         index,
-        format_func=lambda one: "none" if one is None else one.config_value or one.name,
+        format_func=lambda info_: "none" if info_ is None else info_.config_value or info_.name,
         key=key,
         help="\n\n".join([fields.help_of(field), *(_line(option) for option in field.options if option.summary)]),
         placeholder="none" if field.nullable else "Choose one",
     )
-    return found
+    return info
 
 
 def label_of(info: ClassInfo) -> str:

@@ -97,7 +97,7 @@ class ConfigForm:
 
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
         before = form.chosen(self.config, path, group, self.description)
-        index = next((i for i, one in enumerate(entries) if one == before), None)
+        index = next((i for i, entry in enumerate(entries) if entry == before), None)
         info = st.selectbox(
             label,
             entries,
@@ -116,41 +116,41 @@ class ConfigForm:
         return info
 
     def _args(self, path: str, info: ClassInfo, wanted: Sequence[Field]) -> None:
-        for one in wanted:
-            if not one.advanced:
-                self._field(f"{path}.{one.name}", one)
-        advanced = [one for one in wanted if one.advanced]
+        for argument in wanted:
+            if not argument.advanced:
+                self._field(f"{path}.{argument.name}", argument)
+        advanced = [argument for argument in wanted if argument.advanced]
         if advanced:
-            self._fold(f"More of {info.name}", path, [(f"{path}.{one.name}", one) for one in advanced])
+            self._fold(f"More of {info.name}", path, [(f"{path}.{argument.name}", argument) for argument in advanced])
 
     def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
         """Fields behind a title. While it is closed they are not drawn, which halves the time of the page; they keep
         what they said last."""
-        for path, one in wanted:
-            self._carry(path, one)
+        for path, argument in wanted:
+            self._carry(path, argument)
         fold = st.expander(title, key=self.key(f"fold.{key}"), on_change="rerun")
         if fold.open:
             with fold:
                 places = st.columns(columns)
-                for i, (path, one) in enumerate(wanted):
+                for i, (path, argument) in enumerate(wanted):
                     with places[i % columns]:
-                        self._field(path, one)
+                        self._field(path, argument)
 
-    def _carry(self, path: str, one: Field) -> None:
+    def _carry(self, path: str, field: Field) -> None:
         """Take over what the page said last at `path`, unless that was for another class."""
         owner = path.rsplit(".init_args", 1)[0]
         if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
-            form.assign(self.config, path, one, form.value_of(self.last, path, one))
+            form.assign(self.config, path, field, form.value_of(self.last, path, field))
 
-    def _field(self, path: str, one: Field, label: str | None = None) -> Any:
+    def _field(self, path: str, field: Field, label: str | None = None) -> Any:
         # The class is part of the key: two classes may have a field of the same name and another default.
         owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
         key = self.key(f"{owner}:{path}")
-        if one.type == "class":
-            value = class_field.draw(self.config, path, one, key, label, self._field)
+        if field.type == "class":
+            value = class_field.draw(self.config, path, field, key, label, self._field)
         else:
-            value = fields.draw(one, form.value_of(self.config, path, one), key, label)
-            form.assign(self.config, path, one, value)
+            value = fields.draw(field, form.value_of(self.config, path, field), key, label)
+            form.assign(self.config, path, field, value)
         self._slot(path)
         return value
 
@@ -177,9 +177,9 @@ class ConfigForm:
         """What it does stays in sight, side by side; how it does it is folded."""
         above = "trainer.strategy.init_args"
         shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
-        for place, one in zip(st.columns(max(1, len(shown))), shown, strict=False):
+        for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):
             with place:
-                self._field(f"{above}.{one.name}", one)
+                self._field(f"{above}.{argument.name}", argument)
         hidden = (*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS)
         folded = [(f"{above}.{field.name}", field) for field in info.fields if field.name not in hidden]
         if folded:
@@ -205,13 +205,13 @@ class ConfigForm:
                 self._field("optimizer.init_args.lr", rate)
         with right:
             schedule = self._schedule()
-        scheduled = [(f"lr_scheduler.init_args.{one.name}", one) for one in (schedule.fields if schedule else ())]
-        for path, one in scheduled:
-            if one.required:
-                self._field(path, one)
+        scheduled = [(f"lr_scheduler.init_args.{field.name}", field) for field in (schedule.fields if schedule else ())]
+        for path, argument in scheduled:
+            if argument.required:
+                self._field(path, argument)
         if info is not None:
             rest = [(f"optimizer.init_args.{field.name}", field) for field in info.fields if field.name != "lr"]
-            rest += [(path, one) for path, one in scheduled if not one.required]
+            rest += [(path, field) for path, field in scheduled if not field.required]
             self._fold(f"More of {info.name}" + (f" and {schedule.name}" if schedule else ""), "optimizer", rest, 2)
 
     def _schedule(self) -> ClassInfo | None:
@@ -221,7 +221,7 @@ class ConfigForm:
             "Schedule",
             [None, *entries],
             entries.index(before) + 1 if before in entries else 0,
-            format_func=lambda one: one.name if one else NO_SCHEDULE,
+            format_func=lambda info: info.name if info else NO_SCHEDULE,
             placeholder=NO_SCHEDULE,
             key=self.key("lr_scheduler"),
             help="How the learning rate changes during the run.",
@@ -270,12 +270,12 @@ class ConfigForm:
         return said
 
     def _is_refused(self, path: str) -> bool:
-        return any(one.key == path for one in self.refused)
+        return any(problem.key == path for problem in self.refused)
 
     def _advanced(self) -> None:
         threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
-        wanted = [one for one in self.description.trainer if one.name not in form.HANDLED_TRAINER_KEYS]
-        paths = [("threads", threads), *((f"trainer.{one.name}", one) for one in wanted)]
+        wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
+        paths = [("threads", threads), *((f"trainer.{field.name}", field) for field in wanted)]
         self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:

@@ -41,7 +41,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     if not wrong:
         state.clicks().settle(KEYS["run"], done=False)  # clicked before what it asks for had grown
         return None
-    why = [str(one) for one in wrong[:MOST_SAID]]
+    why = [str(problem) for problem in wrong[:MOST_SAID]]
     why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
     st.caption(":red[**Run and Save wait until this is right.**] " + " ".join(why))
     if intent:
@@ -89,10 +89,10 @@ def meaning(load: Workload) -> str:
     return f"Each of the {load.workers} workers pushes its own update{gathered}; the others' arrive in between."
 
 
-def problems(found: Sequence[Problem]) -> None:
+def problems(listed: Sequence[Problem]) -> None:
     """Those that no field of the form can show."""
-    for one in found:
-        (st.error if one.severity == "error" else st.warning)(str(one))
+    for problem in listed:
+        (st.error if problem.severity == "error" else st.warning)(str(problem))
 
 
 def text(yaml_text: str, commands: str, file_name: str) -> None:

@@ -85,7 +85,7 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version)
     typed, repeats = drawn.draw(draft.name, draft.repeats, _suggested(draft.config, description))
     name = typed or _suggested(drawn.config, description)
-    own = {one.key for one in drawn.refused}
+    own = {problem.key for problem in drawn.refused}
     known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
     homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
     return Edited(drawn.config, name, repeats, drawn.refused, homeless)
@@ -99,10 +99,10 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
     except ConfigError as error:
         wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
     else:
-        found = _problems(config, description)
+        problems = _problems(config, description)
         if isinstance(config, dict):
-            return Edited(config, _name(draft, description), draft.repeats, homeless=found)
-        wrong = found[0]
+            return Edited(config, _name(draft, description), draft.repeats, homeless=problems)
+        wrong = problems[0]
     return Edited(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
 
 
@@ -180,8 +180,12 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     """The column beside the form; returns Run or Save."""
     config, name = edited.config, edited.name
     known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
-    found = [*edited.refused, *known]
-    wrong = [one for one in {one.key: one for one in found[::-1]}.values() if one.severity == "error"][::-1]
+    problems = [*edited.refused, *known]
+    wrong = [
+        problem
+        for problem in {problem.key: problem for problem in problems[::-1]}.values()
+        if problem.severity == "error"
+    ][::-1]
     load = workload(config, description)
     crowd = crowd_words(load, len(this_machine().cores))
     intent = config_result.buttons(wrong, edited.repeats, str(state.draft().version), crowd)

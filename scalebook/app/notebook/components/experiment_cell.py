@@ -46,15 +46,15 @@ def draw(
     for problem in problems:
         st.error(str(problem))
     shown = [seed for seed in seeds if seed.run is not None]
-    for one in shown:
-        if one.run is not None and not one.run.ended:
-            progress.draw(one.run, f"seed {one.seed}: " if len(shown) > 1 else "")
+    for seed in shown:
+        if seed.run is not None and not seed.run.ended:
+            progress.draw(seed.run, f"seed {seed.seed}: " if len(shown) > 1 else "")
     if shown:
         html.draw(results(shown))
-    for one in shown:
-        if one.run is not None and one.run.state == "failed" and not one.stale:
+    for seed in shown:
+        if seed.run is not None and seed.run.state == "failed" and not seed.stale:
             st.error(
-                f"**Seed {one.seed}: {one.run.failure}.** {sentence(one.run.cause)} {one.run.advice}",
+                f"**Seed {seed.seed}: {seed.run.failure}.** {sentence(seed.run.cause)} {seed.run.advice}",
                 icon=":material/error:",
             )
     return intent
@@ -98,23 +98,23 @@ def _summary(line: ExperimentSummary, repeats: int) -> None:
 
 def results(seeds: Sequence[SeedView]) -> str:
     """A table with a row for each seed that has a run."""
-    found = [seed.run.metrics for seed in seeds if seed.run]
+    metrics_by_seed = [seed.run.metrics for seed in seeds if seed.run]
     last = "final" if all(seed.run.ended for seed in seeds if seed.run) else "latest"
-    metric = names.main_metric(key for metrics in found for key in metrics)
-    stale = any(names.STALENESS_MEAN in metrics for metrics in found)
+    metric = names.main_metric(key for metrics in metrics_by_seed for key in metrics)
+    stale = any(names.STALENESS_MEAN in metrics for metrics in metrics_by_seed)
     head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
     head += ["updates", "updates/s", "time"]
     rows = [_row(seed, metric, stale) for seed in seeds]
     return html.table(head, rows, numeric=range(2, len(head)))
 
 
-def _row(one: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:
-    assert one.run is not None
-    record = one.run.record
-    metrics = one.run.metrics
+def _row(seed: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:
+    assert seed.run is not None
+    record = seed.run.record
+    metrics = seed.run.metrics
     row = [
-        html.link(f"seed {one.seed}", RUNS.url(run=record.id)),
-        html.Cell(html.chip(one.state) + (" " + html.chip("stale") if one.stale else "")),
+        html.link(f"seed {seed.seed}", RUNS.url(run=record.id)),
+        html.Cell(html.chip(seed.state) + (" " + html.chip("stale") if seed.stale else "")),
     ]
     if metric:
         row.append(html.number(figure(metrics.get(names.best(metric)))))
@@ -124,5 +124,5 @@ def _row(one: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:
     updates = metrics.get(names.UPDATES)
     row.append(html.number(f"{updates:,.0f}" if updates is not None else ""))
     row.append(html.number(figure(metrics.get(names.UPDATES_PER_SECOND), 3)))
-    row.append(html.number(duration(one.run.seconds)))
+    row.append(html.number(duration(seed.run.seconds)))
     return row

@@ -40,12 +40,12 @@ def ask(stored: Stored) -> NoReturn:
 def _draw(stored: Stored) -> None:
     """All that are kept but the present one, the newest first, with what a return would change."""
     now = stored.notebook.text
-    found = [state for state in history.states(stored.path) if state.back is None]
-    found = [one for one in found if one.content() != now.encode("utf-8")]
-    if not found:
+    kept = [state for state in history.states(stored.path) if state.back is None]
+    kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]
+    if not kept:
         st.markdown("There are none yet: each change that is saved here leaves one.")
         return
-    chosen = st.selectbox("State", found, format_func=_words, key="earlier-state")
+    chosen = st.selectbox("State", kept, format_func=_words, key="earlier-state")
     text = chosen.content().decode("utf-8", "replace")
     st.caption("What a return to it would change in the file. The state that is there now stays in this list.")
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
@@ -57,6 +57,6 @@ def _draw(stored: Stored) -> None:
             st.rerun()
 
 
-def _words(one: PastState) -> str:
-    lines = one.content().count(b"\n")
-    return f"{one.number}, {ago(one.at)}: {plural(lines, 'line')}"
+def _words(state_: PastState) -> str:
+    lines = state_.content().count(b"\n")
+    return f"{state_.number}, {ago(state_.at)}: {plural(lines, 'line')}"

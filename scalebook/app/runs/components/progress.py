@@ -16,8 +16,8 @@ def draw(view: RunView, prefix: str = "") -> None:
 
 def fraction(view: RunView) -> float:
     """0 to 1; 0 where the budget has no end or the run has not begun."""
-    told = view.progress.fraction if view.progress else None
-    return min(max(told or 0.0, 0.0), 1.0)
+    share = view.progress.fraction if view.progress else None
+    return min(max(share or 0.0, 0.0), 1.0)
 
 
 def words(view: RunView) -> str:

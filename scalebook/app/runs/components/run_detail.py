@@ -96,10 +96,10 @@ def figures(view: RunView) -> None:
         html.facts(shown)
 
 
-def curves(found: Sequence[MetricCurve], axis: str, log_y: bool, live: bool) -> None:
+def curves(shown: Sequence[MetricCurve], axis: str, log_y: bool, live: bool) -> None:
     """A chart for each metric, two in a row; also of one, while more may come."""
-    columns = st.columns(2, gap="medium") if live or len(found) > 1 else [st.container()]
-    for i, curve in enumerate(found):
+    columns = st.columns(2, gap="medium") if live or len(shown) > 1 else [st.container()]
+    for i, curve in enumerate(shown):
         series = [Series(curve.metric, curve.axis(axis), curve.values, charts.PALETTE[0])]
         drawn = charts.lines(series, x_title=axis, title=curve.metric, log_y=log_y, dark=style.dark(), height=280)
         with columns[i % len(columns)]:
@@ -125,8 +125,8 @@ def files(config: str, log: str, record: RunRecord, failed: bool) -> None:
                 st.code(before, language="log", height=420)
         st.code(rest or "nothing written yet", language="log", height=420)
     with about_tab:
-        told = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
+        tags = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
         rows = [
-            [html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in told.items()
+            [html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in tags.items()
         ]
         html.draw(html.table(["What", "Value"], [*rows, [html.text("run id", "dim"), html.text(record.id)]]))

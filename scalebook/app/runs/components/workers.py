@@ -29,7 +29,8 @@ def throughput(curves: Sequence[MetricCurve], axis: str) -> None:
         st.subheader("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
         series = [
-            Series(f"worker {worker}", one.axis(axis), one.values, bars.colour(worker)) for worker, one in numbered
+            Series(f"worker {worker}", curve.axis(axis), curve.values, bars.colour(worker))
+            for worker, curve in numbered
         ]
         drawn = charts.lines(series, x_title=axis, y_title="samples/s", dark=style.dark(), height=HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
@@ -49,13 +50,13 @@ def pushes(record: PushRecord) -> None:
         return
     st.subheader("Pushes")
     rows = record.by_worker()
-    html.draw(_table(rows, lambda one: [f"worker {one.worker}"], ["Worker"], record.mean_staleness))
+    html.draw(_table(rows, lambda row: [f"worker {row.worker}"], ["Worker"], record.mean_staleness))
     if record.parts > 1:
         several = len({shard.section for shard in record.shards}) > 1
         head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
 
-        def name(one: Pushes) -> list[str]:
-            return [f"worker {one.worker}", *([str(one.section)] if several else []), str(one.shard)]
+        def name(row: Pushes) -> list[str]:
+            return [f"worker {row.worker}", *([str(row.section)] if several else []), str(row.shard)]
 
         with st.expander("By shard"):
             html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
@@ -69,16 +70,16 @@ def _table(
 ) -> str:
     """The mean `staleness` of a worker is one more column; what nobody measured has no column."""
     columns: list[tuple[str, Callable[[Pushes], str]]] = [
-        ("applied", lambda one: f"{one.applied:,}"),
-        ("dropped", lambda one: f"{one.dropped:,}"),
+        ("applied", lambda row: f"{row.applied:,}"),
+        ("dropped", lambda row: f"{row.dropped:,}"),
     ]
     if any(row.duplicates for row in rows):
-        columns.append(("duplicates", lambda one: f"{one.duplicates:,}"))
+        columns.append(("duplicates", lambda row: f"{row.duplicates:,}"))
     if staleness is not None:
-        columns.append(("mean staleness", lambda one: figure(staleness(one.worker), 3)))
-    columns.append(("mean age, ms", lambda one: figure(None if one.age_s is None else 1000 * one.age_s, 3)))
+        columns.append(("mean staleness", lambda row: figure(staleness(row.worker), 3)))
+    columns.append(("mean age, ms", lambda row: figure(None if row.age_s is None else 1000 * row.age_s, 3)))
     if any(row.drift is not None for row in rows):
-        columns.append(("mean drift", lambda one: figure(one.drift, 3)))
+        columns.append(("mean drift", lambda row: figure(row.drift, 3)))
     body = [
         [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]

@@ -49,9 +49,9 @@ def seeds(
     ]
 
 
-def state(found: Iterable[SeedView]) -> str:
+def state(seeds: Iterable[SeedView]) -> str:
     """One word for the cell: what needs attention first."""
-    states = {one.state for one in found}
+    states = {seed.state for seed in seeds}
     order = ("running", "stopping", "waiting", "failed", "stopped", "finished", "new")
     return next((word for word in order if word in states), "new")
 
@@ -84,9 +84,9 @@ def run(
     )
 
 
-def stop(found: Iterable[SeedView]) -> int:
+def stop(seeds: Iterable[SeedView]) -> int:
     """Ask all that have not ended to end; returns how many."""
-    asked = [one.run.job for one in found if one.run and one.run.job and not one.run.ended]
+    asked = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
     for job in asked:
         queue.stop(job)
     return len(asked)

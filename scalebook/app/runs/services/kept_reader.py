@@ -19,9 +19,9 @@ class KeptReader(RunReader):
         self._curves: OrderedDict[tuple[str, str], MetricCurve] = OrderedDict()
 
     def run(self, run_id: str) -> RunRecord:
-        found = super().run(run_id)
-        self._note([found])
-        return found
+        record = super().run(run_id)
+        self._note([record])
+        return record
 
     def runs(
         self,
@@ -32,24 +32,24 @@ class KeptReader(RunReader):
         limit: int = 100,
         order_by: Sequence[str] = NEWEST_FIRST,
     ) -> list[RunRecord]:
-        found = super().runs(notebook=notebook, cell=cell, where=where, limit=limit, order_by=order_by)
-        self._note(found)
-        return found
+        records = super().runs(notebook=notebook, cell=cell, where=where, limit=limit, order_by=order_by)
+        self._note(records)
+        return records
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         with self._lock:
             kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
             ended = run_id in self._ended
         missing = [metric for metric, curve in kept.items() if curve is None]
-        found = {curve.metric: curve for curve in super().curves(run_id, missing)} if missing else {}
-        if ended and found:  # as known before the reading: nothing can have been added since
+        read = {curve.metric: curve for curve in super().curves(run_id, missing)} if missing else {}
+        if ended and read:  # as known before the reading: nothing can have been added since
             with self._lock:
-                for metric, curve in found.items():
+                for metric, curve in read.items():
                     self._curves[run_id, metric] = curve
                 while len(self._curves) > CURVES_KEPT:
                     self._curves.popitem(last=False)
-        return [kept[metric] or found[metric] for metric in metrics]
+        return [kept[metric] or read[metric] for metric in metrics]
 
-    def _note(self, found: Sequence[RunRecord]) -> None:
+    def _note(self, records: Sequence[RunRecord]) -> None:
         with self._lock:
-            self._ended.update(one.id for one in found if one.ended is not None)
+            self._ended.update(record.id for record in records if record.ended is not None)

@@ -48,7 +48,7 @@ class PushRecord:
     def shares(self, worker: int | None = None) -> dict[str, float]:
         """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""
         mine = self.seconds if worker is None else self.seconds[worker : worker + 1]
-        return measures.shares({part: sum(one.get(part, 0.0) for one in mine) for part in PARTS})
+        return measures.shares({part: sum(seconds.get(part, 0.0) for seconds in mine) for part in PARTS})
 
     def by_worker(self) -> list[Pushes]:
         """A row for each worker over all shards; of several optimizers the pushes of all.
@@ -106,8 +106,8 @@ def _record(read: Callable[[str], bytes | None]) -> PushRecord | None:
     for name in (names.PUSHES_JSON, names.STALENESS_JSON):
         if content := read(name):
             try:
-                told = records.parse(Path(name), content, _Told)
+                content_ = records.parse(Path(name), content, _Told)
             except Broken:
                 continue
-            return PushRecord(told.counts, told.workers, told.shards)
+            return PushRecord(content_.counts, content_.workers, content_.shards)
     return None

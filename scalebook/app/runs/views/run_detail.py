@@ -82,15 +82,18 @@ def _back(view: RunView) -> None:
 
 def _siblings(view: RunView) -> None:
     """The same experiment with other seeds."""
-    found = runs.siblings(resources.reader(), view.record)
-    if len(found) > 1:
+    siblings = runs.siblings(resources.reader(), view.record)
+    if len(siblings) > 1:
         workspace = resources.workspace()
         with st.container(horizontal=True, vertical_alignment="center"):
-            for one in found:
-                seed = one.tags.get(names.TAG_SEED, "?")
-                word = runs.view(workspace, one).state
+            for sibling in siblings:
+                seed = sibling.tags.get(names.TAG_SEED, "?")
+                word = runs.view(workspace, sibling).state
                 st.page_link(
-                    RUNS.script, label=f"seed {seed} ({word})", query_params={"run": one.id}, disabled=one.id == view.id
+                    RUNS.script,
+                    label=f"seed {seed} ({word})",
+                    query_params={"run": sibling.id},
+                    disabled=sibling.id == view.id,
                 )
 
 
@@ -109,24 +112,26 @@ def _curves(run_id: str, axis: str, log_y: bool) -> None:
     metrics = runs.in_place(state.recall(f"charts-{run_id}", []), runs.curve_metrics(view.record), CHARTS)
     state.remember(f"charts-{run_id}", metrics)
     rates = runs.rates(view.record)[:LINES]
-    found = resources.curves(view.record, [*metrics, *rates])
-    own = [one for one in found if one.metric in metrics]
+    curves = resources.curves(view.record, [*metrics, *rates])
+    own = [curve for curve in curves if curve.metric in metrics]
     with st.container(key="live-curves"):
         if own:
             run_detail.curves(own, axis, log_y, not view.ended)
         elif not view.ended:
             st.caption("The first point of the curves comes with the first validation or after a few updates.")
-        workers.throughput([one for one in found if one.metric in rates], axis)
+        workers.throughput([curve for curve in curves if curve.metric in rates], axis)
 
 
 def _workers(run_id: str) -> None:
     """What each worker did, from the run's own record while it lives, from the totals afterwards."""
     view = _load(run_id)
     record, pushes = view.record, resources.pushes(view)
-    told = pushes if pushes is not None and not view.ended else None
-    split = [("all", told.shares() if told else runs.shares(record))]
+    record_ = pushes if pushes is not None and not view.ended else None
+    split = [("all", record_.shares() if record_ else runs.shares(record))]
     if view.workers > 1:
-        split += [(f"worker {i}", told.shares(i) if told else runs.shares(record, i)) for i in range(view.workers)]
+        split += [
+            (f"worker {i}", record_.shares(i) if record_ else runs.shares(record, i)) for i in range(view.workers)
+        ]
     with st.container(key="live-workers"):
         left, right = st.columns(2, gap="large")
     with left:

@@ -20,17 +20,17 @@ CHIPS = {"infeasible": "out of memory"}  # which look a state's chip has, where 
 
 def chips(records: Sequence[TrialRecord]) -> str:
     """A chip for each state that some trial is in, with their number; of the infeasible ones, why."""
-    found = []
+    chips_ = []
     for state, count in search_view.counts(records).items():
         if count or state == "finished":
             light, dark = looks.LOOKS[CHIPS.get(state, state)].colours
             live = " sb-running" if state == "running" else ""
-            told = search_view.infeasible_words(records) if state == "infeasible" else ""
-            found.append(
-                f'<span class="sb-chip{live}" style="--c: light-dark({light}, {dark})" title="{escape(told)}">'
-                f"{count:,} {escape(state)}{escape(f': {told}' if told else '')}</span>"
+            causes = search_view.infeasible_words(records) if state == "infeasible" else ""
+            chips_.append(
+                f'<span class="sb-chip{live}" style="--c: light-dark({light}, {dark})" title="{escape(causes)}">'
+                f"{count:,} {escape(state)}{escape(f': {causes}' if causes else '')}</span>"
             )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:.45rem">{"".join(found)}</div>'
+    return f'<div style="display:flex;flex-wrap:wrap;gap:.45rem">{"".join(chips_)}</div>'
 
 
 def draw(
@@ -40,25 +40,25 @@ def draw(
     if live:
         share, words = search_view.standing(progress, records, spec)
         st.progress(min(share, 1.0), text=words)
-    found = search_view.best(records, spec)
+    best = search_view.best(records, spec)
     intent = None
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         html.draw(chips(records))
-        if found is not None:
+        if best is not None:
             with st.container(horizontal=True, width="content", horizontal_alignment="right"):
-                intent = buttons(found, "best", primary=True)
-    if found is not None:
-        html.draw(_best(found, spec))
+                intent = buttons(best, "best", primary=True)
+    if best is not None:
+        html.draw(_best(best, spec))
     return intent
 
 
-def _best(found: TrialRecord, spec: SearchSpec) -> str:
+def _best(best: TrialRecord, spec: SearchSpec) -> str:
     """Its figures in a row; its point gets the width that is left."""
     pairs = [
-        (f"{'' if i else 'best '}{one.name}", search_view.reached(found, spec, i), "0 1 auto")
-        for i, one in enumerate(spec.objectives)
+        (f"{'' if i else 'best '}{objective.name}", search_view.reached(best, spec, i), "0 1 auto")
+        for i, objective in enumerate(spec.objectives)
     ]
-    pairs += [("at", search_view.words(found, spec), "1 1 16rem"), ("trial", str(found.number), "0 1 auto")]
+    pairs += [("at", search_view.words(best, spec), "1 1 16rem"), ("trial", str(best.number), "0 1 auto")]
     cells = "".join(
         f'<div style="flex:{flex}"><span>{escape(name)}</span><b>{escape(value)}</b></div>'
         for name, value, flex in pairs
@@ -89,5 +89,5 @@ def buttons(record: TrialRecord, key: str, *, primary: bool) -> Intent | None:
 
 def notes(records: Sequence[TrialRecord], spec: SearchSpec, progress: SearchProgress | None) -> None:
     """What one must know to read the figures, in one small paragraph."""
-    if told := [*search_view.notes(spec, progress), search_view.resolution(records, spec)]:
-        st.caption(" ".join(sentence(one) for one in told if one))
+    if sentences := [*search_view.notes(spec, progress), search_view.resolution(records, spec)]:
+        st.caption(" ".join(sentence(text) for text in sentences if text))

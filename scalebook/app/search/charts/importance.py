@@ -16,8 +16,8 @@ READING = (
 def draw(shares: Mapping[str, float], dark: bool) -> go.Figure:
     """Bars, the largest on top."""
     names = list(shares)[::-1]
-    found = looks.figure(dark, 92 + 44 * len(names))
-    found.add_trace(
+    figure = looks.figure(dark, 92 + 44 * len(names))
+    figure.add_trace(
         go.Bar(
             x=[shares[name] for name in names],
             y=[name.replace("_", " ") if "." not in name else name for name in names],
@@ -31,7 +31,7 @@ def draw(shares: Mapping[str, float], dark: bool) -> go.Figure:
         )
     )
     top = max(shares.values(), default=1.0)
-    found.update_xaxes(title_text="share", range=[0, min(1.0, top) * 1.12], tickformat=".0%")
-    found.update_yaxes(tickfont={"size": 13, "color": looks.ink(dark)}, ticklabelstandoff=8)
-    found.update_layout(showlegend=False)
-    return found
+    figure.update_xaxes(title_text="share", range=[0, min(1.0, top) * 1.12], tickformat=".0%")
+    figure.update_yaxes(tickfont={"size": 13, "color": looks.ink(dark)}, ticklabelstandoff=8)
+    figure.update_layout(showlegend=False)
+    return figure

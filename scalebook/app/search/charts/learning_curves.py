@@ -31,36 +31,36 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     if not known:
         return None
     shades = range_of(records, spec)
-    found = looks.figure(dark, HEIGHT)
+    figure = looks.figure(dark, HEIGHT)
     frame = _frame_of(known, spec)
-    given_up = [one for one in known if one.state in ("pruned", "infeasible", "failed")]
+    given_up = [record for record in known if record.state in ("pruned", "infeasible", "failed")]
     if given_up:
-        found.add_trace(_lines(given_up, frame, looks.dim(dark), "not finished", 0.4, legend=False))
-    finished = [one for one in known if one.state == "finished"]
+        figure.add_trace(_lines(given_up, frame, looks.dim(dark), "not finished", 0.4, legend=False))
+    finished = [record for record in known if record.state == "finished"]
     for bucket, mine in _buckets(finished, shades):
         colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
-        found.add_trace(_lines(mine, frame, colour, "finished", 0.75, legend=False))
+        figure.add_trace(_lines(mine, frame, colour, "finished", 0.75, legend=False))
     for state in ("running",):
-        mine = [one for one in known if one.state == state]
+        mine = [record for record in known if record.state == state]
         if mine:
-            found.add_trace(
+            figure.add_trace(
                 _lines(mine, frame, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
             )
-    _ends(found, known, frame, spec, dark)
-    _highlight(found, known, frame, spec, dark)
-    _axes(found, frame, spec, shades, dark)
-    return found
+    _ends(figure, known, frame, spec, dark)
+    _highlight(figure, known, frame, spec, dark)
+    _axes(figure, frame, spec, shades, dark)
+    return figure
 
 
 def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tuple[int, list[TrialRecord]]]:
     """The worst first, so that the best are drawn on top."""
     if shades is None:
         return []
-    found: dict[int, list[TrialRecord]] = {}
-    values = [known if (known := value(one)) is not None else shades.worst for one in finished]
-    for one, shade in zip(finished, shades.of(values), strict=True):
-        found.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(one)
-    return sorted(found.items())
+    by_bucket: dict[int, list[TrialRecord]] = {}
+    values = [known if (known := value(record)) is not None else shades.worst for record in finished]
+    for record, shade in zip(finished, shades.of(values), strict=True):
+        by_bucket.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(record)
+    return sorted(by_bucket.items())
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Frame:
 
 
 def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
-    values = np.array([each for one in known for _, each in one.curve if np.isfinite(each)])
+    values = np.array([each for record in known for _, each in record.curve if np.isfinite(each)])
     if not len(values):
         return Frame(-np.inf, np.inf, False)
     ends = np.quantile(values, (0.0, 0.97) if spec.objectives[0].lower else (0.03, 1.0))
@@ -97,16 +97,16 @@ def _lines(
     """One trace for many curves: a gap (NaN) after each."""
     x: list[float] = []
     y: list[float] = []
-    told: list[tuple[float, float]] = []
-    for one in mine:
-        xs, ys = thin([float(at) for at, _ in one.curve], [each for _, each in one.curve], POINTS)
+    custom: list[tuple[float, float]] = []
+    for record in mine:
+        xs, ys = thin([float(at) for at, _ in record.curve], [each for _, each in record.curve], POINTS)
         x += [*xs, np.nan]
         y += [*ys, np.nan]
-        told += [(one.number, value) for value in (*ys, np.nan)]
+        custom += [(record.number, value) for value in (*ys, np.nan)]
     return go.Scatter(
         x=np.array(x, dtype=np.float32),
         y=frame.within(y).astype(np.float32),
-        customdata=np.array(told, dtype=np.float32),
+        customdata=np.array(custom, dtype=np.float32),
         mode="lines",
         name=name,
         showlegend=legend,
@@ -116,26 +116,26 @@ def _lines(
     )
 
 
-def _ends(found: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
+def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
     """A mark where a curve was given up, of the kind that the map uses."""
     for state, name in (("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
-        mine = [one for one in known if (one.failure if state == "diverged" else one.state) == state]
-        mine = [one for one in mine if np.isfinite(one.curve[-1][1])]
+        mine = [record for record in known if (record.failure if state == "diverged" else record.state) == state]
+        mine = [record for record in mine if np.isfinite(record.curve[-1][1])]
         if mine:
-            found.add_trace(
+            figure.add_trace(
                 go.Scatter(
-                    x=np.array([one.curve[-1][0] for one in mine], dtype=np.float32),
-                    y=frame.within([one.curve[-1][1] for one in mine]).astype(np.float32),
+                    x=np.array([record.curve[-1][0] for record in mine], dtype=np.float32),
+                    y=frame.within([record.curve[-1][1] for record in mine]).astype(np.float32),
                     mode="markers",
                     name=looks.LOOKS[name].word,
                     marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
-                    text=[search_view.hover(one, spec) for one in mine],
+                    text=[search_view.hover(record, spec) for record in mine],
                     hovertemplate="%{text}<extra></extra>",
                 )
             )
 
 
-def _highlight(found: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
+def _highlight(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
     winner = search_view.best(known, spec)
     if winner is None:
         return
@@ -146,8 +146,8 @@ def _highlight(found: go.Figure, known: Sequence[TrialRecord], frame: Frame, spe
         "mode": "lines",
         "hoverinfo": "skip",
     }
-    found.add_trace(go.Scatter(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
-    found.add_trace(
+    figure.add_trace(go.Scatter(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
+    figure.add_trace(
         go.Scatter(
             **common,
             name=f"best: trial {winner.number}, {search_view.words(winner, spec)}",
@@ -156,21 +156,21 @@ def _highlight(found: go.Figure, known: Sequence[TrialRecord], frame: Frame, spe
     )
 
 
-def _axes(found: go.Figure, frame: Frame, spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
+def _axes(figure: go.Figure, frame: Frame, spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
     name, low, high = spec.objectives[0].name, frame.low, frame.high
     if frame.log:
-        found.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
+        figure.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
     elif low < high < np.inf:
         room = 0.05 * (high - low)
-        found.update_yaxes(range=[low - room, high + room])
+        figure.update_yaxes(range=[low - room, high + room])
     curve_of = name if name not in ("seconds", "samples", "updates") else "metric"
-    found.update_xaxes(title_text="samples", rangemode="tozero")
-    found.update_yaxes(title_text=curve_of)
+    figure.update_xaxes(title_text="samples", rangemode="tozero")
+    figure.update_yaxes(title_text=curve_of)
     if shades is not None:
-        found.add_trace(  # only for its colour bar
+        figure.add_trace(  # only for its colour bar
             go.Scatter(
                 x=[None], y=[None], mode="markers", showlegend=False, hoverinfo="skip",
                 marker={"color": [0.5], "coloraxis": "coloraxis"},
             )
         )  # fmt: skip
-        found.update_layout(coloraxis=looks.colour_axis(shades, f"{name} at the end", dark))
+        figure.update_layout(coloraxis=looks.colour_axis(shades, f"{name} at the end", dark))

@@ -104,15 +104,15 @@ def log_axis(low: float, high: float) -> dict[str, object]:
             break
     return {
         "type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": inside,
-        "ticktext": [f"{one:g}" for one in inside],
+        "ticktext": [f"{tick:g}" for tick in inside],
     }  # fmt: skip
 
 
 def figure(dark: bool, height: int) -> go.Figure:
     """An empty one in our template; hovering tells of one point."""
-    found = go.Figure()
-    found.update_layout(template=charts.template(dark), height=height, hovermode="closest")
-    return found
+    figure_ = go.Figure()
+    figure_.update_layout(template=charts.template(dark), height=height, hovermode="closest")
+    return figure_
 
 
 def marker(known: str, dark: bool, size: float | None = None) -> dict[str, object]:

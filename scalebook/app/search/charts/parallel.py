@@ -30,16 +30,17 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     known = [record for record in records if value(record) is not None or record.state == "infeasible"]
     if not known or shades is None:
         return None
-    worst_first = sorted(known, key=lambda one: -1.0 if (v := value(one)) is None else float(shades.of([v])[0]))
+    worst_first = sorted(known, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
     position = np.array(
-        [MISSING if (v := value(one)) is None else float(shades.of([v])[0]) for one in worst_first], dtype=np.float32
+        [MISSING if (v := value(record)) is None else float(shades.of([v])[0]) for record in worst_first],
+        dtype=np.float32,
     )
     colour = np.where(position == MISSING, BAD, position)
     axes = [_axis(dimension, worst_first) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
-    found = looks.figure(dark, HEIGHT)
+    figure = looks.figure(dark, HEIGHT)
     scale_to = [((at - BAD) / (1 - BAD), each) for at, each in looks.colorscale(dark)]
     bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001
-    found.add_trace(
+    figure.add_trace(
         go.Parcoords(
             dimensions=axes,
             line={
@@ -52,30 +53,32 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
             unselected={"line": {"color": looks.dim(dark), "opacity": 0.06}},
         )
     )  # fmt: skip
-    found.update_layout(margin={"l": 70, "r": 80, "t": 46, "b": 18})
-    return found
+    figure.update_layout(margin={"l": 70, "r": 80, "t": 46, "b": 18})
+    return figure
 
 
 def _axis(dimension: Dimension, mine: Sequence[TrialRecord]) -> dict[str, object]:
     name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
     if can_be_axis(dimension):
         along = scale(dimension)
-        at = [along.at(one.point[dimension.name]) if dimension.name in one.point else MISSING for one in mine]
+        at = [along.at(record.point[dimension.name]) if dimension.name in record.point else MISSING for record in mine]
         ticks = along.ticks()
     else:
         labels = list(dict.fromkeys(dimension.label(each) for each in dimension.choices)) or [
             dimension.label(dimension.low)
         ]
         step = (1 - 2 * ASIDE) / max(len(labels) - 1, 1)
-        told = [dimension.label(one.point[dimension.name]) if dimension.name in one.point else "" for one in mine]
+        chosen = [
+            dimension.label(record.point[dimension.name]) if dimension.name in record.point else "" for record in mine
+        ]
         at = [
-            ASIDE + labels.index(each) * step + _aside(one.number) if each in labels else MISSING
-            for one, each in zip(mine, told, strict=True)
+            ASIDE + labels.index(each) * step + _aside(record.number) if each in labels else MISSING
+            for record, each in zip(mine, chosen, strict=True)
         ]
         ticks = [(ASIDE + i * step, label) for i, label in enumerate(labels)]
     return {
         "label": name, "values": np.array(at, dtype=np.float32), "range": [min([-0.03, *at]), max([1.03, *at])],
-        "tickvals": [one for one, _ in ticks], "ticktext": [label for _, label in ticks],
+        "tickvals": [tick for tick, _ in ticks], "ticktext": [label for _, label in ticks],
     }  # fmt: skip
 
 
@@ -89,5 +92,5 @@ def _values(position: NDArray[np.float32], spec: SearchSpec, ticks: list[tuple[f
     marks = [*infeasible, *ticks]
     return {
         "label": spec.objectives[0].name, "values": position, "range": [MISSING if infeasible else -0.03, 1.03],
-        "tickvals": [one for one, _ in marks], "ticktext": [label for _, label in marks],
+        "tickvals": [mark for mark, _ in marks], "ticktext": [label for _, label in marks],
     }  # fmt: skip

@@ -32,25 +32,25 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     if not known:
         return None
     front = _front(known, spec)
-    numbers = {one.number for _, one in front}
+    numbers = {record.number for _, record in front}
     rest = [pair for pair in known if pair[1].number not in numbers]
-    found = looks.figure(dark, HEIGHT)
-    found.add_trace(_dots(rest, spec, dark, "beaten by another", looks.dim(dark), 6.5, 0.4))
+    figure = looks.figure(dark, HEIGHT)
+    figure.add_trace(_dots(rest, spec, dark, "beaten by another", looks.dim(dark), 6.5, 0.4))
     x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
     accent = "#0b6e75" if not dark else "#5cc3c6"
-    found.add_trace(
+    figure.add_trace(
         go.Scatter(
             x=x, y=y, mode="lines", showlegend=False, hoverinfo="skip",
             line={"shape": "hv" if _lower(spec)[0] else "vh", "color": accent, "width": 2},
         )
     )  # fmt: skip
-    found.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
+    figure.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
     for update, name, values in (
-        (found.update_xaxes, _names(spec)[0], [at[0] for at, _ in known]),
-        (found.update_yaxes, _names(spec)[1], [at[1] for at, _ in known]),
+        (figure.update_xaxes, _names(spec)[0], [at[0] for at, _ in known]),
+        (figure.update_yaxes, _names(spec)[1], [at[1] for at, _ in known]),
     ):
         update(title_text=name, **_range(values))
-    return found
+    return figure
 
 
 def _names(spec: SearchSpec) -> tuple[str, str]:
@@ -75,11 +75,11 @@ def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
     """From the cheapest to the dearest, each better than all before."""
     across, up = _lower(spec)
     ranked = sorted(known, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
-    found: list[Placed] = []
+    front: list[Placed] = []
     for pair in ranked:
-        if not found or (pair[0][1] < found[-1][0][1] if up else pair[0][1] > found[-1][0][1]):
-            found.append(pair)
-    return found
+        if not front or (pair[0][1] < front[-1][0][1] if up else pair[0][1] > front[-1][0][1]):
+            front.append(pair)
+    return front
 
 
 def _dots(
@@ -91,7 +91,7 @@ def _dots(
         mode="markers",
         name=name,
         marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
-        text=[search_view.hover(one, spec) for _, one in mine],
+        text=[search_view.hover(record, spec) for _, record in mine],
         hovertemplate="%{text}<extra></extra>",
     )
 

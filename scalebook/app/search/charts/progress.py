@@ -29,17 +29,17 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: i
     low, high = (shades.best, shades.worst) if shades else (0.0, 1.0)
     log = bool(shades and shades.log)
     floor, rail = _ends(low, high, log)
-    found = looks.figure(dark, height)
+    figure = looks.figure(dark, height)
     for name in KINDS:
-        mine = [one for one in ended if kind(one) == name]
+        mine = [record for record in ended if kind(record) == name]
         if mine:
-            found.add_trace(_marks(name, mine, spec, (floor, rail), dark))
-    found.add_trace(_best(ended, spec, (floor, rail), dark))
-    last = max(one.number for one in ended)
-    found.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
+            figure.add_trace(_marks(name, mine, spec, (floor, rail), dark))
+    figure.add_trace(_best(ended, spec, (floor, rail), dark))
+    last = max(record.number for record in ended)
+    figure.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
     ends = sorted((floor, rail * (rail / floor) ** RAIL if log else rail + (rail - floor) * RAIL))
-    found.update_yaxes(title_text=objective.name, **(looks.log_axis(*ends) if log else {"range": ends}))
-    return found
+    figure.update_yaxes(title_text=objective.name, **(looks.log_axis(*ends) if log else {"range": ends}))
+    return figure
 
 
 def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
@@ -57,17 +57,21 @@ def _marks(
     low, high = sorted(ends)
     rail = ends[1]
     heights = []
-    for one in mine:
-        known = value(one) if name == "finished" else (one.curve[-1][1] if name == "pruned" and one.curve else None)
+    for record in mine:
+        known = (
+            value(record)
+            if name == "finished"
+            else (record.curve[-1][1] if name == "pruned" and record.curve else None)
+        )
         heights.append(rail if known is None or not np.isfinite(known) else min(max(known, low), high))
     small = len(mine) > 300
     return go.Scatter(
-        x=np.array([one.number for one in mine], dtype=np.int32),
+        x=np.array([record.number for record in mine], dtype=np.int32),
         y=np.array(heights, dtype=np.float32),
         mode="markers",
         name=looks.LOOKS[name].word,
         marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
-        text=[search_view.hover(one, spec) for one in mine],
+        text=[search_view.hover(record, spec) for record in mine],
         hovertemplate="%{text}<extra></extra>",
     )
 
@@ -77,16 +81,16 @@ def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, flo
     lower = spec.objectives[0].lower
     x: list[int] = []
     y: list[float] = []
-    for one in sorted(ended, key=lambda each: each.number):
-        known = value(one)
+    for record in sorted(ended, key=lambda each: each.number):
+        known = value(record)
         if known is not None and (not y or (known < y[-1] if lower else known > y[-1])):
-            x.append(one.number)
+            x.append(record.number)
             y.append(known)
     if x:
-        x.append(max(one.number for one in ended))
+        x.append(max(record.number for record in ended))
         y.append(y[-1])
     low, high = sorted(ends)
     return go.Scatter(
-        x=x, y=[min(max(one, low), high) for one in y], mode="lines", name="best so far", hoverinfo="skip",
+        x=x, y=[min(max(best, low), high) for best in y], mode="lines", name="best so far", hoverinfo="skip",
         line={"shape": "hv", "color": charts.PALETTE[0] if not dark else "#5cc3c6", "width": 2.2},
     )  # fmt: skip

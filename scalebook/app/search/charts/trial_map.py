@@ -70,7 +70,7 @@ def draw(
 def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> int | None:
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
-    known = [(sign * found, record.number) for record in records if (found := value(record, objective)) is not None]
+    known = [(sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None]
     return min(known)[1] if known else None
 
 
@@ -78,7 +78,7 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
     """Places of the panels, their axes and titles: values and names at the left, and below the lowest of a column."""
     rows = -(-len(parts) // columns)  # ceil
     titled = bool(parts[0].title)
-    found: dict[str, Any] = {
+    layout: dict[str, Any] = {
         "template": charts.template(dark),
         "hovermode": "closest",
         "height": HEAD + ROW * rows,
@@ -93,30 +93,30 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
         left, top = column * (wide + GAP[0]), 1 - row * (high + GAP[1])
         name = str(i + 1) if i else ""
         lowest = i + columns >= len(parts)
-        found[f"xaxis{name}"] = {
+        layout[f"xaxis{name}"] = {
             **_axis(across, parts, 0), "domain": [left, left + wide], "anchor": f"y{name}", "showticklabels": lowest,
             "title": {"text": _word(across) if lowest else ""}, **({"matches": "x"} if i else {}),
         }  # fmt: skip
-        found[f"yaxis{name}"] = {
+        layout[f"yaxis{name}"] = {
             **_axis(up, parts, 1), "domain": [max(0.0, top - high), top], "anchor": f"x{name}",
             "showticklabels": not column, "title": {"text": _word(up) if not column else ""},
             **({"matches": "y"} if i else {}),
         }  # fmt: skip
         if titled:
-            found["annotations"].append(
+            layout["annotations"].append(
                 {
                     "text": part.title, "x": left + wide / 2, "y": top, "xref": "paper", "yref": "paper",
                     "xanchor": "center", "yanchor": "bottom", "showarrow": False,
                     "font": {"size": 13, "color": looks.ink(dark)},
                 }
             )  # fmt: skip
-    return found
+    return layout
 
 
-def _axis(one: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
+def _axis(scale: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
     """As long as the dimension, and as far beyond it as a point by hand lies."""
     at = [float(row[which]) for part in parts for mine in part.at.values() for row in mine]
-    ticks = one.ticks()
+    ticks = scale.ticks()
     return {
         "range": [min([0.0, *at]) - PAD, max([1.0, *at]) + PAD],
         "tickvals": [place for place, _ in ticks],
@@ -124,26 +124,26 @@ def _axis(one: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
     }
 
 
-def _word(one: Scale) -> str:
-    name = one.dimension.name
+def _word(scale: Scale) -> str:
+    name = scale.dimension.name
     return name if "." in name else name.replace("_", " ")
 
 
 def _panel(part: Landscape, spec: SearchSpec, dark: bool, named: set[str], best: int | None) -> list[Trace]:
     """From below to above: field, dotted lines, ridge, trials by kind, the best of all."""
-    found: list[Trace] = []
+    traces: list[Trace] = []
     if part.field is not None:
-        found.append(_field(part.field, dark))
-    found += [_iso(one.x, one.y, dark, named) for one in part.iso]
+        traces.append(_field(part.field, dark))
+    traces += [_iso(line.x, line.y, dark, named) for line in part.iso]
     if len(part.ridge) > 1:
-        found.append(_line(part, dark, named))
+        traces.append(_line(part, dark, named))
     if "finished" in part.trials and "finished" not in named:
-        found.append(_finished_key(dark, named))
-    found += [_marks(part, name, spec, dark, named) for name in KINDS if name in part.trials and name != "waiting"]
-    for at, one in zip(part.at["finished"], part.trials.get("finished", []), strict=True):
-        if one.number == best:
-            found.append(_star(float(at[0]), float(at[1]), named))
-    return found
+        traces.append(_finished_key(dark, named))
+    traces += [_marks(part, name, spec, dark, named) for name in KINDS if name in part.trials and name != "waiting"]
+    for at, record in zip(part.at["finished"], part.trials.get("finished", []), strict=True):
+        if record.number == best:
+            traces.append(_star(float(at[0]), float(at[1]), named))
+    return traces
 
 
 def _field(shown: ShadeGrid, dark: bool) -> Trace:
@@ -176,7 +176,7 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, named: set[
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
         "x": at[:, 0].astype(np.float32), "y": at[:, 1].astype(np.float32),
-        "text": [search_view.hover(one, spec) for one in mine], "hovertemplate": "%{text}<extra></extra>", **legend,
+        "text": [search_view.hover(trial, spec) for trial in mine], "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
 
 
@@ -232,19 +232,19 @@ def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[st
 def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
     """Beside the wall what it is; on each dotted line, near its upper end, its constant; above all marks."""
     common = {"xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False}
-    found = [
+    annotations = [
         {
-            **common, "x": one.x[0] + ALONG * (one.x[1] - one.x[0]), "y": one.y[0] + ALONG * (one.y[1] - one.y[0]),
-            "text": f"10<sup>{round(math.log10(one.quotient))}</sup>", "bgcolor": looks.ground(dark), "opacity": 0.85,
+            **common, "x": iso.x[0] + ALONG * (iso.x[1] - iso.x[0]), "y": iso.y[0] + ALONG * (iso.y[1] - iso.y[0]),
+            "text": f"10<sup>{round(math.log10(iso.quotient))}</sup>", "bgcolor": looks.ground(dark), "opacity": 0.85,
             "borderpad": 0, "font": {"size": 10, "color": looks.dim(dark)},
         }
-        for one in part.iso
+        for iso in part.iso
     ]  # fmt: skip
     if part.wall is not None:
-        found.append(
+        annotations.append(
             {
                 **common, "x": part.wall, "y": 0, "text": "out of memory", "textangle": -90, "xanchor": "left",
                 "yanchor": "bottom", "font": {"size": 11, "color": looks.LOOKS["out of memory"].colour(dark)},
             }
         )  # fmt: skip
-    return found
+    return annotations

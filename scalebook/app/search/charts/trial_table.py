@@ -31,7 +31,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str)
     rows = search_view.rows(records, spec)
     if order == ORDERS[1]:
         lower = spec.objectives[0].lower
-        rows.sort(key=lambda one: (one.values[0] is None, (one.values[0] or 0.0) * (1 if lower else -1), one.number))
+        rows.sort(key=lambda row: (row.values[0] is None, (row.values[0] or 0.0) * (1 if lower else -1), row.number))
         key += "-" + hashlib.sha256(str([row.number for row in rows]).encode()).hexdigest()[:8]
     event: Any = st.dataframe(
         pd.DataFrame([_cells(row, spec) for row in rows]),
@@ -69,7 +69,7 @@ def _sortable(raw: Any, label: str) -> Any:
 def _columns(spec: SearchSpec) -> dict[str, Any]:
     column = st.column_config
     colours = [pair[style.dark()] for pair in CHIPS.values()]
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "number": column.NumberColumn("Trial", width=64),
         "state": column.MultiselectColumn("State", options=list(CHIPS), color=colours, width=96),
     }
@@ -77,16 +77,20 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
         name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
         if dimension.ordered:
             whole = dimension.kind in ("int", "powers_of_two")
-            found[f"point.{dimension.name}"] = column.NumberColumn(name, format="%d" if whole else "%.4g", width=108)
+            columns[f"point.{dimension.name}"] = column.NumberColumn(name, format="%d" if whole else "%.4g", width=108)
         else:
             numbers = all(isinstance(each, int | float) for each in dimension.choices)
-            found[f"point.{dimension.name}"] = (column.NumberColumn if numbers else column.TextColumn)(name, width=108)
+            columns[f"point.{dimension.name}"] = (column.NumberColumn if numbers else column.TextColumn)(
+                name, width=108
+            )
     for i, objective in enumerate(spec.objectives):
-        found[f"value.{i}"] = column.NumberColumn(objective.name, format="%.5g", width=108)
+        columns[f"value.{i}"] = column.NumberColumn(objective.name, format="%.5g", width=108)
     if spec.seeds > 1:
-        found["spread"] = column.NumberColumn(
+        columns["spread"] = column.NumberColumn(
             "±", format="%.2g", width=70, help="Half of the 95 % interval over seeds."
         )
-    found["seconds"] = column.NumberColumn("Seconds", format="%.1f", width=80, help="Of training, all seeds together.")
-    found["why"] = column.TextColumn("Why", width=380, help="Why it was given up, could not run, or failed.")
-    return found
+    columns["seconds"] = column.NumberColumn(
+        "Seconds", format="%.1f", width=80, help="Of training, all seeds together."
+    )
+    columns["why"] = column.TextColumn("Why", width=380, help="Why it was given up, could not run, or failed.")
+    return columns

@@ -24,31 +24,31 @@ MENU: dict[str, Intent] = {
 def draw(
     name: str,
     body: Mapping[str, Any],
-    found: SearchView | None,
+    search: SearchView | None,
     stale: bool,
     best: Best | None,
     problems: Sequence[Problem],
     page: str,
 ) -> Intent | None:
-    """The card; returns what was asked for. `found` is its newest search, None before the first.
+    """The card; returns what was asked for. `search` is its newest search, None before the first.
 
     `page` tells this state of the notebook from others.
     """
-    intent = _head(name, found, stale, bool(problems), page)
+    intent = _head(name, search, stale, bool(problems), page)
     html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
     for problem in problems:
         st.error(str(problem))
-    if found is not None:
-        if found.live:
-            progress(found)
-        trouble(found)
+    if search is not None:
+        if search.live:
+            progress(search)
+        trouble(search)
         if best is not None:
-            html.draw(best_line(found, best))
+            html.draw(best_line(search, best))
     return intent
 
 
-def _head(name: str, found: SearchView | None, stale: bool, blocked: bool, page: str) -> Intent | None:
-    word = found.state if found else "new"
+def _head(name: str, search: SearchView | None, stale: bool, blocked: bool, page: str) -> Intent | None:
+    word = search.state if search else "new"
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if stale:
         chips += " " + html.chip("stale", "stale: the search has changed since")
@@ -56,8 +56,8 @@ def _head(name: str, found: SearchView | None, stale: bool, blocked: bool, page:
     with title:
         html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
-        intent = _main_button(name, found, stale, blocked, f"{page} {found.id} {found.state}" if found else page)
-        if found and press.button("Open", f"open-{name}", icon=":material/open_in_full:"):
+        intent = _main_button(name, search, stale, blocked, f"{page} {search.id} {search.state}" if search else page)
+        if search and press.button("Open", f"open-{name}", icon=":material/open_in_full:"):
             intent = "open"
         if press.button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
@@ -65,14 +65,14 @@ def _head(name: str, found: SearchView | None, stale: bool, blocked: bool, page:
     return MENU[picked] if picked else intent
 
 
-def _main_button(name: str, found: SearchView | None, stale: bool, blocked: bool, now: str) -> Intent | None:
+def _main_button(name: str, search: SearchView | None, stale: bool, blocked: bool, now: str) -> Intent | None:
     """Stop while it lives, Resume where it can go on, else Run."""
-    if found is not None and found.live:
-        stopping = found.state == "stopping"
+    if search is not None and search.live:
+        stopping = search.state == "stopping"
         return "stop" if press.button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=stopping) else None
-    if found is not None and found.state in ("interrupted", "stopped", "failed") and not stale:
+    if search is not None and search.state in ("interrupted", "stopped", "failed") and not stale:
         return "resume" if press.button("Resume", f"resume-{name}", now, icon=":material/resume:") else None
-    done = found is not None and found.complete and not stale
+    done = search is not None and search.complete and not stale
     pressed = press.button(
         "Run",
         f"run-{name}",
@@ -91,43 +91,43 @@ def summary(body: Mapping[str, Any], what: str) -> str:
     return f'<div class="sb-summary">{" · ".join(shown)}</div>'
 
 
-def progress(found: SearchView) -> None:
+def progress(search: SearchView) -> None:
     """The bar of a search that has not ended: `12 of 30 trials · 2 running · about 40 s left`."""
-    st.progress(found.fraction, text=standing(found))
+    st.progress(search.fraction, text=standing(search))
 
 
-def standing(found: SearchView) -> str:
-    if found.state == "waiting":
+def standing(search: SearchView) -> str:
+    if search.state == "waiting":
         return "waits for the supervisor to start it"
-    if found.state == "stopping":
+    if search.state == "stopping":
         return "stopping: the trials that run are ended, and run again when it is resumed"
-    if found.progress is None:
+    if search.progress is None:
         return "starting"
-    told = found.progress
-    parts = [f"{told.done:,} of {found.trials:,} trials"]
-    if told.running:
-        parts.append(f"{told.running} running")
-    if told.left_s is not None:
-        parts.append(f"about {duration(told.left_s)} left")
-    if told.note:
-        parts.append(told.note)
+    state = search.progress
+    parts = [f"{state.done:,} of {search.trials:,} trials"]
+    if state.running:
+        parts.append(f"{state.running} running")
+    if state.left_s is not None:
+        parts.append(f"about {duration(state.left_s)} left")
+    if state.note:
+        parts.append(state.note)
     return " · ".join(parts)
 
 
-def trouble(found: SearchView) -> None:
+def trouble(search: SearchView) -> None:
     """Why it does not go on."""
-    if found.state == "interrupted":
-        st.warning(found.trouble, icon=":material/link_off:")
-    elif found.state == "failed":
-        st.error(f"**The search has failed.** {sentence(found.trouble)}", icon=":material/error:")
-    elif found.state == "stopped":
-        st.info(f"{sentence(found.trouble or 'It was stopped')} Resume goes on where it was.")
+    if search.state == "interrupted":
+        st.warning(search.trouble, icon=":material/link_off:")
+    elif search.state == "failed":
+        st.error(f"**The search has failed.** {sentence(search.trouble)}", icon=":material/error:")
+    elif search.state == "stopped":
+        st.info(f"{sentence(search.trouble or 'It was stopped')} Resume goes on where it was.")
 
 
-def best_line(found: SearchView, best: Best) -> str:
+def best_line(search: SearchView, best: Best) -> str:
     """`best val/loss 0.1293 at batch 128, rate 0.08, after 60 of 60 trials`"""
-    after = f"after {found.done:,} of {plural(found.trials, 'trial')}"
+    after = f"after {search.done:,} of {plural(search.trials, 'trial')}"
     return (
-        f'<div class="sb-best"><span>best {escape(found.objective)}</span><b>{escape(best.value)}</b>'
+        f'<div class="sb-best"><span>best {escape(search.objective)}</span><b>{escape(best.value)}</b>'
         f"<span>at</span><b>{escape(best.point)}</b><span>{escape(after)}</span></div>"
     )

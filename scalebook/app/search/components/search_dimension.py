@@ -69,39 +69,39 @@ def _kept(row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
 
 
-def _ends(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
+def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
     """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
     whole = kind in ("int", "powers_of_two")
     numbers = int if whole else int | float
-    if not isinstance(told, list) or len(told) != 2 or not all(isinstance(one, numbers) for one in told):
-        return _free(f"Range of {field.name}", told, key)
-    found = []
-    for end, place, value in zip(("From", "To"), st.columns(2), told, strict=True):
+    if not isinstance(written, list) or len(written) != 2 or not all(isinstance(end_, numbers) for end_ in written):
+        return _free(f"Range of {field.name}", written, key)
+    ends = []
+    for end, place, value in zip(("From", "To"), st.columns(2), written, strict=True):
         label = f"{end}, {field.name}"
         with place:
             if kind == "powers_of_two" and value in POWERS:
-                found.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
+                ends.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
                                           format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
             else:
-                found.append(number_box.draw(label, value, f"{key}.{end}", whole=whole, hidden=True))
-    return found
+                ends.append(number_box.draw(label, value, f"{key}.{end}", whole=whole, hidden=True))
+    return ends
 
 
-def _list(field: SearchField, kind: Kind, told: Any, key: str) -> Any:
+def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
     """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
     label = f"Values of {field.name}"
     known = field.field.choices if field.field.type in ("enum", "class") else []
     if field.field.type == "bool":
         known = [True, False]
-    if kind == "values" and known and isinstance(told, list) and all(one in known for one in told):
-        return st.multiselect(label, known, told, key=key, format_func=plain, label_visibility="collapsed",
+    if kind == "values" and known and isinstance(written, list) and all(value in known for value in written):
+        return st.multiselect(label, known, written, key=key, format_func=plain, label_visibility="collapsed",
                               placeholder="Choose some")  # fmt: skip
-    return _free(label, told, key)
+    return _free(label, written, key)
 
 
-def _free(label: str, told: Any, key: str) -> Any:
+def _free(label: str, written: Any, key: str) -> Any:
     """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
-    shown = ", ".join(plain(one) for one in told) if isinstance(told, list) else plain(told)
+    shown = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
     said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
     try:
         return yaml.load(f"[{said}]")
@@ -114,13 +114,13 @@ def _rule(row: Row, key: str) -> None:
     _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
     before = str(row.get("rule") or AS_IT_IS)
     with rule_column:
-        rules = [one for one in RULES if one != "none" or before == "none"]
+        rules = [rule for rule in RULES if rule != "none" or before == "none"]
         index = rules.index(before) if before in rules else 0
         rule = st.selectbox("When the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
     if rule == AS_IT_IS:
-        for one in ("rule", "per", "warmup_epochs"):
-            row.pop(one, None)
+        for name in ("rule", "per", "warmup_epochs"):
+            row.pop(name, None)
         return
     row["rule"] = rule
     with per_column:

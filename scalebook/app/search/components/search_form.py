@@ -55,14 +55,14 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
     left, right = st.columns(2)
     with left:
         names = list(notebooks)
-        found = st.selectbox("Notebook", names, names.index(notebook), format_func=lambda one: notebooks[one],
+        chosen = st.selectbox("Notebook", names, names.index(notebook), format_func=lambda name: notebooks[name],
                              key=f"{key}.notebook", disabled=fixed)  # fmt: skip
     with right:
         index = list(cells).index(cell) if cell in cells else None
         picked = st.selectbox("Experiment", cells, index, key=f"{key}.{notebook}.experiment", disabled=fixed,
                               placeholder="Choose one",
                               help="What is varied is its config; the cell stays as it is.")  # fmt: skip
-    return found, picked or ""
+    return chosen, picked or ""
 
 
 def first(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
@@ -79,7 +79,10 @@ def first(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
 def _cards(chosen: str, begun: bool, key: str) -> str | None:
     """A card for each preset and one for none; returns the one that was pressed."""
     pressed: str | None = None
-    cards = [*((one.name, one.title.replace(" x ", " × "), one.text) for one in PRESETS), (OWN, OWN_TITLE, OWN_TEXT)]
+    cards = [
+        *((preset.name, preset.title.replace(" x ", " × "), preset.text) for preset in PRESETS),
+        (OWN, OWN_TITLE, OWN_TEXT),
+    ]
     for place, (name, title, text) in zip(st.columns(len(cards)), cards, strict=True):
         mine = name == chosen and (begun or name != OWN)
         state = "chosen" if mine else "free"
@@ -95,7 +98,7 @@ def _cards(chosen: str, begun: bool, key: str) -> str | None:
 def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
     """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
     known = {field.name: field for field in fields}
-    found: Body = {}
+    drawn: Body = {}
     changed = False
     if space:
         search_dimension.heads()
@@ -105,14 +108,14 @@ def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) ->
         if said is None:
             changed = True
         else:
-            found[name] = said
+            drawn[name] = said
     rest = [field for field in fields if field.name not in space]
-    added = st.selectbox("Vary another field", rest, None, format_func=lambda one: one.label, key=f"{key}.add",
+    added = st.selectbox("Vary another field", rest, None, format_func=lambda field: field.label, key=f"{key}.add",
                          placeholder="Any field of the config: type a part of its name")  # fmt: skip
     if added is not None:
-        found[added.name] = first_row(added)
+        drawn[added.name] = first_row(added)
         changed = True
-    return found, changed
+    return drawn, changed
 
 
 def _scaling(before: str, key: str) -> str:
@@ -122,7 +125,7 @@ def _scaling(before: str, key: str) -> str:
             "What a batch size means",
             words,
             words.index(before) if before in words else 0,
-            format_func=lambda one: SCALINGS[one][0],
+            format_func=lambda scaling: SCALINGS[scaling][0],
             captions=[SCALINGS[word][1] for word in words],
             key=f"{key}.scaling",
             label_visibility="collapsed",
@@ -158,20 +161,20 @@ def second(body: Body, metrics: Sequence[str], key: str) -> Body:
 
 
 def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
-    told = objectives(body)
-    options = list(dict.fromkeys([*metrics, *AMOUNTS, *told]))
+    names = objectives(body)
+    options = list(dict.fromkeys([*metrics, *AMOUNTS, *names]))
     left, middle, right = st.columns([2, 2, 1])
     with left:
-        one = st.selectbox("Objective", options, options.index(told[0]) if told else 0, key=f"{key}.objective",
+        first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
                            format_func=_objective, help="By what a trial is judged.")  # fmt: skip
     with middle:
-        others = [NOTHING, *(name for name in options if name != one)]
-        second = told[1] if len(told) > 1 and told[1] != one else NOTHING
-        other = st.selectbox("Against", others, others.index(second), key=f"{key}.objective2.{one}",
+        others = [NOTHING, *(name for name in options if name != first)]
+        second = names[1] if len(names) > 1 and names[1] != first else NOTHING
+        other = st.selectbox("Against", others, others.index(second), key=f"{key}.objective2.{first}",
                              format_func=lambda name: "nothing else" if name == NOTHING else _objective(name),
                              help="With a second objective the search looks for the front: the points that nothing "
                                   "beats in both.")  # fmt: skip
-    body["objective"] = with_objectives(body, [one] if other == NOTHING else [one, other])
+    body["objective"] = with_objectives(body, [first] if other == NOTHING else [first, other])
     with right:
         target = body.get("target")
         hint = "A value of the metric. Seconds, samples and updates are then those it took to reach it."
@@ -185,16 +188,16 @@ def _objective(name: str) -> str:
 
 
 def _sampler(body: Body, key: str) -> None:
-    told = body.get("sampler", "tpe")
-    name = next(iter(told), "tpe") if isinstance(told, dict) else str(told)
+    sampler = body.get("sampler", "tpe")
+    name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
     said = _choice("Sampler", SAMPLERS, name, key, "How the next point is chosen.")
-    body["sampler"] = told if said == name else said  # with the seed that a cell may give it
+    body["sampler"] = sampler if said == name else said  # with the seed that a cell may give it
 
 
 def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: str, hint: str) -> str:
     words = list(entries)
     said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
-                            format_func=lambda one: entries[one].title, help=hint))  # fmt: skip
+                            format_func=lambda method: entries[method].title, help=hint))  # fmt: skip
     st.caption(entries[said].text)
     return said
 

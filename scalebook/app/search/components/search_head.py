@@ -34,19 +34,19 @@ MORE_TRIALS: Final = 20
 trouble = search_cell.trouble
 
 
-def title(found: SearchView) -> None:
+def title(search: SearchView) -> None:
     """Name and state."""
-    html.draw(f'<span class="sb-name" style="font-size:1.45rem">{escape(found.name)}</span> {html.chip(found.state)}')
+    html.draw(f'<span class="sb-name" style="font-size:1.45rem">{escape(search.name)}</span> {html.chip(search.state)}')
 
 
-def line(found: SearchView, experiment: str) -> None:
+def line(search: SearchView, experiment: str) -> None:
     """What is searched, of which experiment, since when; in one line."""
     began = f"{experiment} · " if experiment else ""
-    html.draw(search_cell.summary(found.body, f"{began}started {ago(found.request.created)}"))
+    html.draw(search_cell.summary(search.body, f"{began}started {ago(search.request.created)}"))
 
 
 def buttons(
-    found: SearchView, mlflow_url: str | None, spec: SearchSpec | None, start: Mapping[str, Any], version: int
+    search: SearchView, mlflow_url: str | None, spec: SearchSpec | None, start: Mapping[str, Any], version: int
 ) -> tuple[Intent | None, Given]:
     """What can be done with it in its state. `spec` is None where it cannot be read, `start` a point to begin from.
 
@@ -55,12 +55,12 @@ def buttons(
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         intent: Intent | None = None
         given: Given = None
-        now = f"{found.id}.{version}.{found.state}"
-        if found.live and press.button(
-            "Stop", KEYS["stop"], now, icon=":material/stop:", disabled=found.state == "stopping"
+        now = f"{search.id}.{version}.{search.state}"
+        if search.live and press.button(
+            "Stop", KEYS["stop"], now, icon=":material/stop:", disabled=search.state == "stopping"
         ):
             intent = "stop"
-        if found.state in ENDED_EARLY and press.button("Resume", KEYS["resume"], now, icon=":material/resume:"):
+        if search.state in ENDED_EARLY and press.button("Resume", KEYS["resume"], now, icon=":material/resume:"):
             intent = "resume"
         if spec is not None:
             with st.popover("Add trials", icon=":material/add:", key=f"trials-{version}"):
@@ -79,8 +79,8 @@ def buttons(
 
 def _given(label: str, key: str, now: str, wrong: Sequence[Problem]) -> bool:
     """The button below a small form, off while anything in it is wrong, which is said."""
-    for one in wrong:
-        st.error(str(one))
+    for problem in wrong:
+        st.error(str(problem))
     return press.button(label, key, now, type="primary", disabled=bool(wrong)) and not wrong
 
 
@@ -91,18 +91,27 @@ def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[s
         for dimension in spec.space
     }
     wrong = [dimension for dimension in spec.space if not dimension.contains(point[dimension.name])]
-    return point, [Problem(one.name, f"is {shown(point[one.name])}", f"Give one of {one.words()}.") for one in wrong]
+    return point, [
+        Problem(dimension.name, f"is {shown(point[dimension.name])}", f"Give one of {dimension.words()}.")
+        for dimension in wrong
+    ]
 
 
-def _value(one: Dimension, start: Any, key: str) -> Any:
-    hint = f"Of {one.words()}."
-    if one.kind not in NUMBERS:
-        values = one.grid()
+def _value(dimension: Dimension, start: Any, key: str) -> Any:
+    hint = f"Of {dimension.words()}."
+    if dimension.kind not in NUMBERS:
+        values = dimension.grid()
         index = values.index(start) if start in values else 0
-        return st.selectbox(one.name, values, index, format_func=one.label, key=key, help=hint)
-    if one.kind == "int":
-        return number_box.draw(one.name, int(one.low if start is None else start), key, whole=True, hint=hint)
-    middle = (one.low * one.high) ** 0.5 if one.kind == "log_uniform" else (one.low + one.high) / 2
+        return st.selectbox(dimension.name, values, index, format_func=dimension.label, key=key, help=hint)
+    if dimension.kind == "int":
+        return number_box.draw(
+            dimension.name, int(dimension.low if start is None else start), key, whole=True, hint=hint
+        )
+    middle = (
+        (dimension.low * dimension.high) ** 0.5
+        if dimension.kind == "log_uniform"
+        else (dimension.low + dimension.high) / 2
+    )
     value = float(f"{middle if start is None else start:.3g}")
-    value = min(max(value, float(one.low)), float(one.high))
-    return number_box.draw(one.name, value, key, hint=hint)
+    value = min(max(value, float(dimension.low)), float(dimension.high))
+    return number_box.draw(dimension.name, value, key, hint=hint)

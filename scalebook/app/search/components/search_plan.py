@@ -42,29 +42,29 @@ def about(text: str, remark: str) -> None:
         st.caption(remark)
 
 
-def problems(found: Sequence[Problem]) -> None:
-    for one in found:
-        (st.error if one.severity == "error" else st.warning)(str(one))
+def problems(listed: Sequence[Problem]) -> None:
+    for problem in listed:
+        (st.error if problem.severity == "error" else st.warning)(str(problem))
 
 
-def examples(found: Sequence[Example]) -> None:
+def examples(listed: Sequence[Example]) -> None:
     """Points of the space as they would run: what a batch size becomes, what a rate becomes."""
-    if not found:
+    if not listed:
         return
     html.draw('<div class="sb-eyebrow">Points of this space, as they would run</div>')
     rows: list[list[html.Cell]] = []
-    for one in found:
-        if one.load is None:
-            rows.append([html.text(one.words, "wrap"), html.text(one.problem, "wrap dim")])
+    for example in listed:
+        if example.load is None:
+            rows.append([html.text(example.words, "wrap"), html.text(example.problem, "wrap dim")])
             continue
-        load = one.load
+        load = example.load
         sizes = (load.batch_per_worker, load.batch_global, load.batch_effective)
         cells = [html.number("" if size is None else f"{size:,}") for size in sizes]
         rate = load.learning_rate if load.learning_rate_scaled is None else load.learning_rate_scaled
         rows.append(
-            [html.text(one.words, "wrap"), *cells, html.number("" if rate is None else f"{float(f'{rate:.3g}'):g}")]
+            [html.text(example.words, "wrap"), *cells, html.number("" if rate is None else f"{float(f'{rate:.3g}'):g}")]
         )
-    scaled = any(one.load is not None and one.load.learning_rate_scaled is not None for one in found)
+    scaled = any(example.load is not None and example.load.learning_rate_scaled is not None for example in listed)
     rate_title = "scaled rate" if scaled else "rate"
     html.draw(html.table(["Point", "per worker", "global", "effective", rate_title], rows, numeric=range(1, 5)))
 

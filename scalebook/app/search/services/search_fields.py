@@ -73,36 +73,36 @@ def search_fields(config: Mapping[str, Any], description: Description) -> list[S
 
 def _handles(config: Mapping[str, Any], description: Description) -> list[SearchField]:
     load = workload(config, description)
-    found: list[SearchField] = []
+    fields: list[SearchField] = []
     if load.batch_per_worker is not None:
         batch = Field("batch_size", "int", "Samples in a batch.", minimum=1)
-        found.append(SearchField("batch_size", "Batch size", load.batch_global, batch))
+        fields.append(SearchField("batch_size", "Batch size", load.batch_global, batch))
     if load.learning_rate is not None:
         rate = Field("learning_rate", "float", "Step of the optimizer.", minimum=0, exclusive_minimum=True)
-        found.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
+        fields.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
     words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
     now = load.strategy if load.rule is None else load.rule.partition(",")[0]
-    found.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
+    fields.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
     workers = Field("workers", "int", "Processes that compute gradients.", minimum=1, maximum=1024)
-    return [*found, SearchField("workers", "Workers", load.workers, workers)]
+    return [*fields, SearchField("workers", "Workers", load.workers, workers)]
 
 
 def _paths(config: Mapping[str, Any], description: Description) -> Iterator[SearchField]:
-    for path, one in paths.fields(config, description):
-        if path not in BY_HANDLE and not (one.type == "json" and path.startswith("trainer.")):
-            yield SearchField(path, path, _now(config, path, one), one)
+    for path, field in paths.fields(config, description):
+        if path not in BY_HANDLE and not (field.type == "json" and path.startswith("trainer.")):
+            yield SearchField(path, path, _now(config, path, field), field)
 
 
 def _now(config: Mapping[str, Any], path: str, field: Field) -> Any:
     """What the config says at a path in which `init_args` is left out, or the field's default."""
-    found: Any = config
+    value: Any = config
     for key in path.split("."):
-        if isinstance(found, Mapping) and "class_path" in found:
-            found = mapping(found.get("init_args"))
-        if not isinstance(found, Mapping) or key not in found:
+        if isinstance(value, Mapping) and "class_path" in value:
+            value = mapping(value.get("init_args"))
+        if not isinstance(value, Mapping) or key not in value:
             return field.default
-        found = found[key]
-    return found
+        value = value[key]
+    return value
 
 
 def kind_of(row: Mapping[str, Any]) -> Kind | None:
@@ -131,16 +131,16 @@ def first_row(field: SearchField, kind: Kind | None = None) -> Row:
 
 
 def _choices(field: SearchField) -> list[Any]:
-    one = field.field
+    described = field.field
     if field.name == "strategy":
         return ["single", "ddp", "async"]
     if field.name == "workers":
         return [1, 2]
-    if one.type == "bool":
+    if described.type == "bool":
         return [True, False]
-    if one.type == "class":
-        return list(one.choices) or [option.class_path for option in one.options]
-    return list(one.choices) or [field.now]
+    if described.type == "class":
+        return list(described.choices) or [option.class_path for option in described.options]
+    return list(described.choices) or [field.now]
 
 
 def _rounded(value: float) -> float:

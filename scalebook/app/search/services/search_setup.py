@@ -50,9 +50,9 @@ def begun(experiment: str, config: Mapping[str, Any], description: Description) 
 
 def with_preset(body: Body, name: str, config: Mapping[str, Any], description: Description, cores: int) -> Body:
     """What the preset says, for the same experiment."""
-    told = preset_body(name, config, description, cores)
+    preset = preset_body(name, config, description, cores)
     kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
-    return tidy({**begun("", config, description), **told, **kept, "preset": name})
+    return tidy({**begun("", config, description), **preset, **kept, "preset": name})
 
 
 def tidy(body: Mapping[str, Any]) -> Body:
@@ -69,8 +69,8 @@ def metrics(config: Mapping[str, Any], description: Description) -> list[str]:
 
 def objectives(body: Mapping[str, Any]) -> list[str]:
     """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
-    told = body.get("objective")
-    items = told if isinstance(told, list | tuple) else [told]
+    named = body.get("objective")
+    items = named if isinstance(named, list | tuple) else [named]
     return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
 
 
@@ -84,8 +84,8 @@ def with_objectives(body: Body, said: Sequence[str]) -> Any:
 def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: str) -> float | None:
     """Median wall time of the newest finished runs of the experiment; None where none has finished yet."""
     records = reader.runs(notebook=notebook, cell=cell, where="attributes.status = 'FINISHED'", limit=RECENT_RUNS)
-    found = [view.seconds for view in runs.views(workspace, records) if view.seconds]
-    return median(found) if found else None
+    seconds = [view.seconds for view in runs.views(workspace, records) if view.seconds]
+    return median(seconds) if seconds else None
 
 
 def about(cost: Cost) -> str:
@@ -121,30 +121,30 @@ class Example:
 
 def examples(spec: SearchSpec, description: Description) -> list[Example]:
     """The lower end of every range, the middle, the upper end: what the space means, resolved."""
-    found: list[Example] = []
+    examples_: list[Example] = []
     for share in EXAMPLES:
         point = {dimension.name: value_at(dimension, share) for dimension in spec.space}
         words = summary(spec, point)
-        if any(one.words == words for one in found):
+        if any(example.words == words for example in examples_):
             continue
         try:
-            found.append(Example(words, workload(resolve(spec, point, description), description)))
+            examples_.append(Example(words, workload(resolve(spec, point, description), description)))
         except ConfigError as error:
-            found.append(Example(words, None, str(error)))
-    return found
+            examples_.append(Example(words, None, str(error)))
+    return examples_
 
 
-def value_at(one: Dimension, share: float) -> Any:
+def value_at(dimension: Dimension, share: float) -> Any:
     """The value at `share` (0 to 1) of the way through a dimension, on its own scale."""
-    if one.kind in ("powers_of_two", "grid", "values"):
-        values = one.grid()
+    if dimension.kind in ("powers_of_two", "grid", "values"):
+        values = dimension.grid()
         return values[min(len(values) - 1, round(share * (len(values) - 1)))]
-    if one.kind == "log_uniform" or one.log:
-        value = one.low * (one.high / one.low) ** share
+    if dimension.kind == "log_uniform" or dimension.log:
+        value = dimension.low * (dimension.high / dimension.low) ** share
     else:
-        value = one.low + share * (one.high - one.low)
-    if one.kind == "int":
-        return int(one.low) + round((value - one.low) / one.step) * one.step
+        value = dimension.low + share * (dimension.high - dimension.low)
+    if dimension.kind == "int":
+        return int(dimension.low) + round((value - dimension.low) / dimension.step) * dimension.step
     return float(f"{value:.3g}")
 
 
@@ -166,10 +166,10 @@ def put(notebook: Notebook, name: str, body: Body) -> Notebook:
 def cell_text(notebook: Notebook, name: str, body: Body) -> str:
     """The cell's text as it would stand in the notebook; plain YAML where the name or a value cannot stand there."""
     try:
-        found = put(notebook, name, body).search(name)
+        cell = put(notebook, name, body).search(name)
     except ConfigError:
-        found = None
-    return found.source.strip() if found else yaml.dump(body)
+        cell = None
+    return cell.source.strip() if cell else yaml.dump(body)
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,14 @@ UNITS = {"seconds": "s", "samples": "samples", "updates": "updates"}
 
 def counts(records: Sequence[TrialRecord]) -> dict[str, int]:
     """Trials by state, in the order of STATES, none left out."""
-    found = Counter(str(record.state) for record in records)
-    return {state: found[state] for state in STATES}
+    by_state = Counter(str(record.state) for record in records)
+    return {state: by_state[state] for state in STATES}
 
 
 def infeasible_words(records: Sequence[TrialRecord]) -> str:
     """`12 diverged, 5 out of memory`, "" where nothing was infeasible."""
-    found = Counter(record.failure or "for another reason" for record in records if record.state == "infeasible")
-    return ", ".join(f"{count} {failure}" for failure, count in found.most_common())
+    by_failure = Counter(record.failure or "for another reason" for record in records if record.state == "infeasible")
+    return ", ".join(f"{count} {failure}" for failure, count in by_failure.most_common())
 
 
 def best(records: Sequence[TrialRecord], spec: SearchSpec) -> TrialRecord | None:
@@ -70,40 +70,42 @@ def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], sp
 
 def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     """What one must know to read the figures: what the batch size means, whether times can be compared, the pruner."""
-    found = []
+    sentences = []
     if any(dimension.name == "workers" for dimension in spec.space):
-        found.append(
+        sentences.append(
             "**Strong scaling**: the batch size is the global one, shared out to the workers."
             if spec.scaling == "strong"
             else "**Weak scaling**: the batch size is that of each worker; the global one grows with the workers."
         )
     if spec.exclusive:
-        found.append("**Exclusive**: one trial at a time, alone on the machine, so that times can be compared.")
+        sentences.append("**Exclusive**: one trial at a time, alone on the machine, so that times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
-        found.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")
+        sentences.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")
     if spec.seeds > 1:
-        found.append(f"Every point is run with {spec.seeds} seeds; ± is half of their 95 % interval.")
+        sentences.append(f"Every point is run with {spec.seeds} seeds; ± is half of their 95 % interval.")
     if progress is not None and progress.overhead_s is not None:
-        found.append(f"A trial takes {duration(progress.overhead_s)} beyond its own training (median).")
+        sentences.append(f"A trial takes {duration(progress.overhead_s)} beyond its own training (median).")
     if progress is not None and progress.note:
-        found.append(progress.note)
-    return found
+        sentences.append(progress.note)
+    return sentences
 
 
 def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
     """Whether the seeds tell the best trial from the next, said aloud; "" where they do or nothing is known."""
     lower = spec.objectives[0].lower
-    known = [(found, record) for record in records if (found := value(record)) is not None]
+    known = [(reached_, record) for record in records if (reached_ := value(record)) is not None]
     ranked = sorted(known, key=lambda pair: pair[0] if lower else -pair[0])
     if len(ranked) < 2:
         return ""
-    (first, one), (second, _) = ranked[:2]
-    if one.spread is None:
+    (first, best_record), (second, _) = ranked[:2]
+    if best_record.spread is None:
         return "One seed a point: small differences may be chance."
     near = sum(
-        abs(found - first) <= one.spread + (other.spread or 0.0) for found, other in ranked[1:] if other is not one
+        abs(other_value - first) <= best_record.spread + (other.spread or 0.0)
+        for other_value, other in ranked[1:]
+        if other is not best_record
     )
-    if not near or abs(second - first) > one.spread + (ranked[1][1].spread or 0.0):
+    if not near or abs(second - first) > best_record.spread + (ranked[1][1].spread or 0.0):
         return ""
     return f"{plural(near, 'other trial')} {'is' if near == 1 else 'are'} not told apart from it by these seeds."
 
@@ -117,10 +119,10 @@ def hover(record: TrialRecord, spec: SearchSpec) -> str:
     """What a chart says of one trial."""
     head = f"<b>trial {record.number}</b> · {escape(words(record, spec), quote=False)}"
     if record.state == "finished":
-        told = [f"{one.name} {reached(record, spec, i)}" for i, one in enumerate(spec.objectives)]
+        parts = [f"{one.name} {reached(record, spec, i)}" for i, one in enumerate(spec.objectives)]
         if record.seconds is not None and all(objective.name != "seconds" for objective in spec.objectives):
-            told.append(duration(record.seconds))
-        return f"{head}<br>{' · '.join(told)}"
+            parts.append(duration(record.seconds))
+        return f"{head}<br>{' · '.join(parts)}"
     if record.state == "pruned" and record.curve:
         return f"{head}<br>pruned after {record.curve[-1][0]:,} samples at {figure(record.curve[-1][1])}"
     return f"{head}<br>{record.failure or record.state}"
@@ -144,8 +146,8 @@ class TrialRow:
 
 def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
     """All trials by number, in short texts and plain figures."""
-    found = []
-    for record in sorted(records, key=lambda one: one.number):
+    rows_ = []
+    for record in sorted(records, key=lambda trial: trial.number):
         point = {
             dimension.name: dimension.label(record.point[dimension.name]) if dimension.name in record.point else ""
             for dimension in spec.space
@@ -155,10 +157,10 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
             re.sub(r"^\w+: ", "", record.cause) if record.failure else record.cause
         )  # the exception's class says less
         why = ": ".join(part for part in (record.failure or "", cause) if part)
-        found.append(
+        rows_.append(
             TrialRow(record.number, record.state, point, record.point, values, record.spread, record.seconds, why)
         )
-    return found
+    return rows_
 
 
 def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, float] | None:
@@ -177,7 +179,7 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
     lower = spec.objectives[0].lower
     study = optuna.create_study(direction="minimize" if lower else "maximize")
     distributions = {dimension.name: _distribution(finished, spec, dimension.name) for dimension in spec.space}
-    known = {name: one for name, one in distributions.items() if one is not None}
+    known = {name: distribution for name, distribution in distributions.items() if distribution is not None}
     study.add_trials(
         [
             optuna.trial.create_trial(
@@ -191,11 +193,11 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
     )
     if len(study.trials) < FEWEST or not known:
         return None
-    found = PedAnovaImportanceEvaluator().evaluate(study)
-    total = sum(found.values())
+    importances = PedAnovaImportanceEvaluator().evaluate(study)
+    total = sum(importances.values())
     if not (math.isfinite(total) and total > 0):
         return None
-    shares = {name: found.get(name, 0.0) / total for name in distributions}
+    shares = {name: importances.get(name, 0.0) / total for name in distributions}
     return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
 
 

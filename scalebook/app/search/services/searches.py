@@ -61,8 +61,8 @@ class SearchView:
     @property
     def trials(self) -> int:
         """How many were asked for."""
-        told = self.body.get("trials")
-        return told if isinstance(told, int) else (self.progress.trials if self.progress else 0)
+        trials = self.body.get("trials")
+        return trials if isinstance(trials, int) else (self.progress.trials if self.progress else 0)
 
     @property
     def done(self) -> int:
@@ -138,13 +138,15 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchView | None
 
 def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | None:
     """The config of the experiment that a search cell names; None where it names none, or one that is gone."""
-    found = notebook.experiment(str(body.get("experiment", "")))
-    return found.config if found else None
+    experiment = notebook.experiment(str(body.get("experiment", "")))
+    return experiment.config if experiment else None
 
 
-def stale(found: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> bool:
+def stale(
+    search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
+) -> bool:
     """Whether the cell says another search than the one that ran: another space, objective or config."""
-    return launch.stale(found.folder, body, base, description)
+    return launch.stale(search.folder, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
@@ -170,14 +172,14 @@ def space_words(body: Mapping[str, Any]) -> str:
     """`batch_size 16 ... 1,024 × learning_rate 0.001 ... 1 (linear per 256)`; for a body that may have mistakes."""
     parts = []
     for name, row in mapping(body.get("space")).items():
-        told = mapping(row)
-        kind, values = next(((kind, value) for kind, value in told.items() if isinstance(value, list)), ("", []))
+        range_ = mapping(row)
+        kind, values = next(((kind, value) for kind, value in range_.items() if isinstance(value, list)), ("", []))
         listed = kind in ("values", "grid")
         words = (
             ", ".join(_short(value) for value in values) if listed else " … ".join(_short(value) for value in values)
         )
-        rule = told.get("rule")
-        parts.append(f"{name} {words}" + (f" ({rule} per {told.get('per', 256)})" if rule else ""))
+        rule = range_.get("rule")
+        parts.append(f"{name} {words}" + (f" ({rule} per {range_.get('per', 256)})" if rule else ""))
     return " × ".join(parts) or "nothing yet"
 
 
@@ -195,8 +197,8 @@ def scaling_words(body: Mapping[str, Any]) -> str:
 def budget_words(body: Mapping[str, Any]) -> list[str]:
     """`30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s a run`, `exclusive`."""
     trials, seeds = body.get("trials", 100), body.get("seeds", 1)
-    told = body.get("sampler", "tpe")
-    sampler = next(iter(told), "tpe") if isinstance(told, Mapping) else str(told)
+    sampler_ = body.get("sampler", "tpe")
+    sampler = next(iter(sampler_), "tpe") if isinstance(sampler_, Mapping) else str(sampler_)
     words = [plural(trials, "trial") if isinstance(trials, int) else "", sampler.upper() if "-" in sampler or
              sampler in ("tpe", "qmc") else sampler]  # fmt: skip
     if isinstance(seeds, int) and seeds > 1:
@@ -211,18 +213,18 @@ def budget_words(body: Mapping[str, Any]) -> list[str]:
 
 
 def with_best(
-    notebook: Notebook, found: SearchView, record: TrialRecord, spec: SearchSpec, description: Description
+    notebook: Notebook, search: SearchView, record: TrialRecord, spec: SearchSpec, description: Description
 ) -> tuple[Notebook, str]:
     """The notebook with an experiment cell of the trial's config below the search's cell; returns its name, too.
 
     ConfigError where the point cannot be resolved.
     """
     config = resolve(spec, record.point, description)
-    stem = found.body.get("preset") or found.name
+    stem = search.body.get("preset") or search.name
     name = edit.unique_name(notebook, f"{stem}-best")
     at, repeats = None, max(1, spec.seeds)
     for index, cell in enumerate(notebook.cells):
-        if isinstance(cell, SearchCell) and cell.name == found.request.cell:
+        if isinstance(cell, SearchCell) and cell.name == search.request.cell:
             at = index + 1
             base = notebook.experiment(str(cell.body.get("experiment", "")))
             repeats = base.repeats if base else repeats

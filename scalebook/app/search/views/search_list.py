@@ -27,35 +27,35 @@ def show() -> None:
         if st.button("New search", type="primary", icon=":material/add:", disabled=choice is None) and choice:
             st.switch_page(SEARCH.script, query_params={"notebook": choice.name})
     broken.draw(resources.broken_records())
-    found = searches.views(resources.workspace(), MOST)
-    if not found:
+    views = searches.views(resources.workspace(), MOST)
+    if not views:
         html.empty("No search yet", "Press New search, or Search on an experiment: it tries many batch sizes and "
                    "learning rates, and shows which region works.")  # fmt: skip
         return
-    live = any(one.live for one in found)
-    st.fragment(_table, run_every=EVERY_S if live else None)(found if not live else None)
+    live = any(view.live for view in views)
+    st.fragment(_table, run_every=EVERY_S if live else None)(views if not live else None)
 
 
-def _table(found: list[SearchView] | None) -> None:
-    if found is None:
-        found = searches.views(resources.workspace(), MOST)
-        if not any(one.live for one in found):
+def _table(views: list[SearchView] | None) -> None:
+    if views is None:
+        views = searches.views(resources.workspace(), MOST)
+        if not any(view.live for view in views):
             st.rerun()
-    html.draw(html.table(HEAD, [_row(one) for one in found], numeric=(3, 5)))
-    if len(found) == MOST:
+    html.draw(html.table(HEAD, [_row(view) for view in views], numeric=(3, 5)))
+    if len(views) == MOST:
         st.caption(f"The newest {MOST}. Older ones are in the notebooks and in MLflow.")
 
 
-def _row(one: SearchView) -> list[html.Cell]:
-    notebook = (one.request.notebook or "").removesuffix(".md")
-    bar = f'<div class="sb-bar"><i class="sb-{escape(one.state)}" style="width:{one.fraction:.1%}"></i></div>'
+def _row(view: SearchView) -> list[html.Cell]:
+    notebook = (view.request.notebook or "").removesuffix(".md")
+    bar = f'<div class="sb-bar"><i class="sb-{escape(view.state)}" style="width:{view.fraction:.1%}"></i></div>'
     return [
-        html.link(one.name, SEARCH.url(search=one.id)),
+        html.link(view.name, SEARCH.url(search=view.id)),
         html.link(notebook, NOTEBOOK.url(notebook=notebook)) if notebook else html.text("–", "dim"),
-        html.Cell(html.chip(one.state)),
-        html.number(f"{one.done:,} / {one.trials:,}"),
+        html.Cell(html.chip(view.state)),
+        html.number(f"{view.done:,} / {view.trials:,}"),
         html.Cell(bar),
-        html.number(one.best),
-        html.text(one.objective, "dim"),
-        html.text(ago(one.request.created), "dim"),
+        html.number(view.best),
+        html.text(view.objective, "dim"),
+        html.text(ago(view.request.created), "dim"),
     ]

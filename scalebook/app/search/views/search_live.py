@@ -48,14 +48,14 @@ def _head(folder: SearchFolder, was_live: bool) -> None:
     if was_live and folder.state() in ENDED:
         st.rerun()
     spec, records = resources.search_spec(folder), resources.search_records(folder)
-    told = folder.progress()
+    progress = folder.progress()
     with st.container(key="live-head"):
-        _drawn_head(records, spec, told, was_live)
+        _drawn_head(records, spec, progress, was_live)
 
 
-def _drawn_head(records: list[TrialRecord], spec: SearchSpec, told: SearchProgress | None, was_live: bool) -> None:
-    _pressed(head.draw(records, spec, told, was_live))
-    head.notes(records, spec, told)
+def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchProgress | None, was_live: bool) -> None:
+    _pressed(head.draw(records, spec, reported, was_live))
+    head.notes(records, spec, reported)
     drawn = progress.draw(records, spec, style.dark())
     if drawn is not None:
         chart_view.draw(drawn, "search-progress", "the best value so far, trial by trial")
@@ -100,19 +100,19 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
 
 def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
     """Which categories have a panel each."""
-    found = landscape.categories(spec)
-    if not found:
+    categories = landscape.categories(spec)
+    if not categories:
         return ()
-    choices: list[tuple[str, ...]] = [(), *((one,) for one in found)]
-    if len(found) > 1:
-        choices.append(tuple(found))
+    choices: list[tuple[str, ...]] = [(), *((category,) for category in categories)]
+    if len(categories) > 1:
+        choices.append(tuple(categories))
     offered = [choice for choice in choices if landscape.combined(spec, choice) <= trial_map.MOST_PANELS]
     default = landscape.default_panels(spec)
     chosen = st.selectbox(
         "Side by side",
         offered,
         offered.index(default) if default in offered else 0,
-        format_func=lambda one: " and ".join(one) or "nothing",
+        format_func=lambda chosen: " and ".join(chosen) or "nothing",
         key=f"map-by-{folder.id}",
         width=260,
     )

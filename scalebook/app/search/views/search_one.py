@@ -28,68 +28,68 @@ ACTED = "search-acted"  # how often a button of the head was pressed
 
 def show(search_id: str) -> None:
     """The whole view; says so where there is no such search."""
-    found = searches.find(resources.workspace(), search_id)
-    if found is None:
+    search = searches.find(resources.workspace(), search_id)
+    if search is None:
         page_head.title("No such search", f"There is none with the id {search_id} in {resources.workspace().root}.")
         return
-    _links(found)
+    _links(search)
     left, right = st.columns([2, 3], vertical_alignment="center")
     with left:
-        st.fragment(_title, run_every=EVERY_S if found.live else None)(found)
+        st.fragment(_title, run_every=EVERY_S if search.live else None)(search)
     with right:
-        _buttons(found)
-    search_head.line(found, _experiment(found))
-    search_head.trouble(found)
+        _buttons(search)
+    search_head.line(search, _experiment(search))
+    search_head.trouble(search)
     try:
-        pressed = search_live.show(found.folder)
+        pressed = search_live.show(search.folder)
     except ConfigError as error:
         st.error(f"This search cannot be read any more. {error}", icon=":material/error:")
         return
     if pressed is not None and pressed[0] == "use":
-        _use(found, int(pressed[1]))
+        _use(search, int(pressed[1]))
     elif pressed is not None:
         st.switch_page(RUNS.script, query_params={"run": str(pressed[1])})
 
 
-def _links(found: SearchView) -> None:
+def _links(search: SearchView) -> None:
     """Back to all searches, and to the notebook that it stands in."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.page_link(SEARCH.script, label="All searches", icon=":material/arrow_back:")
-        choice = notebooks.pick(resources.workspace(), (found.request.notebook or "").removesuffix(".md"))
+        choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
         if choice is not None:
             st.page_link(NOTEBOOK.script, label=choice.title, icon=":material/menu_book:",
                          query_params={"notebook": choice.name})  # fmt: skip
 
 
-def _experiment(found: SearchView) -> str:
+def _experiment(search: SearchView) -> str:
     """Model, data and how it is spread; the experiment's own name may have gone from the notebook."""
-    config = found.body.get("config")
-    told = summary(config, resources.description()) if isinstance(config, dict) else None
-    return " · ".join(part for part in (told.what, told.how) if part) if told else ""
+    config = search.body.get("config")
+    words = summary(config, resources.description()) if isinstance(config, dict) else None
+    return " · ".join(part for part in (words.what, words.how) if part) if words else ""
 
 
 def _title(known: SearchView) -> None:
     """Name and state. The page is drawn anew when the state has changed."""
-    found = searches.view(known.folder)
-    if found.state != known.state:
+    search = searches.view(known.folder)
+    if search.state != known.state:
         st.rerun()
-    search_head.title(found)
+    search_head.title(search)
 
 
-def _buttons(found: SearchView) -> None:
+def _buttons(search: SearchView) -> None:
     address = resources.mlflow_address()
-    url = links.run(address, _experiment_id(found), found.id) if address else None
+    url = links.run(address, _experiment_id(search), search.id) if address else None
     version: int = state.recall(ACTED, 0)
     try:
-        spec = resources.search_spec(found.folder)
-        start = search_view.best(resources.search_records(found.folder), spec)
-        intent, given = search_head.buttons(found, url, spec, start.point if start else {}, version)
+        spec = resources.search_spec(search.folder)
+        start = search_view.best(resources.search_records(search.folder), spec)
+        intent, given = search_head.buttons(search, url, spec, start.point if start else {}, version)
     except ConfigError:
-        intent, given = search_head.buttons(found, url, None, {}, version)
+        intent, given = search_head.buttons(search, url, None, {}, version)
     if intent is None:
         return
     try:
-        _act(intent, given, found)
+        _act(intent, given, search)
     except ConfigError as error:
         state.clicks().settle(search_head.KEYS[intent], done=False)
         st.error(str(error), icon=":material/error:")
@@ -99,55 +99,55 @@ def _buttons(found: SearchView) -> None:
         st.rerun()
 
 
-def _experiment_id(found: SearchView) -> str:
+def _experiment_id(search: SearchView) -> str:
     try:
-        return resources.reader().run(found.id).experiment_id
+        return resources.reader().run(search.id).experiment_id
     except KeyError:
         return "0"  # the store has been emptied; MLflow then says so itself
 
 
-def _act(intent: Intent, given: search_head.Given, found: SearchView) -> None:
+def _act(intent: Intent, given: search_head.Given, search: SearchView) -> None:
     description = resources.description()
     if intent == "stop":
-        launch.stop(found.folder)
-        state.say(f"Asked {found.name} to stop.", ":material/stop:")
+        launch.stop(search.folder)
+        state.say(f"Asked {search.name} to stop.", ":material/stop:")
     elif intent == "resume":
-        launch.resume(found.folder, description)
-        state.say(f"{found.name} goes on.", ":material/resume:")
+        launch.resume(search.folder, description)
+        state.say(f"{search.name} goes on.", ":material/resume:")
     elif intent == "add trials" and isinstance(given, int):
-        launch.resume(found.folder, description, trials=max(found.trials, found.done) + given)
+        launch.resume(search.folder, description, trials=max(search.trials, search.done) + given)
         state.say(f"{given} more trials.", ":material/add:")
     elif intent == "add point" and isinstance(given, dict):
-        _give(found, given)
+        _give(search, given)
 
 
-def _give(found: SearchView, point: dict[str, Any]) -> None:
+def _give(search: SearchView, point: dict[str, Any]) -> None:
     """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
-    known = next((record.number for record in resources.search_records(found.folder) if record.point == point), None)
+    known = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
     if known is not None:
         state.say(f"Trial {known} has this point already.", ":material/info:")
         return
-    launch.give(found.folder, [point])
-    if not found.live:
-        launch.resume(found.folder, resources.description(), trials=max(found.trials, found.done + 1))
+    launch.give(search.folder, [point])
+    if not search.live:
+        launch.resume(search.folder, resources.description(), trials=max(search.trials, search.done + 1))
     state.say("This point is tried next.", ":material/add_location:")
 
 
-def _use(found: SearchView, number: int) -> None:
+def _use(search: SearchView, number: int) -> None:
     """Write the trial's config as an experiment into the notebook, and go there; without a notebook, into the form."""
-    record = next((record for record in resources.search_records(found.folder) if record.number == number), None)
+    record = next((record for record in resources.search_records(search.folder) if record.number == number), None)
     if record is None:
         return
-    spec, description = resources.search_spec(found.folder), resources.description()
-    choice = notebooks.pick(resources.workspace(), (found.request.notebook or "").removesuffix(".md"))
+    spec, description = resources.search_spec(search.folder), resources.description()
+    choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
     if choice is None:
-        _into_form(found, resolve(spec, record.point, description), spec.seeds)
+        _into_form(search, resolve(spec, record.point, description), spec.seeds)
         return
     name = ""
 
     def put(notebook: Notebook) -> Notebook:
         nonlocal name
-        changed, name = searches.with_best(notebook, found, record, spec, description)
+        changed, name = searches.with_best(notebook, search, record, spec, description)
         return changed
 
     stored = write(store.read(choice.path), put, said="")
@@ -156,12 +156,12 @@ def _use(found: SearchView, number: int) -> None:
         st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})
 
 
-def _into_form(found: SearchView, config: dict[str, object], seeds: int) -> None:
+def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> None:
     """Of a search that was started from a file: a new experiment in the first notebook, not yet saved."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
         state.say("There is no notebook to write into. Make one on the first page.", ":material/error:")
         st.rerun()
     else:
-        drafts.save(resources.workspace(), SavedDraft(choice.name, "", f"{found.name}-best", seeds, config))
+        drafts.save(resources.workspace(), SavedDraft(choice.name, "", f"{search.name}-best", seeds, config))
         st.switch_page(COMPOSE.script, query_params={"notebook": choice.name})

@@ -66,9 +66,9 @@ def show(notebook: str, cell: str, experiment: str) -> None:
 
 
 def _opened() -> Stored:
-    found: Stored | None = state.recall(OPENED, None)
-    assert found is not None, "kept together with the draft"
-    return found
+    opened: Stored | None = state.recall(OPENED, None)
+    assert opened is not None, "kept together with the draft"
+    return opened
 
 
 def _load(choice: NotebookChoice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
@@ -97,14 +97,14 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
 
 
 def _base(notebook: Notebook, experiment: str) -> dict[str, Any]:
-    found = notebook.experiment(experiment)
-    return found.config if found else {}
+    cell = notebook.experiment(experiment)
+    return cell.config if cell else {}
 
 
 def _config(body: Body) -> dict[str, Any] | None:
     """The config that is searched over: the experiment's, or the cell's own."""
-    told = body.get("config")
-    return told if isinstance(told, dict) else searches.base_of(_opened().notebook, body)
+    config = body.get("config")
+    return config if isinstance(config, dict) else searches.base_of(_opened().notebook, body)
 
 
 def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
@@ -223,17 +223,17 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         search_plan.buttons(blocked=True, shown=str(draft.version))
         st.caption("Choose one of the three, or a field: then this says what the search would do.")
         return None
-    found = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
+    problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
              *search_problems(body, config, description, cores)]  # fmt: skip
-    blocked = any(one.severity == "error" for one in found)
+    blocked = any(problem.severity == "error" for problem in problems)
     intent = search_plan.buttons(blocked, str(draft.version))
     spec = _spec(body, config, description)
     if spec is not None:
         _about(choice, body, spec, description, cores)
-    search_plan.problems(found)
+    search_plan.problems(problems)
     if spec is not None:
         search_plan.examples(search_setup.examples(spec, description))
-    search_plan.text(*_texts(choice, name, body, found))
+    search_plan.text(*_texts(choice, name, body, problems))
     return intent
 
 
@@ -249,11 +249,11 @@ def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: De
     took = search_setup.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
     )
-    found = cost(spec, description, cores, took)
-    search_plan.about(search_setup.about(found), search_setup.source_of(found, took, spec))
+    cost_ = cost(spec, description, cores, took)
+    search_plan.about(search_setup.about(cost_), search_setup.source_of(cost_, took, spec))
 
 
-def _texts(choice: NotebookChoice, name: str, body: Body, found: list[Problem]) -> tuple[str, str]:
+def _texts(choice: NotebookChoice, name: str, body: Body, problems: list[Problem]) -> tuple[str, str]:
     """The cell, as it would stand in the notebook, and the command that runs it."""
     where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
     command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"

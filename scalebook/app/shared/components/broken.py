@@ -9,10 +9,10 @@ from scalebook.training.files.records import Broken
 SHOWN = 5
 
 
-def draw(found: Sequence[Broken]) -> None:
+def draw(errors: Sequence[Broken]) -> None:
     """Nothing where there is none."""
-    if not found:
+    if not errors:
         return
-    lines = [str(one) for one in found[:SHOWN]]
-    more = [f"And {len(found) - SHOWN} more: `scalebook jobs list` shows them all."] if len(found) > SHOWN else []
+    lines = [str(error) for error in errors[:SHOWN]]
+    more = [f"And {len(errors) - SHOWN} more: `scalebook jobs list` shows them all."] if len(errors) > SHOWN else []
     st.warning("\n\n".join([*lines, *more]), icon=":material/broken_image:")

@@ -88,27 +88,27 @@ def lines(
     """Curves over one axis. A curve of one point is drawn as a marker, so that a run's first value is seen at once."""
     figure = _figure(dark, height, title)
     named: set[str] = set()
-    for one in series:
-        if one.low and one.high:
-            figure.add_trace(_band(one))
-        x, y = thin(one.x, one.y, POINTS)
+    for curve in series:
+        if curve.low and curve.high:
+            figure.add_trace(_band(curve))
+        x, y = thin(curve.x, curve.y, POINTS)
         figure.add_trace(
             go.Scatter(
                 x=x,
                 y=y,
-                name=one.name,
-                legendgroup=one.name,
-                showlegend=not one.faint and one.name not in named and len({s.name for s in series}) > 1,
+                name=curve.name,
+                legendgroup=curve.name,
+                showlegend=not curve.faint and curve.name not in named and len({s.name for s in series}) > 1,
                 mode="lines" if len(x) > 12 else "lines+markers",
-                line={"color": one.colour, "width": 1.0 if one.faint else 2.0},
+                line={"color": curve.colour, "width": 1.0 if curve.faint else 2.0},
                 marker={"size": 5},
-                opacity=0.38 if one.faint else 1.0,
-                hoverinfo="skip" if one.faint else None,
-                hovertemplate=f"%{{y:.5g}} at %{{x:,.5~g}} {UNITS.get(x_title, x_title)}" if not one.faint else None,
+                opacity=0.38 if curve.faint else 1.0,
+                hoverinfo="skip" if curve.faint else None,
+                hovertemplate=f"%{{y:.5g}} at %{{x:,.5~g}} {UNITS.get(x_title, x_title)}" if not curve.faint else None,
             )
         )
-        if not one.faint:
-            named.add(one.name)
+        if not curve.faint:
+            named.add(curve.name)
     ends = [x for series in series for x in series.x]
     if target is not None and ends and (target > 0 or not log_y):
         figure.add_trace(_target(target, min(ends), max(ends)))
@@ -133,17 +133,17 @@ def _target(target: float, left: float, right: float) -> go.Scatter:
     )
 
 
-def _band(one: Series) -> go.Scatter:
+def _band(curve: Series) -> go.Scatter:
     return go.Scatter(
-        x=[*one.x, *reversed(one.x)],
-        y=[*one.high, *reversed(one.low)],
+        x=[*curve.x, *reversed(curve.x)],
+        y=[*curve.high, *reversed(curve.low)],
         mode="lines",
         fill="toself",
-        fillcolor=_alpha(one.colour, 0.14),
+        fillcolor=_alpha(curve.colour, 0.14),
         line={"width": 0},
         hoverinfo="skip",
         showlegend=False,
-        legendgroup=one.name,
+        legendgroup=curve.name,
     )
 
 

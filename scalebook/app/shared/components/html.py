@@ -41,8 +41,8 @@ def chip(word: str, label: str | None = None) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence[int] = ()) -> str:
     """A table of figures; `numeric` are the columns whose head is right-aligned too."""
     heads = "".join(
-        f'<th class="num">{escape(one)}</th>' if i in numeric else f"<th>{escape(one)}</th>"
-        for i, one in enumerate(head)
+        f'<th class="num">{escape(column)}</th>' if i in numeric else f"<th>{escape(column)}</th>"
+        for i, column in enumerate(head)
     )
     body = "".join(
         "<tr>" + "".join(f'<td class="{cell.style}">{cell.html}</td>' for cell in row) + "</tr>" for row in rows

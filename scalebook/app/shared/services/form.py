@@ -38,12 +38,12 @@ class Budget:
 
 def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
     """The value at a dotted path."""
-    found: Any = config
+    value: Any = config
     for key in path.split("."):
-        if not isinstance(found, Mapping) or key not in found:
+        if not isinstance(value, Mapping) or key not in value:
             return default
-        found = found[key]
-    return found
+        value = value[key]
+    return value
 
 
 def put(config: Config, path: str, value: Any) -> None:
@@ -76,9 +76,9 @@ def choose(config: Config, key: str, info: ClassInfo, group: Group, description:
     if info.config_value is not None:
         put(config, key, info.config_value)
         return
-    told, path, args = get(config, key), info.class_path, {}
+    value, path, args = get(config, key), info.class_path, {}
     if chosen(config, key, group, description) == info:  # with the name that it is written with: results hang on it
-        path = named(told).name or info.class_path
+        path = named(value).name or info.class_path
         args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args"))))
     put(config, key, {"class_path": path, **({"init_args": args} if args else {})})
 
@@ -100,9 +100,11 @@ def assign(config: Config, path: str, field: Field, value: Any) -> None:
 
 def workers_of(config: Mapping[str, Any], description: Description) -> Any:
     """How many there are; what is written instead of a number where that cannot be read."""
-    told = get(config, "trainer.strategy.init_args.workers", get(config, "trainer.devices"))
-    misread = (isinstance(told, str) and told != "auto") or (isinstance(told, int | float) and told < 1 and told != -1)
-    return told if misread else workload(config, description).workers
+    written = get(config, "trainer.strategy.init_args.workers", get(config, "trainer.devices"))
+    misread = (isinstance(written, str) and written != "auto") or (
+        isinstance(written, int | float) and written < 1 and written != -1
+    )
+    return written if misread else workload(config, description).workers
 
 
 def assign_workers(config: Config, workers: Any) -> None:

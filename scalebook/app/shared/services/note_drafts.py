@@ -55,12 +55,12 @@ def discard(workspace: Workspace, draft: NoteDraft) -> None:
 def of_notebook(workspace: Workspace, notebook: str) -> list[LeftNote]:
     """All of one notebook, the oldest first."""
     paths = workspace.cache.glob(f"note-draft-{_digest(notebook)}-*.json")
-    return sorted((found for path in paths if (found := _left(path)) is not None), key=lambda one: one.at)
+    return sorted((left_note for path in paths if (left_note := _left(path)) is not None), key=lambda note: note.at)
 
 
 def _left(path: Path) -> LeftNote | None:
-    found, at = records.peek(path, NoteDraft), written(path)
-    return LeftNote(found, at) if found is not None and at is not None else None
+    draft, at = records.peek(path, NoteDraft), written(path)
+    return LeftNote(draft, at) if draft is not None and at is not None else None
 
 
 def belonging(left: Sequence[LeftNote], notebook: Notebook, index: int) -> list[LeftNote]:
@@ -68,8 +68,8 @@ def belonging(left: Sequence[LeftNote], notebook: Notebook, index: int) -> list[
     been changed or deleted meanwhile."""
     sources = [cell.source if isinstance(cell, Note) else None for cell in notebook.cells]
     if index == len(sources):
-        return [one for one in left if _place(one.draft, sources) >= index]
-    return [one for one in left if _place(one.draft, sources) == index]
+        return [note for note in left if _place(note.draft, sources) >= index]
+    return [note for note in left if _place(note.draft, sources) == index]
 
 
 def _place(draft: NoteDraft, sources: Sequence[str | None]) -> int:

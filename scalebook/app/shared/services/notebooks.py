@@ -40,9 +40,9 @@ class NotebookChoice:
 
 def choices(workspace: Workspace) -> list[NotebookChoice]:
     """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
-    found = [_choice(path) for path in workspace.notebooks()]
-    titles = Counter(one.title for one in found)
-    return [replace(one, twin=True) if titles[one.title] > 1 else one for one in found]
+    choices_ = [_choice(path) for path in workspace.notebooks()]
+    titles = Counter(choice.title for choice in choices_)
+    return [replace(choice, twin=True) if titles[choice.title] > 1 else choice for choice in choices_]
 
 
 def _choice(path: Path) -> NotebookChoice:
@@ -78,11 +78,11 @@ def load(choice: NotebookChoice) -> tuple[Stored | None, str]:
 
 def pick(workspace: Workspace, name: str | None) -> NotebookChoice | None:
     """The notebook called `name`; without a name the first one. None where there is none of that name."""
-    found = choices(workspace)
+    choices_ = choices(workspace)
     if name is None:
-        found.sort(key=lambda one: (bool(one.problem), one.name != "first-steps"))  # stable: else by name
-        return found[0] if found else None
-    return next((one for one in found if one.name == name), None)
+        choices_.sort(key=lambda choice: (bool(choice.problem), choice.name != "first-steps"))  # stable: else by name
+        return choices_[0] if choices_ else None
+    return next((choice for choice in choices_ if choice.name == name), None)
 
 
 def key(cell: Cell, index: int) -> str:
@@ -153,10 +153,10 @@ def difference(mine: str, theirs: str, called: str = "yours") -> str:
 
 def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:
     """Changes when the notebook's file does, or when runs or searches come or go: reason enough to look again."""
-    found: list[object] = []
-    for one in (workspace.jobs, workspace.studies, path):
+    stamps_: list[object] = []
+    for place in (workspace.jobs, workspace.studies, path):
         try:
-            found.append(one.stat().st_mtime_ns if one else 0)
+            stamps_.append(place.stat().st_mtime_ns if place else 0)
         except OSError:
-            found.append(0)
-    return found
+            stamps_.append(0)
+    return stamps_

@@ -18,12 +18,12 @@ class TrustQuestion:
 
     def lines(self) -> list[str]:
         """For a person to read, as plain text: names and paths are the folder's."""
-        told = [f"module {name}, from {source}" for name, source in self.modules.items()]
+        lines = [f"module {name}, from {source}" for name, source in self.modules.items()]
         if self.jobs:
-            told.append(f"{self.jobs} waiting job{'s' if self.jobs > 1 else ''}, not submitted here")
+            lines.append(f"{self.jobs} waiting job{'s' if self.jobs > 1 else ''}, not submitted here")
         if self.searches:
-            told.append(f"{self.searches} open search{'es' if self.searches > 1 else ''}, not submitted here")
-        return told
+            lines.append(f"{self.searches} open search{'es' if self.searches > 1 else ''}, not submitted here")
+        return lines
 
 
 def asking(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQuestion | None:
@@ -34,5 +34,5 @@ def asking(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQuestion | 
     if trusted(workspace):
         return None
     searches = sum(search.result() is None and not search.may_run() for search in all_searches(workspace))
-    found = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches)
-    return found if found.modules or found.jobs or found.searches else None
+    question = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches)
+    return question if question.modules or question.jobs or question.searches else None

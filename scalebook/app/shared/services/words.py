@@ -29,9 +29,9 @@ def plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(plain(one) for one in value) + "]"
+        return "[" + ", ".join(plain(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {plain(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {plain(item)}" for key, item in value.items()) + "}"
     return str(value)
 
 

@@ -24,9 +24,9 @@ def close() -> None:
 
 def show() -> None:
     """At the end of a page: the one about an edit meanwhile, or the one that was opened. A run can open one only."""
-    found: tuple[str, Callable[[], None], Width] | None = state.recall(OPEN, None)
+    opened: tuple[str, Callable[[], None], Width] | None = state.recall(OPEN, None)
     if writing.in_conflict():
         writing.show_conflict()
-    elif found is not None:
-        title, draw, width = found
+    elif opened is not None:
+        title, draw, width = opened
         st.dialog(title, width=width, on_dismiss=close)(draw)()

@@ -60,9 +60,9 @@ def show_new(stored: Stored, index: int) -> None:
     if state.recall(EDITING, "") == key:
         _editor(key)
     left: list[LeftNote] = state.recall(LEFT, [])
-    for one in note_drafts.belonging(left, stored.notebook, index):
-        if one.draft != _draft_at_work():
-            _show_left(stored, index, one)
+    for note in note_drafts.belonging(left, stored.notebook, index):
+        if note.draft != _draft_at_work():
+            _show_left(stored, index, note)
 
 
 def _show_left(stored: Stored, index: int, left: LeftNote) -> None:
@@ -115,17 +115,17 @@ def _at_work() -> tuple[Stored, int, str, bool] | None:
 
 def _draft_at_work() -> NoteDraft | None:
     """What the open editor has put aside."""
-    found = _at_work()
-    if found is None:
+    at_work = _at_work()
+    if at_work is None:
         return None
-    left = note_drafts.load(resources.workspace(), found[0].path.stem, found[1], found[2])
+    left = note_drafts.load(resources.workspace(), at_work[0].path.stem, at_work[1], at_work[2])
     return left.draft if left else None
 
 
 def _editor(key: str) -> None:
-    found = _at_work()
-    assert found is not None, "kept together with what is being edited"
-    opened, index, before, new = found
+    at_work = _at_work()
+    assert at_work is not None, "kept together with what is being edited"
+    opened, index, before, new = at_work
     aside = _draft_at_work()
     if state.just_entered() and aside is not None:  # back from another page, which has taken the widget away
         state.remember(BEGUN, aside.text)
@@ -172,8 +172,8 @@ def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
 
 def _forget(draft: NoteDraft) -> None:
     note_drafts.discard(resources.workspace(), draft)
-    for one in (EDITING, EDITED, BEGUN):
-        state.take(one, None)
+    for key in (EDITING, EDITED, BEGUN):
+        state.take(key, None)
 
 
 def _close(draft: NoteDraft) -> None:

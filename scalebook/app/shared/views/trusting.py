@@ -16,12 +16,12 @@ WORDS = (
 def draw() -> None:
     """Nothing where there is nothing to ask."""
     workspace = resources.workspace()
-    found = asking(workspace, resources.waiting_reasons())
-    if found is None:
+    question = asking(workspace, resources.waiting_reasons())
+    if question is None:
         return
     with st.container(border=True):
         st.markdown(f":material/shield: {WORDS}")
-        st.code("\n".join(found.lines()), language=None)
+        st.code("\n".join(question.lines()), language=None)
         if st.button("Trust this folder", key="trust-folder"):
             trust(workspace)
             resources.look_anew()

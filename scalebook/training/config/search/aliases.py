@@ -57,11 +57,11 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
         return {**alone, "trainer": {**alone["trainer"], "devices": 1}}
     if isinstance(value, str) and value in RULES:
         rule = _rule(config, description)
-        found = chosen(mapping(named(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
-        told: dict[str, Any] = {"class_path": "AsyncPS"}
-        if not (_is_server(config, description) and found is not None and found.word == value):
-            told["init_args"] = {"rule": value}
-        value = told
+        choice = chosen(mapping(named(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
+        strategy: dict[str, Any] = {"class_path": "AsyncPS"}
+        if not (_is_server(config, description) and choice is not None and choice.word == value):
+            strategy["init_args"] = {"rule": value}
+        value = strategy
     return put(config, PathTarget(("trainer", "strategy"), None, "strategies"), value, description)
 
 

@@ -16,22 +16,22 @@ SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
 
 
 def read_body(
-    told: Mapping[str, Any], base: Mapping[str, Any] | None, default_metric: str | None
+    raw: Mapping[str, Any], base: Mapping[str, Any] | None, default_metric: str | None
 ) -> tuple[SearchSpec, list[Problem], Read]:
-    """The search that `told` describes, what is wrong with it, and its space as it was read.
+    """The search that `raw` describes, what is wrong with it, and its space as it was read.
 
     Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, where no
     objective is told.
     """
-    body = Body(told)
-    kept, more = few_strangers(told, KEYS)
+    body = Body(raw)
+    kept, more = few_strangers(raw, KEYS)
     if more:
         body.wrong("search", f"has {more} more keys that it does not know", "Remove them.")
     for key in kept:
         if key not in KEYS:
             body.wrong(str(key), "is no key of a search", near(str(key), KEYS))
     config = _config(body, base)
-    space = read_space(told.get("space"))
+    space = read_space(raw.get("space"))
     body.problems += space.problems
     objectives = _objectives(body, default_metric)
     sampler, seed = _sampler(body)
@@ -67,7 +67,7 @@ def write_body(spec: SearchSpec) -> dict[str, Any]:
         space["learning_rate"] = {**space["learning_rate"], **rate}
     objectives = [_told_objective(objective) for objective in spec.objectives]
     seeded = spec.sampler if spec.sampler_seed == 1 else {spec.sampler: {"seed": spec.sampler_seed}}
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "preset": spec.preset,
         "config": spec.config,
         "objective": objectives[0] if len(objectives) == 1 else objectives,
@@ -86,74 +86,78 @@ def write_body(spec: SearchSpec) -> dict[str, Any]:
         "points": [dict(point) for point in spec.points],
         "storage": spec.storage,
     }
-    return without_defaults(told)
+    return without_defaults(body)
 
 
 def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
-    told = body.told
-    config = told.get("config")
-    if told.get("experiment") is not None and config is not None:
+    raw = body.told
+    config = raw.get("config")
+    if raw.get("experiment") is not None and config is not None:
         body.wrong("config", "stands beside `experiment:`", "Leave one of the two out.")
-    elif told.get("experiment") is not None and not isinstance(told["experiment"], str):
-        body.wrong("experiment", f"is {shown(told['experiment'])}", "Write the name of an experiment.")
+    elif raw.get("experiment") is not None and not isinstance(raw["experiment"], str):
+        body.wrong("experiment", f"is {shown(raw['experiment'])}", "Write the name of an experiment.")
     elif base is None and isinstance(config, str):
         body.wrong("config", f"is {shown(config)}, a path", "Write the config itself here, or `experiment: NAME`.")
     elif base is None and config is not None and not isinstance(config, Mapping):
         body.wrong("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")
-    elif base is None and config is None and told.get("experiment") is None:
+    elif base is None and config is None and raw.get("experiment") is None:
         body.wrong("experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
     elif base is None and config is None:
-        body.wrong("experiment", f"names {told['experiment']}, which is not known here", "Write its `config:` instead.")
+        body.wrong("experiment", f"names {raw['experiment']}, which is not known here", "Write its `config:` instead.")
     if isinstance(config, Mapping):
         return dict(config)
     return {} if base is None else dict(base)
 
 
 def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
-    told = body.told.get("objective")
-    told = default if told is None else told
-    if told is None:
+    raw = body.told.get("objective")
+    raw = default if raw is None else raw
+    if raw is None:
         body.wrong("objective", "is missing", "Name a metric, for example objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
-    items = told if isinstance(told, list) else [told]
-    found = [one for one in (_objective(item) for item in items) if one is not None]
-    if len(found) != len(items) or not found:
+    items = raw if isinstance(raw, list) else [raw]
+    objectives = [objective for objective in (_objective(item) for item in items) if objective is not None]
+    if len(objectives) != len(items) or not objectives:
         body.wrong(
             "objective",
-            f"is {shown(told)}",
+            f"is {shown(raw)}",
             "Write a metric, seconds, samples or updates; two of them as [val/loss, seconds]; {val/iou: max} for more.",
         )
-        return tuple(found) or (Objective(names.TRAIN_LOSS, True),)
-    if len(found) > 2 or len({one.name for one in found}) < len(found):
-        body.wrong("objective", f"names {len(found)} objectives", "Write one, or two different ones.")
-    return tuple(found[:2])
+        return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
+    if len(objectives) > 2 or len({objective.name for objective in objectives}) < len(objectives):
+        body.wrong("objective", f"names {len(objectives)} objectives", "Write one, or two different ones.")
+    return tuple(objectives[:2])
 
 
-def _objective(told: Any) -> Objective | None:
-    if isinstance(told, str) and told.strip():
-        return Objective(told, told in AMOUNTS or names.lower_is_better(told))
-    if isinstance(told, Mapping) and len(told) == 1:
-        ((name, goal),) = told.items()
+def _objective(raw: Any) -> Objective | None:
+    if isinstance(raw, str) and raw.strip():
+        return Objective(raw, raw in AMOUNTS or names.lower_is_better(raw))
+    if isinstance(raw, Mapping) and len(raw) == 1:
+        ((name, goal),) = raw.items()
         if isinstance(name, str) and goal in ("min", "max"):
             return Objective(name, goal == "min")
     return None
 
 
-def _told_objective(one: Objective) -> Any:
-    return one.name if _objective(one.name) == one else {one.name: "min" if one.lower else "max"}
+def _told_objective(objective: Objective) -> Any:
+    return (
+        objective.name
+        if _objective(objective.name) == objective
+        else {objective.name: "min" if objective.lower else "max"}
+    )
 
 
 def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
-    told = body.told.get("target")
-    if told is None:
+    target = body.told.get("target")
+    if target is None:
         return None
-    if not number(told):
-        body.wrong("target", f"is {shown(told)}", "Write the value of the first objective to be reached.")
+    if not number(target):
+        body.wrong("target", f"is {shown(target)}", "Write the value of the first objective to be reached.")
         return None
     if objectives[0].name in AMOUNTS:
         remedy = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
         body.wrong("target", f"is a value of no metric: the first objective is {objectives[0].name}", remedy)
-    return float(told)
+    return float(target)
 
 
 def _scaling(body: Body) -> Scaling:
@@ -161,41 +165,43 @@ def _scaling(body: Body) -> Scaling:
 
 
 def _sampler(body: Body) -> tuple[str, int]:
-    told = body.told.get("sampler")
-    told = "tpe" if told is None else told
+    sampler = body.told.get("sampler")
+    sampler = "tpe" if sampler is None else sampler
     settings: Any = {}
-    if isinstance(told, Mapping) and len(told) == 1:
-        ((told, settings),) = told.items()
+    if isinstance(sampler, Mapping) and len(sampler) == 1:
+        ((sampler, settings),) = sampler.items()
         settings = {} if settings is None else settings
-    if not isinstance(told, str) or told not in SAMPLERS:
-        body.wrong("sampler", f"is {shown(told)}", one_of(told, tuple(SAMPLERS)))
+    if not isinstance(sampler, str) or sampler not in SAMPLERS:
+        body.wrong("sampler", f"is {shown(sampler)}", one_of(sampler, tuple(SAMPLERS)))
         return "tpe", 1
     seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
     known = isinstance(settings, Mapping) and set(settings) <= {"seed"}
     if not known or isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        body.wrong("sampler", f"has settings {shown(settings)}", f"Write {told}, or {{{told}: {{seed: 1}}}}.")
-        return str(told), 1
-    return str(told), seed
+        body.wrong("sampler", f"has settings {shown(settings)}", f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}.")
+        return str(sampler), 1
+    return str(sampler), seed
 
 
 def _seconds(body: Body) -> float | None:
-    told = body.above_zero("seconds_per_trial")
-    if told is not None and told != int(told):
-        body.wrong("seconds_per_trial", f"is {shown(told)}", "Write whole seconds; a Trainer's budget knows no parts.")
+    seconds = body.above_zero("seconds_per_trial")
+    if seconds is not None and seconds != int(seconds):
+        body.wrong(
+            "seconds_per_trial", f"is {shown(seconds)}", "Write whole seconds; a Trainer's budget knows no parts."
+        )
         return None
-    return told
+    return seconds
 
 
 def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
-    told = body.told.get("points")
-    if told is None:
+    raw = body.told.get("points")
+    if raw is None:
         return ()
-    if not isinstance(told, list):
-        body.wrong("points", f"is {shown(told)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
+    if not isinstance(raw, list):
+        body.wrong("points", f"is {shown(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
         return ()
-    found = []
+    points = []
     known = {dimension.name: dimension for dimension in space.dimensions}
-    for place, item in enumerate(told):
+    for place, item in enumerate(raw):
         if not isinstance(item, Mapping) or not item:
             body.wrong(f"points.{place}", f"is {shown(item)}", "Write {NAME: VALUE} for dimensions of the space.")
             continue
@@ -207,13 +213,13 @@ def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
                     body.wrong(key, "is no dimension of the space", near(name, tuple(known)))
             elif not known[name].contains(value):
                 body.wrong(key, f"is {shown(value)}", f"Write one of the space: {known[name].words()}.")
-        found.append(point)
-    return tuple(found)
+        points.append(point)
+    return tuple(points)
 
 
 def _storage(body: Body) -> str | None:
-    told = body.text("storage")
-    if told is not None and told.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
+    storage = body.text("storage")
+    if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
         remedy = "Write an address, postgresql://USER@HOST/DATABASE, or leave it out for a file in the workspace."
-        body.wrong("storage", f"is {shown(told)}", remedy)
-    return told
+        body.wrong("storage", f"is {shown(storage)}", remedy)
+    return storage

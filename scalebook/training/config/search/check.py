@@ -27,21 +27,21 @@ NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")
 
 def check(spec: SearchSpec, space: Read, description: Description, cores: int | None, above: str) -> list[Problem]:
     """Problems of a search that was read. `above` is the key of its base: `config` or `experiment`."""
-    found = settings_problems(spec, space, description)
+    problems = settings_problems(spec, space, description)
     if not spec.config:
-        return found
+        return problems
     base = _base(spec, description, above)
-    found = base + found + clashes(spec, space, description)
+    problems = base + problems + clashes(spec, space, description)
     unknown = _unknown_classes(spec, description)
     for dimension in spec.space:
         if not any(dimension.name.startswith(key) or key in NEEDS.get(dimension.name, ()) for key in unknown):
-            found += dimension_problems(dimension, spec, space, description)
-    if any(one.severity == "error" for one in found):
-        return found
-    found += sharing_problems(spec, space, description)
-    if all(one.severity == "warning" for one in found):
-        found += _impossible(spec, space, description)
-    return found + _left_out(spec, space) + (_crowded(spec, space, description, cores, above) if cores else [])
+            problems += dimension_problems(dimension, spec, space, description)
+    if any(problem.severity == "error" for problem in problems):
+        return problems
+    problems += sharing_problems(spec, space, description)
+    if all(problem.severity == "warning" for problem in problems):
+        problems += _impossible(spec, space, description)
+    return problems + _left_out(spec, space) + (_crowded(spec, space, description, cores, above) if cores else [])
 
 
 def _base(spec: SearchSpec, description: Description, above: str) -> list[Problem]:
@@ -56,17 +56,18 @@ def _base(spec: SearchSpec, description: Description, above: str) -> list[Proble
 
 def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
     """Keys of the base that name no known class, which is said already; whatever stands below them is not looked at."""
-    told = {key: spec.config.get(key) for key in GROUP_OF_KEY}
+    classes = {key: spec.config.get(key) for key in GROUP_OF_KEY}
     return [
         key
         for key, group in GROUP_OF_KEY.items()
-        if (told[key] is not None or key in ("model", "data")) and named(told[key]).info(group, description) is None
+        if (classes[key] is not None or key in ("model", "data"))
+        and named(classes[key]).info(group, description) is None
     ]
 
 
 def _impossible(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
     """Points at the ends of the space, and of each two dimensions of which one chooses a class, that cannot run."""
-    found: dict[tuple[str, str], Problem] = {}
+    by_message: dict[tuple[str, str], Problem] = {}
     always = [dimension.name for dimension in spec.space if _decides(dimension, spec)]
     for names, point in itertools.islice(_extremes(spec), MOST_POINTS):
         try:
@@ -77,20 +78,22 @@ def _impossible(spec: SearchSpec, space: Read, description: Description) -> list
             if problem.severity == "error":
                 which = summary(spec, {name: point[name] for name in (*always, *names)})
                 message = f"{which} cannot be: {problem.key} {problem.message}"
-                found.setdefault((problem.key, problem.message), Problem(space.key(names[-1]), message, problem.remedy))
-    return list(found.values())
+                by_message.setdefault(
+                    (problem.key, problem.message), Problem(space.key(names[-1]), message, problem.remedy)
+                )
+    return list(by_message.values())
 
 
 def _extremes(spec: SearchSpec) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Points, each with the dimensions that are at an end on purpose."""
     first = {dimension.name: dimension.ends()[0] for dimension in spec.space}
-    for one in spec.space:
-        for value in one.ends():
-            yield (one.name,), {**first, one.name: value}
-    for one, other in itertools.combinations(spec.space, 2):
-        if _decides(one, spec) or _decides(other, spec):
-            for value, another in itertools.product(one.ends(), other.ends()):
-                yield (one.name, other.name), {**first, one.name: value, other.name: another}
+    for dimension in spec.space:
+        for value in dimension.ends():
+            yield (dimension.name,), {**first, dimension.name: value}
+    for dimension, other in itertools.combinations(spec.space, 2):
+        if _decides(dimension, spec) or _decides(other, spec):
+            for value, another in itertools.product(dimension.ends(), other.ends()):
+                yield (dimension.name, other.name), {**first, dimension.name: value, other.name: another}
 
 
 def _decides(dimension: Dimension, spec: SearchSpec) -> bool:

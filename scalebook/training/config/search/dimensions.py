@@ -29,7 +29,7 @@ SAME_FIELD: Final = {
 def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
     """Dimensions that set the same field."""
     same = {**SAME_FIELD, "learning_rate": (_rate(spec, description),)}
-    found = [
+    problems = [
         Problem(space.key(path), f"is what {handle} sets already", "Leave one of the two out.")
         for handle, paths in same.items()
         for path in paths
@@ -39,7 +39,7 @@ def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Pro
         dimension.name for dimension in spec.space if dimension.name.startswith("lr_scaling.") and spec.rate is not None
     ]
     said = "is what learning_rate says already"
-    return found + [Problem(space.key(name), said, "Leave one of the two out.") for name in scaled]
+    return problems + [Problem(space.key(name), said, "Leave one of the two out.") for name in scaled]
 
 
 def _rate(spec: SearchSpec, description: Description) -> str:
@@ -49,27 +49,27 @@ def _rate(spec: SearchSpec, description: Description) -> str:
         return ""
 
 
-def dimension_problems(one: Dimension, spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+def dimension_problems(dimension: Dimension, spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
     """Errors and warnings, at the key of the dimension."""
-    key = space.key(one.name)
+    key = space.key(dimension.name)
     try:
-        if one.name == "strategy":
-            return _strategies(key, one, description)
-        if one.name == "workers":
-            return _values(key, one, WORKERS)
-        if one.name == "batch_size":
-            return _values(key, one, batch_place(spec.config, description).field)
-        if one.name == "learning_rate":
-            return _rates(key, one, rate_place(spec.config, description).field)
-        return _path(key, one, spec, description)
+        if dimension.name == "strategy":
+            return _strategies(key, dimension, description)
+        if dimension.name == "workers":
+            return _values(key, dimension, WORKERS)
+        if dimension.name == "batch_size":
+            return _values(key, dimension, batch_place(spec.config, description).field)
+        if dimension.name == "learning_rate":
+            return _rates(key, dimension, rate_place(spec.config, description).field)
+        return _path(key, dimension, spec, description)
     except ConfigError as error:
         return [Problem(key, error.problem.message, error.problem.remedy)]
 
 
-def _strategies(key: str, one: Dimension, description: Description) -> list[Problem]:
-    if one.kind != "values":
+def _strategies(key: str, dimension: Dimension, description: Description) -> list[Problem]:
+    if dimension.kind != "values":
         return [Problem(key, "is a range", f"Write values: [{', '.join(STRATEGIES)}] or some of them.")]
-    for value in one.choices:
+    for value in dimension.choices:
         if isinstance(value, str) and value in STRATEGIES:
             continue
         for problem in check_class("trainer.strategy", value, "strategies", description):
@@ -78,45 +78,47 @@ def _strategies(key: str, one: Dimension, description: Description) -> list[Prob
     return []
 
 
-def _rates(key: str, one: Dimension, field: Field | None) -> list[Problem]:
-    if any(isinstance(value, int | float) and value <= 0 for value in one.ends()):
-        return [Problem(key, f"has a learning rate of {shown(one.ends()[0])}", "Write rates above 0.")]
-    return _values(key, one, field)
+def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
+    if any(isinstance(value, int | float) and value <= 0 for value in dimension.ends()):
+        return [Problem(key, f"has a learning rate of {shown(dimension.ends()[0])}", "Write rates above 0.")]
+    return _values(key, dimension, field)
 
 
-def _path(key: str, one: Dimension, spec: SearchSpec, description: Description) -> list[Problem]:
-    if one.name == "seed_everything":
+def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Description) -> list[Problem]:
+    if dimension.name == "seed_everything":
         return [Problem(key, "is no field to search over", "Write seeds: 3 to run each point with several.")]
-    if "." not in one.name and one.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
+    if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
         known = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
-        return [Problem(key, "is no field of this config", suggestion(one.name, known))]
+        return [Problem(key, "is no field of this config", suggestion(dimension.name, known))]
     model = named(spec.config.get("model")).info("models", description)
-    if one.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
+    if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
         return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Leave it out.")]
-    if spec.seconds_per_trial is not None and one.name in ("trainer.max_epochs", "trainer.max_steps"):
+    if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
         return [Problem(key, "has no effect beside seconds_per_trial", "Leave one of the two out.")]
     there: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
-    for words, config in _variants(one, spec, description):
+    for words, config in _variants(dimension, spec, description):
         try:
-            there.append(place(one.name, config, description))
+            there.append(place(dimension.name, config, description))
         except ConfigError as error:
             missing.append((words, error))
     if not there:
         raise missing[0][1]
-    found = _classes(key, one, there[0], description) if there[0].group else _values(key, one, there[0].field)
-    if missing and not found:
-        words = ", ".join(dict.fromkeys(one for one, _ in missing))
-        found.append(Problem(key, f"has no effect with {words}", "Nothing needs to be changed.", "warning"))
-    return found
+    problems = (
+        _classes(key, dimension, there[0], description) if there[0].group else _values(key, dimension, there[0].field)
+    )
+    if missing and not problems:
+        words = ", ".join(dict.fromkeys(words_ for words_, _ in missing))
+        problems.append(Problem(key, f"has no effect with {words}", "Nothing needs to be changed.", "warning"))
+    return problems
 
 
-def _variants(one: Dimension, spec: SearchSpec, description: Description) -> Iterable[tuple[str, dict[str, Any]]]:
-    """The base under each combination of the classes that dimensions above `one` choose, with those in words."""
-    above = [other for other in spec.space if _above(other.name, one.name)]
+def _variants(dimension: Dimension, spec: SearchSpec, description: Description) -> Iterable[tuple[str, dict[str, Any]]]:
+    """The base under each combination of the classes that dimensions above `dimension` choose, with those in words."""
+    above = [other for other in spec.space if _above(other.name, dimension.name)]
     if not above:
         return [("", spec.config)]
-    found = []
+    variants = []
     for values in itertools.islice(itertools.product(*(other.ends() for other in above)), MOST_VARIANTS):
         config = spec.config
         for other, value in sorted(zip(above, values, strict=True), key=lambda pair: pair[0].name.count(".")):
@@ -128,33 +130,37 @@ def _variants(one: Dimension, spec: SearchSpec, description: Description) -> Ite
             except ConfigError:
                 continue  # said of the other dimension
         words = " and ".join(other.label(value) for other, value in zip(above, values, strict=True))
-        found.append((words, config))
-    return found
+        variants.append((words, config))
+    return variants
 
 
 def _above(name: str, path: str) -> bool:
     return path.startswith(f"{'trainer.strategy' if name == 'strategy' else name}.")
 
 
-def _classes(key: str, one: Dimension, where: PathTarget, description: Description) -> list[Problem]:
+def _classes(key: str, dimension: Dimension, where: PathTarget, description: Description) -> list[Problem]:
     assert where.group is not None
-    if one.kind != "values":
+    if dimension.kind != "values":
         return [Problem(key, "is a range, and a class is wanted", "Write values: [NAME, NAME].")]
-    found = [problem for value in one.choices for problem in check_class(one.name, value, where.group, description)]
-    return [Problem(key, f"holds one that {problem.message}", problem.remedy) for problem in found[:1]]
+    problems = [
+        problem
+        for value in dimension.choices
+        for problem in check_class(dimension.name, value, where.group, description)
+    ]
+    return [Problem(key, f"holds one that {problem.message}", problem.remedy) for problem in problems[:1]]
 
 
-def _values(key: str, one: Dimension, field: Field | None) -> list[Problem]:
+def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
     """The first value at an end of the range, or in the list, that the field does not take."""
     assert field is not None
-    if field.type == "int" and one.kind in ("uniform", "log_uniform"):
-        log = ", log: true" if one.kind == "log_uniform" else ""
-        written = f"{{int: [{one.low:.0f}, {one.high:.0f}]{log}}}"
+    if field.type == "int" and dimension.kind in ("uniform", "log_uniform"):
+        log = ", log: true" if dimension.kind == "log_uniform" else ""
+        written = f"{{int: [{dimension.low:.0f}, {dimension.high:.0f}]{log}}}"
         return [Problem(key, "is a range of real numbers, and whole ones are wanted", f"Write {written}.")]
-    if field.type not in ("int", "float", "json") and one.kind in RANGES:
-        told = flow([True, False] if field.type == "bool" else field.choices or ["..."])
-        return [Problem(key, f"is a range of numbers, and {expected(field)} is wanted", f"Write values: {told}.")]
-    for value in one.choices or one.ends():
+    if field.type not in ("int", "float", "json") and dimension.kind in RANGES:
+        values = flow([True, False] if field.type == "bool" else field.choices or ["..."])
+        return [Problem(key, f"is a range of numbers, and {expected(field)} is wanted", f"Write values: {values}.")]
+    for value in dimension.choices or dimension.ends():
         if problem := check_value(key, value, field):
             return [Problem(key, f"holds a value that {problem.message}", problem.remedy)]
     return []

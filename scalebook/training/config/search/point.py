@@ -104,7 +104,7 @@ def _with_fields(
     spec: SearchSpec, config: dict[str, Any], point: Mapping[str, Any], description: Description
 ) -> dict[str, Any]:
     """The fields named by paths; classes before what stands below them. A field that another class has is left out."""
-    for name in sorted((one for one in point if one not in HANDLES), key=lambda one: one.count(".")):
+    for name in sorted((name for name in point if name not in HANDLES), key=lambda name: name.count(".")):
         try:
             where = place(name, config, description)
         except ConfigError:
@@ -118,15 +118,15 @@ def _with_fields(
 def depends(name: str, spec: SearchSpec) -> bool:
     """Whether another dimension chooses a class above the field `name`, so that it may be missing at some points."""
     above = ["trainer.strategy" if dimension.name == "strategy" else dimension.name for dimension in spec.space]
-    return any(name.startswith(f"{one}.") for one in above)
+    return any(name.startswith(f"{class_key}.") for class_key in above)
 
 
 def _workers(config: Mapping[str, Any], point: Mapping[str, Any], before: int, description: Description) -> int:
     single = is_single(point.get("strategy", point.get("trainer.strategy")))
-    found: int = 1 if single else point.get("workers", before)
+    workers: int = 1 if single else point.get("workers", before)
     if "workers" not in point and not single and "strategy" not in point and "trainer.strategy" not in point:
         return workload(config, description).workers  # as the base, or a field of it, says
-    return found
+    return workers
 
 
 def _share(batch: int, workers: int) -> int:

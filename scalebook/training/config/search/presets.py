@@ -69,9 +69,9 @@ def preset_body(name: str, config: Mapping[str, Any], description: Description, 
     Ranges come from the config's own values, the size of its data, and the cores of this machine. ConfigError where the
     config lacks what the preset varies.
     """
-    preset = next((one for one in PRESETS if one.name == name), None)
+    preset = next((candidate for candidate in PRESETS if candidate.name == name), None)
     if preset is None:
-        raise ConfigError("preset", f"names {name}, which is none", suggestion(name, [one.name for one in PRESETS]))
+        raise ConfigError("preset", f"names {name}, which is none", suggestion(name, [known.name for known in PRESETS]))
     if "batch_size" in preset.needs:
         batch_place(config, description)
     rate_place(config, description)
@@ -149,8 +149,8 @@ def _possible(
     body: Mapping[str, Any], more: Mapping[str, Any], config: Mapping[str, Any], description: Description
 ) -> bool:
     """Whether the search is without an error once its space has `more`."""
-    told = {**body, "space": {**body["space"], **more}}
-    return all(problem.severity == "warning" for problem in search_problems(told, config, description))
+    body_ = {**body, "space": {**body["space"], **more}}
+    return all(problem.severity == "warning" for problem in search_problems(body_, config, description))
 
 
 def _workers(load: Workload, cores: int) -> list[int]:
@@ -182,14 +182,14 @@ def _warmup(config: Mapping[str, Any], description: Description) -> float:
 
 def _samples(config: Mapping[str, Any], description: Description) -> int | None:
     """Training samples; None where the data set does not say."""
-    told = named(complete(config, description).get("data"))
-    info, args = told.info("data", description), mapping(told.args)
+    reference = named(complete(config, description).get("data"))
+    info, args = reference.info("data", description), mapping(reference.args)
     limit, held_out = args.get("limit"), args.get("val_fraction")
     known = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
     if known is not None and isinstance(held_out, int | float):
         known = int(known * (1 - held_out))
     told_limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
-    return min((one for one in (known, told_limit) if one is not None), default=None)
+    return min((limit for limit in (known, told_limit) if limit is not None), default=None)
 
 
 def _power(value: int) -> int:

@@ -23,23 +23,23 @@ def settings_problems(spec: SearchSpec, space: Read, description: Description) -
 
 
 def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
-    found: list[Problem] = []
-    told = [objective.name for objective in spec.objectives]
+    problems: list[Problem] = []
+    metrics = [objective.name for objective in spec.objectives]
     model = None if spec.has("model") else named(spec.config.get("model")).info("models", description)
     if model is not None and model.metrics:
         known = [*model.metrics, names.TRAIN_LOSS]
-        for name in told:
+        for name in metrics:
             if name not in AMOUNTS and name not in known:
                 what = f"names {name}, which {model.name} is not known to record"
-                found.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
-    if spec.target is not None and not any(name in AMOUNTS for name in told):
+                problems.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
+    if spec.target is not None and not any(name in AMOUNTS for name in metrics):
         what = "has no effect: no objective says what it takes to get there"
-        remedy = f"Write objective: [{told[0]}, seconds], or leave it out."
-        found.append(Problem("target", what, remedy, "warning"))
-    if "seconds" in told and not spec.exclusive:
+        remedy = f"Write objective: [{metrics[0]}, seconds], or leave it out."
+        problems.append(Problem("target", what, remedy, "warning"))
+    if "seconds" in metrics and not spec.exclusive:
         what = "is false, so trials slow each other down while their times are compared"
-        found.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
-    return found
+        problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
+    return problems
 
 
 def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
@@ -59,16 +59,16 @@ def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
 
 
 def _grid(spec: SearchSpec, space: Read) -> list[Problem]:
-    found = []
+    problems = []
     for dimension in spec.space:
         if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:
             remedy = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
-            found.append(Problem(space.key(dimension.name), "has no points for the grid sampler to visit", remedy))
-    if found:
-        return found
+            problems.append(Problem(space.key(dimension.name), "has no points for the grid sampler to visit", remedy))
+    if problems:
+        return problems
     size = math.prod(dimension.grid_size() or 1 for dimension in spec.space)
     if size > MOST_POINTS:
-        widest = max(spec.space, key=lambda one: one.grid_size() or 1)
+        widest = max(spec.space, key=lambda dimension: dimension.grid_size() or 1)
         what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
         return [Problem(space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
     if spec.space and size > spec.trials:

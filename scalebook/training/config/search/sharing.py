@@ -21,7 +21,7 @@ def candidates(dimension: Dimension) -> list[int]:
     if dimension.kind == "int":
         first = range(int(dimension.low), int(dimension.high) + 1, dimension.step)
         return [*first[:PERIOD], *first[PERIOD:][-1:]]
-    return [int(one) for one in dimension.grid() if isinstance(one, int) and not isinstance(one, bool)]
+    return [int(value) for value in dimension.grid() if isinstance(value, int) and not isinstance(value, bool)]
 
 
 def sharing_problems(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
@@ -29,22 +29,22 @@ def sharing_problems(spec: SearchSpec, space: Read, description: Description) ->
     load = workload(spec.config, description)
     if spec.scaling == "weak" or (load.batch_global is None and not spec.has("batch_size")):
         return []
-    told = candidates(spec.dimension("workers")) if spec.has("workers") else [load.workers]
+    counts = candidates(spec.dimension("workers")) if spec.has("workers") else [load.workers]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else ()
     if strategies and all(is_single(strategy) for strategy in strategies):
-        told = [1]
-    common = math.lcm(*told)
+        counts = [1]
+    common = math.lcm(*counts)
     if not spec.has("batch_size"):
-        odd = [one for one in told if load.batch_global is not None and load.batch_global % one]
+        odd = [count for count in counts if load.batch_global is not None and load.batch_global % count]
         if not odd:
             return []
         shared = f"shares the experiment's global batch of {load.batch_global}"
-        message = f"{shared} out to {', '.join(str(one) for one in odd[:SHOWN])} workers, which do not divide it"
+        message = f"{shared} out to {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
         remedy = f"Give it a batch that {common} divides, or write scaling: weak."
         return [Problem(space.key("workers"), message, remedy)]
     batch = spec.dimension("batch_size")
     every = candidates(batch)
-    odd_for = ((by, [one for one in every if one % by]) for by in told)
+    odd_for = ((by, [batch for batch in every if batch % by]) for by in counts)
     workers, batches = next(((by, odd) for by, odd in odd_for if odd), (1, []))
     if not batches:
         return []

@@ -58,7 +58,7 @@ class Dimension:
         if self.kind == "powers_of_two":
             return int(value).bit_length() - 1
         if self.kind == "grid":
-            return next(place for place, one in enumerate(self.choices) if one == value)
+            return next(place for place, choice in enumerate(self.choices) if choice == value)
         if self.kind == "values":
             return flow(value)
         return int(value) if self.kind == "int" else float(value)
@@ -70,10 +70,10 @@ class Dimension:
         if self.kind == "grid":
             return self.choices[int(stored)]
         if self.kind == "values":
-            found = [choice for choice in self.choices if flow(choice) == stored]
-            if not found:
+            matching = [choice for choice in self.choices if flow(choice) == stored]
+            if not matching:
                 raise ValueError(f"{self.name}: {stored!r} is none of {self.words()}")
-            return found[0]
+            return matching[0]
         return int(stored) if self.kind == "int" else float(stored)
 
     def contains(self, value: Any) -> bool:
@@ -112,8 +112,8 @@ class Dimension:
         spaced = [_between(self.low, self.high, place, self.points, self.logarithmic) for place in range(self.points)]
         if not whole:
             return list(dict.fromkeys(spaced))
-        on_step = [int(self.low) + round((one - self.low) / self.step) * self.step for one in spaced]
-        return list(dict.fromkeys(one for one in on_step if one <= self.high))
+        on_step = [int(self.low) + round((value - self.low) / self.step) * self.step for value in spaced]
+        return list(dict.fromkeys(value for value in on_step if value <= self.high))
 
     def grid_size(self) -> int | None:
         """How many values a grid visits; None for a range of real numbers without `points`."""
@@ -133,12 +133,12 @@ class Dimension:
         """As a search writes it below `space:`."""
         if self.choices:
             return {self.kind: list(self.choices)}
-        told: dict[str, Any] = {self.kind: [self.low, self.high]}
+        body: dict[str, Any] = {self.kind: [self.low, self.high]}
         if self.log:
-            told["log"] = True
+            body["log"] = True
         if self.step != 1:
-            told["step"] = self.step
-        return told if self.points is None else {**told, "points": self.points}
+            body["step"] = self.step
+        return body if self.points is None else {**body, "points": self.points}
 
 
 def power_of_two(value: float) -> bool:
@@ -168,8 +168,8 @@ def _class_label(value: Mapping[str, Any]) -> str:
         return flow(value)
     name = value["class_path"].rsplit(".", 1)[-1]
     args = value.get("init_args")
-    told = args.items() if isinstance(args, Mapping) else []
-    return " ".join([name, *(f"{key}={_argument_label(one)}" for key, one in told)])
+    items = args.items() if isinstance(args, Mapping) else []
+    return " ".join([name, *(f"{key}={_argument_label(value_)}" for key, value_ in items)])
 
 
 def _argument_label(value: Any) -> str:

@@ -40,59 +40,59 @@ class Read:
 
     def key(self, name: str) -> str:
         """`space.` and `name` as it is written, for a message and for its line."""
-        return f"space.{next((one for one, same in self.canonical.items() if same == name), name)}"
+        return f"space.{next((written for written, same in self.canonical.items() if same == name), name)}"
 
 
-def read_space(told: Any) -> Read:
+def read_space(raw: Any) -> Read:
     """Every dimension that can be read; what is wrong with the others stands in `problems`."""
-    found = Read()
-    if not isinstance(told, Mapping) or not told:
-        what = "is missing" if told is None else f"is {shown(told)}"
-        found.problems.append(Problem("space", what, EXAMPLE))
-        return found
-    if len(told) > MOST_DIMENSIONS:
-        what = f"has {len(told):,} dimensions, more than {MOST_DIMENSIONS}"
-        found.problems.append(Problem("space", what, "Search over the few that matter."))
-        return found
+    space = Read()
+    if not isinstance(raw, Mapping) or not raw:
+        what = "is missing" if raw is None else f"is {shown(raw)}"
+        space.problems.append(Problem("space", what, EXAMPLE))
+        return space
+    if len(raw) > MOST_DIMENSIONS:
+        what = f"has {len(raw):,} dimensions, more than {MOST_DIMENSIONS}"
+        space.problems.append(Problem("space", what, "Search over the few that matter."))
+        return space
     dimensions: dict[str, Dimension] = {}
-    for written, value in told.items():
+    for written, value in raw.items():
         name = plain(str(written))
         if name in dimensions:
-            found.problems.append(Problem(f"space.{written}", f"is {name} once more", "Leave one of the two out."))
+            space.problems.append(Problem(f"space.{written}", f"is {name} once more", "Leave one of the two out."))
             continue
-        found.canonical[str(written)] = name
+        space.canonical[str(written)] = name
         try:
             dimension = read_dimension(name, value)
             if name == "learning_rate" and isinstance(value, Mapping):
-                found.rate = _rate(value)
+                space.rate = _rate(value)
         except ConfigError as error:
             problem = error.problem
             key = f"space.{written}" + problem.key.removeprefix(name)
-            found.problems.append(Problem(key, problem.message, problem.remedy))
+            space.problems.append(Problem(key, problem.message, problem.remedy))
         else:
             dimensions[name] = dimension
-    found.dimensions = tuple(dimensions.values())
-    return found
+    space.dimensions = tuple(dimensions.values())
+    return space
 
 
-def read_dimension(name: str, told: Any) -> Dimension:
-    """The dimension that `told` describes; ConfigError, its key `name` or one below it."""
-    kinds = [key for key in told if key in KINDS] if isinstance(told, Mapping) else []
-    if not isinstance(told, Mapping) or len(kinds) != 1:
-        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(told)}, which says no kind of range"
-        raise ConfigError(name, what, _near_kind(told) or f"Write one of {', '.join(KINDS)} with its values.")
-    kind: Kind = next(one for one in KINDS if one == kinds[0])
+def read_dimension(name: str, raw: Any) -> Dimension:
+    """The dimension that `raw` describes; ConfigError, its key `name` or one below it."""
+    kinds = [key for key in raw if key in KINDS] if isinstance(raw, Mapping) else []
+    if not isinstance(raw, Mapping) or len(kinds) != 1:
+        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(raw)}, which says no kind of range"
+        raise ConfigError(name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.")
+    kind: Kind = next(known for known in KINDS if known == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
-    for key in told:
+    for key in raw:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known beside it: {', '.join(more) or 'nothing'}."
             raise ConfigError(f"{name}.{key}", f"means nothing beside {kind}", remedy)
-    return _range(name, kind, told) if kind in RANGES else _choices(name, kind, told[kind])
+    return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
 
-def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
-    ends = told[kind]
+def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
+    ends = raw[kind]
     whole = kind in ("int", "powers_of_two")
     if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
         what = "two whole numbers" if whole else "two numbers"
@@ -104,13 +104,13 @@ def _range(name: str, kind: Kind, told: Mapping[str, Any]) -> Dimension:
         _require_powers(name, low, high)
     if kind == "int" and not (low == int(low) and high == int(high)):
         raise ConfigError(name, f"has the ends {low} and {high}", "Write whole numbers, or uniform.")
-    log = _flag(name, told, "log")
+    log = _flag(name, raw, "log")
     if (kind == "log_uniform" or log) and low <= 0:
         raise ConfigError(name, f"begins at {low}, which has no logarithm", "Begin above 0, or write uniform.")
-    step = _count(name, told, "step", 1)
+    step = _count(name, raw, "step", 1)
     if log and step != 1:
         raise ConfigError(f"{name}.step", "does not go with log", "Leave one of the two out.")
-    points = _count(name, told, "points", 2, MOST) if told.get("points") is not None else None
+    points = _count(name, raw, "points", 2, MOST) if raw.get("points") is not None else None
     if whole and max(-low, high) > LARGEST_WHOLE:
         what = f"reaches {shown(max((low, high), key=abs))}"
         raise ConfigError(name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.")
@@ -122,50 +122,50 @@ def _require_powers(name: str, low: Any, high: Any) -> None:
     for end in (low, high):
         if not power_of_two(end):
             near = [2 ** max(0, math.floor(math.log2(end))), 2 ** max(0, math.ceil(math.log2(end)))] if end > 0 else [1]
-            written = " or ".join(str(one) for one in dict.fromkeys(near))
+            written = " or ".join(str(power) for power in dict.fromkeys(near))
             raise ConfigError(name, f"{end} is no power of two", f"Write {written}, or int: [{low}, {high}].")
 
 
-def _choices(name: str, kind: Kind, told: Any) -> Dimension:
-    if not isinstance(told, list) or not told:
-        raise ConfigError(name, f"has {shown(told)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
+def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
+    if not isinstance(raw, list) or not raw:
+        raise ConfigError(name, f"has {shown(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
     if kind == "grid":
-        if not all(number(one) for one in told):
+        if not all(number(value) for value in raw):
             raise ConfigError(name, "has a grid of other things than numbers", "Write numbers, or values: [...].")
-        told = sorted(told)
-    texts = [flow(one) for one in told]
+        raw = sorted(raw)
+    texts = [flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]
-    if twice or (kind == "grid" and len(set(told)) < len(told)):
+    if twice or (kind == "grid" and len(set(raw)) < len(raw)):
         raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.")
-    return Dimension(name, kind, choices=tuple(told))
+    return Dimension(name, kind, choices=tuple(raw))
 
 
-def _rate(told: Mapping[str, Any]) -> RateRule | None:
+def _rate(raw: Mapping[str, Any]) -> RateRule | None:
     name = "learning_rate"
-    rule = told.get("rule")
+    rule = raw.get("rule")
     if rule is None:
         for key in ("per", "warmup_epochs"):
-            if told.get(key) is not None:
+            if raw.get(key) is not None:
                 raise ConfigError(f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.")
         return None
-    found = next((one for one in RULES if one == rule), None)
-    if found is None:
+    known_rule = next((known for known in RULES if known == rule), None)
+    if known_rule is None:
         raise ConfigError(f"{name}.rule", f"is {shown(rule)}", f"Write one of {', '.join(RULES)}.")
-    warmup = told.get("warmup_epochs", 0.0)
+    warmup = raw.get("warmup_epochs", 0.0)
     if not number(warmup) or warmup < 0:
         raise ConfigError(f"{name}.warmup_epochs", f"is {shown(warmup)}", "Write a number of epochs, 0 for none.")
-    return RateRule(found, _count(name, told, "per", 256), float(warmup))
+    return RateRule(known_rule, _count(name, raw, "per", 256), float(warmup))
 
 
-def _flag(name: str, told: Mapping[str, Any], key: str) -> bool:
-    value = told.get(key)
+def _flag(name: str, raw: Mapping[str, Any], key: str) -> bool:
+    value = raw.get(key)
     if value is not None and not isinstance(value, bool):
         raise ConfigError(f"{name}.{key}", f"is {shown(value)}", "Write true or false.")
     return value is True
 
 
-def _count(name: str, told: Mapping[str, Any], key: str, default: int, most: int = LARGEST_WHOLE) -> int:
-    value = told.get(key)
+def _count(name: str, raw: Mapping[str, Any], key: str, default: int, most: int = LARGEST_WHOLE) -> int:
+    value = raw.get(key)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
@@ -174,10 +174,10 @@ def _count(name: str, told: Mapping[str, Any], key: str, default: int, most: int
     return value
 
 
-def _near_kind(told: Any) -> str | None:
+def _near_kind(raw: Any) -> str | None:
     """What to write for a list, a number, or a misspelled kind."""
-    if isinstance(told, list):
-        return f"Write {{values: {flow(told)}}}."
-    keys = list(told) if isinstance(told, Mapping) else []
+    if isinstance(raw, list):
+        return f"Write {{values: {flow(raw)}}}."
+    keys = list(raw) if isinstance(raw, Mapping) else []
     close = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
     return f"Did you mean `{close[0]}`?" if len(close) == 1 else None

@@ -134,11 +134,11 @@ class Rounds:
         Entries outside `shards` stay None. Clipped as the settings say.
         """
         filled = [self._slots.read(slot) for slot in slots]
-        valid = [one for one in filled if one.valid]
+        valid = [slot for slot in filled if slot.valid]
         places = [place for number in shards for place in self._shards[number].plan.parameters]
         gradients: list[Tensor | None] = [None] * len(filled[0].gradients)
         for place in places:
-            present = [g for one in valid if (g := one.gradients[place]) is not None]
+            present = [g for slot in valid if (g := slot.gradients[place]) is not None]
             gradients[place] = mean(present, len(valid))
         if self._clip is not None:
             clip_(self._clip, gradients)

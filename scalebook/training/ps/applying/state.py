@@ -37,9 +37,9 @@ class SharedState:
         self.squares = [plan.squares.views(part) for part in self._bytes]
         self.is_empty = not plan.state_bytes
         by_parameter: dict[int, list[Slot]] = {}
-        for index, one in enumerate(plan.kept):
-            slot = Slot(index, one, (views[0][index], views[1][index]))
-            by_parameter.setdefault(one.parameter, []).append(slot)
+        for index, entry in enumerate(plan.kept):
+            slot = Slot(index, entry, (views[0][index], views[1][index]))
+            by_parameter.setdefault(entry.parameter, []).append(slot)
         parameters = parameters_of(optimizer)
         self._slots = [(parameters[number], slots) for number, slots in by_parameter.items()]
 

@@ -72,8 +72,8 @@ class Admission:
 
     def view(self) -> View:
         """What a rule sees; under the admission lock."""
-        told = self.counters.clocks.tolist()
-        clocks = {worker: told[worker] for worker in self.control.active() if told[worker] >= 0}
+        values = self.counters.clocks.tolist()
+        clocks = {worker: values[worker] for worker in self.control.active() if values[worker] >= 0}
         if not self.rule.gathers:
             return View(self.version(), 0, frozenset(), clocks)
         now = self.round()

@@ -110,4 +110,4 @@ def whole_drift(rows: Iterable[tuple[Hashable, float | None, int]]) -> float:
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
     """Each entry (s) divided by their sum: fractions that add up to 1; empty where the sum is 0."""
     whole = sum(seconds.values())
-    return {name: one / whole for name, one in seconds.items()} if whole > 0 else {}
+    return {name: seconds_ / whole for name, seconds_ in seconds.items()} if whole > 0 else {}

@@ -37,11 +37,11 @@ def counts(control: Control) -> Counts:
 
 def worker_times(control: Control) -> list[WorkerTimes]:
     """Every worker's seconds and counts as they are now."""
-    found = []
+    times = []
     for worker in range(control.workers):
         seconds = control.seconds[worker * ROW : worker * ROW + ROW]
         applied = sum(counters.shards[0].meters[worker * METER + APPLIED] for counters in _used(control))
-        found.append(
+        times.append(
             WorkerTimes(
                 compute=seconds[COMPUTE],
                 wait=seconds[WAIT],
@@ -53,7 +53,7 @@ def worker_times(control: Control) -> list[WorkerTimes]:
                 pulled_bytes=control.counter(worker, PULLED),
             )
         )
-    return found
+    return times
 
 
 def staleness(control: Control) -> StalenessHistogram:

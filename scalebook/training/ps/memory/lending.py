@@ -58,15 +58,15 @@ class Lending:
             self._clean[at] = entries
             return []
         before = torch.cat([torch.zeros(1, dtype=torch.int64), own.cumsum(0)]).tolist()
-        found = []
+        indices = []
         for index, field in enumerate(layout.fields):
             start = at + field.offset
             if (
                 before[(start + field.nbytes - 1) // _PAGE - first + 1] > before[start // _PAGE - first]
                 and field.nbytes
             ):
-                found.append(index)
-        return found
+                indices.append(index)
+        return indices
 
     def drop(self, layout: Layout, at: int) -> None:
         """Forget what was written into the version at byte `at`: its pages are the shared ones again."""

@@ -54,7 +54,7 @@ def _plain(key: str, value: object) -> object:
     if isinstance(value, Tensor) and value.numel() == 1:
         return {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [_plain(key, one) for one in value]}
+        return {"tuple" if isinstance(value, tuple) else "list": [_plain(key, item) for item in value]}
     raise ValueError(
         f"optimizer: its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process. "
         "Write host: inline and a rule that applies on arrival, or use another optimizer."
@@ -66,5 +66,5 @@ def _value(plain: Any) -> Any:
         return plain
     if "tensor" in plain:
         return torch.tensor(plain["tensor"], dtype=getattr(torch, plain["dtype"])).reshape(plain["shape"])
-    values = [_value(one) for one in next(iter(plain.values()))]
+    values = [_value(item) for item in next(iter(plain.values()))]
     return tuple(values) if "tuple" in plain else values

@@ -34,12 +34,12 @@ def parameters_of(optimizer: Optimizer) -> list[Parameter]:
 
 def packed(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Param groups as in a state dict: the places of their parameters instead of these."""
-    found, place = [], 0
+    groups_, place = [], 0
     for group in groups:
         count = len(group["params"])
-        found.append({**group, "params": list(range(place, place + count))})
+        groups_.append({**group, "params": list(range(place, place + count))})
         place += count
-    return found
+    return groups_
 
 
 def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Sequence[int] | None = None) -> Optimizer:
@@ -107,12 +107,12 @@ class _Unknown(Tensor):
 
 def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
     """The groups that hold any of the parameters at `chosen`, in order."""
-    found, place, wanted = [], 0, set(chosen)
+    numbers, place, wanted = [], 0, set(chosen)
     for number, group in enumerate(optimizer.param_groups):
         if any(place + i in wanted for i in range(len(group["params"]))):
-            found.append(number)
+            numbers.append(number)
         place += len(group["params"])
-    return found
+    return numbers
 
 
 def discover(optimizer: Optimizer) -> list[StateEntry]:
@@ -123,7 +123,7 @@ def discover(optimizer: Optimizer) -> list[StateEntry]:
 
     A few parameters at a time where they are many, so that the copies take little memory.
     """
-    found: list[StateEntry] = []
+    entries: list[StateEntry] = []
     chunk: list[int] = []
     size = 0
     parameters = parameters_of(optimizer)
@@ -131,9 +131,9 @@ def discover(optimizer: Optimizer) -> list[StateEntry]:
         chunk.append(place)
         size += parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
-            found += [replace(kept, parameter=chunk[kept.parameter]) for kept in _discover(optimizer, chunk)]
+            entries += [replace(kept, parameter=chunk[kept.parameter]) for kept in _discover(optimizer, chunk)]
             chunk, size = [], 0
-    return found
+    return entries
 
 
 def _discover(optimizer: Optimizer, places: Sequence[int]) -> list[StateEntry]:
@@ -181,9 +181,9 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
             for gradients in noise:
                 for parameter, gradient in zip(copies, gradients, strict=True):
                     parameter.grad = gradient.clone()
-                for one in made:
+                for optimizer_ in made:
                     torch.manual_seed(0)
-                    step(one)
+                    step(optimizer_)
         ways.append(copies)
     if not all(torch.equal(a, b) for a, b in zip(*ways, strict=True)):
         raise ValueError(
@@ -201,16 +201,16 @@ def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> list[StateEn
     strangers = [key for key in optimizer.state if not any(key is parameter for parameter in parameters)]
     if strangers:
         raise _refused(optimizer, "it keeps state that belongs to no parameter")
-    found = []
+    entries = []
     for index, parameter in enumerate(parameters):
         for name, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
-                found.append(StateEntry(index, name, torch.empty_like(value, device="meta"), None))
+                entries.append(StateEntry(index, name, torch.empty_like(value, device="meta"), None))
             elif type(value) in NUMBERS:
-                found.append(StateEntry(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
+                entries.append(StateEntry(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
             elif value is not None:
                 raise _refused(optimizer, f"its state {name!r} is a {type(value).__name__}")
-    return found
+    return entries
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:

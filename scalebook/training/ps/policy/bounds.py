@@ -66,20 +66,24 @@ CountOrNone = Annotated[int, AtLeast(1, "1 or more, or null")] | None
 
 def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
     """Of each argument that the class's constructor, or that of one of its bases, annotates; () for most."""
-    found: dict[str, tuple[Bound, ...]] = {}
-    for one in reversed(kind.__mro__):
-        init = inspect.unwrap(vars(one).get("__init__", object.__init__))
-        told = {name: one for name, one in getattr(init, "__annotations__", {}).items() if name != "return"}
-        for name, annotation in told.items():
-            found[name] = tuple(_within(_resolved(annotation, init.__globals__)))
-    return found
+    by_argument: dict[str, tuple[Bound, ...]] = {}
+    for base in reversed(kind.__mro__):
+        init = inspect.unwrap(vars(base).get("__init__", object.__init__))
+        annotations = {name: hint for name, hint in getattr(init, "__annotations__", {}).items() if name != "return"}
+        for name, annotation in annotations.items():
+            by_argument[name] = tuple(_within(_resolved(annotation, init.__globals__)))
+    return by_argument
 
 
 def check(kind: type, given: Mapping[str, Any], key: str) -> None:
     """ValueError, naming key and remedy, for a number, or one in a tuple, that is outside of its argument's bounds."""
     for name, limits in bounds(kind).items():
-        told = given.get(name)
-        values = [one for one in (told if isinstance(told, tuple) else (told,)) if isinstance(one, int | float)]
+        argument = given.get(name)
+        values = [
+            number
+            for number in (argument if isinstance(argument, tuple) else (argument,))
+            if isinstance(number, int | float)
+        ]
         for limit, value in product(limits, values):
             limit.refuse(f"{key}.{name}", value)
 
@@ -87,9 +91,9 @@ def check(kind: type, given: Mapping[str, Any], key: str) -> None:
 def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
     if not isinstance(annotation, str):
         return annotation
-    told = SimpleNamespace(__annotations__={"it": annotation})
+    holder = SimpleNamespace(__annotations__={"it": annotation})
     try:
-        return get_type_hints(told, globalns=names, include_extras=True)["it"]
+        return get_type_hints(holder, globalns=names, include_extras=True)["it"]
     except NameError:  # a name that is imported for type checkers alone is no number's
         return None
 
@@ -97,7 +101,7 @@ def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
 def _within(annotation: Any) -> Iterator[Bound]:
     """The bounds in `Annotated[int, ...]`, and in a union or a tuple of that."""
     if get_origin(annotation) is Annotated:
-        yield from (one for one in annotation.__metadata__ if isinstance(one, Bound))
+        yield from (bound for bound in annotation.__metadata__ if isinstance(bound, Bound))
     else:
         for arg in get_args(annotation):
             yield from _within(arg)

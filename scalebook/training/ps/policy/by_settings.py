@@ -33,8 +33,8 @@ class BySettings:
         return hash((type(self), *self.settings().items()))
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
-        return f"{type(self).__name__}({told})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}({arguments})"
 
 
 def _within_bounds(kind: type[BySettings], init: Callable[..., None]) -> Callable[..., None]:

@@ -131,7 +131,7 @@ class ClockSettings:
 
     def _check_deaths(self, workers: int, key: str) -> None:
         until: dict[int, float] = {}
-        for death in sorted(self.deaths, key=lambda one: one.at_s):
+        for death in sorted(self.deaths, key=lambda death_: death_.at_s):
             check(type(death), vars(death), key)
             _known(death.worker, workers, key)
             if death.at_s < until.get(death.worker, 0.0):

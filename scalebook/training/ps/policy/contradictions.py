@@ -76,12 +76,12 @@ TABLE: Final = (
 
 def contradictions(settings: CheckedSettings) -> list[Contradiction]:
     """All that `settings` contradict each other in, at most one for each key."""
-    found: dict[str, Contradiction] = {}
+    by_key: dict[str, Contradiction] = {}
     for row in TABLE:
-        if row.key not in found and row.holds(settings):
+        if row.key not in by_key and row.holds(settings):
             values = settings._asdict()
-            found[row.key] = Contradiction(row.key, row.message.format(**values), row.remedy.format(**values))
-    return list(found.values())
+            by_key[row.key] = Contradiction(row.key, row.message.format(**values), row.remedy.format(**values))
+    return list(by_key.values())
 
 
 def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> Contradiction | None:

@@ -18,28 +18,28 @@ class Term(NamedTuple):
     word: str
 
 
-def terms(told: str) -> Iterator[Term]:
+def terms(formula: str) -> Iterator[Term]:
     """Of a sum such as `workers - backup_workers`: each a number, `workers`, or an argument's name."""
     sign: Literal[1, -1] = 1
-    for word in told.split():
+    for word in formula.split():
         if word in ("+", "-"):
             sign = 1 if word == "+" else -1
         else:
             yield Term(sign, word)
 
 
-def count(told: str, workers: int, settings: Mapping[str, Any]) -> int:
-    """The number that `told` stands for; an argument that `settings` lacks counts as 0."""
+def count(formula: str, workers: int, settings: Mapping[str, Any]) -> int:
+    """The number that `formula` stands for; an argument that `settings` lacks counts as 0."""
     total = 0
-    for sign, word in terms(told):
+    for sign, word in terms(formula):
         total += sign * (int(word) if word.isdecimal() else workers if word == WORKERS else settings.get(word, 0))
     return total
 
 
-def refuse_unknown(kind: type, fact: str, told: str) -> None:
+def refuse_unknown(kind: type, fact: str, formula: str) -> None:
     """TypeError where the sum names what is no argument of the class's constructor."""
     known = [*list(inspect.signature(kind).parameters), WORKERS]
-    for _, word in terms(told):
+    for _, word in terms(formula):
         if not word.isdecimal() and word not in known:
             raise TypeError(f"{kind.__name__}.{fact} names {word!r}, which is no argument of it and not `{WORKERS}`.")
 

@@ -107,8 +107,8 @@ class Rule(BySettings, ABC):
 
     def check(self, workers: int) -> None:
         """ValueError for settings that make no sense for so many workers; called once before the run."""
-        if found := nobody_left(self.facts(), self.settings(), workers):
-            raise found.error()
+        if contradiction := nobody_left(self.facts(), self.settings(), workers):
+            raise contradiction.error()
         self._wanted = self.averaged(workers)
 
     @classmethod

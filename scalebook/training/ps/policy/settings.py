@@ -48,10 +48,10 @@ class Settings:
         if self.host not in get_args(HostName):
             raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is neither inline nor process. Write inline.")
         check(type(self), vars(self), ARGUMENTS)
-        for found in contradictions(
+        for contradiction in contradictions(
             CheckedSettings(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
         ):
-            raise found.error()
+            raise contradiction.error()
 
     @property
     def serial(self) -> bool:

@@ -95,10 +95,10 @@ class Cursor(Uncopied):
         with self._locked():
             epoch = self._counters[row + _EPOCH] - 1
             assert epoch >= 0, "claim before begin"
-            found = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
-            if found is None:
+            claimed = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
+            if claimed is None:
                 return None
-            claim, writes = found
+            claim, writes = claimed
             self._commit(writes + ([] if (row + _HANDED) in dict(writes) else self._promise(row, claim)))
             return claim
 
@@ -205,9 +205,9 @@ class Cursor(Uncopied):
         """The next batch of the worker's own share, else of a dead one's, up to this epoch."""
         dead = [other for other in range(self.workers) if self._counters[self._row(other) + _GONE] and other != worker]
         for owner in (worker, *dead):
-            found = self._share(owner, epoch)
-            if found is not None:
-                claim, step = found
+            claimed = self._share(owner, epoch)
+            if claimed is not None:
+                claim, step = claimed
                 row = self._row(owner)
                 return claim, [(row + _SHARE_EPOCH, claim.epoch), (row + _SHARE_STEP, step + 1)]
         return None

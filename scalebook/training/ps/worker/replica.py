@@ -35,7 +35,7 @@ class Replica:
         self._lending = lending if self.lent else None
         self._views = [self._lent_views(shard) for shard in range(len(self._shards))] if self.lent else []
         self._place = {
-            place: (s, i) for s, one in enumerate(self._shards) for i, place in enumerate(one.plan.parameters)
+            place: (s, i) for s, shard in enumerate(self._shards) for i, place in enumerate(shard.plan.parameters)
         }
         self._sizes = [parameter.nbytes for parameter in self.parameters]
         self._size = sum(self._sizes)
@@ -78,21 +78,21 @@ class Replica:
         """
         if not self._held:
             return []
-        found = [place for place in self.frozen if self._is_thawed(place)]
+        differing = [place for place in self.frozen if self._is_thawed(place)]
         pointers = [p.data_ptr() for p in self._shared]
         if pointers != self._pointers:
-            found += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
+            differing += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
         if self._lending is not None:
             for number, shard in enumerate(self._shards):
                 at = shard.plan.version_at(self._held[number].buffer)
                 fields = self._lending.written(shard.plan.version, at)
                 self._touched |= bool(fields)
-                found += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
+                differing += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
         elif [p._version for p in self._shared] != self._counters or thorough:
-            found += self._places
+            differing += self._places
         if self._stepped:  # nothing to compare them with
-            return [place for place in self._places if self._counted(place)] if found else []
-        return sorted(place for place in set(found) if self._differs(place))
+            return [place for place in self._places if self._counted(place)] if differing else []
+        return sorted(place for place in set(differing) if self._differs(place))
 
     def adopt(self, places: Sequence[int]) -> None:
         """Write these parameters into the versions held, which nobody else may be using."""

@@ -61,7 +61,7 @@ class MemoryWall:
             return None
 
     def _others(self, point: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted((name, repr(told)) for name, told in point.items() if not _weightless(name)))
+        return tuple(sorted((name, repr(value)) for name, value in point.items() if not _weightless(name)))
 
 
 def _weightless(name: str) -> bool:
@@ -85,4 +85,4 @@ class Repeats:
         return self._ended.get(self._key(point))
 
     def _key(self, point: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted((name, repr(told)) for name, told in canonical(self.spec, point).items()))
+        return tuple(sorted((name, repr(value)) for name, value in canonical(self.spec, point).items()))

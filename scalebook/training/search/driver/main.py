@@ -97,13 +97,13 @@ class Driver:
 
     def _adopt(self) -> None:
         """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
-        found = self.jobs.found()
-        for one in self.study.running():
-            trial = Trial(one.number, one.point, found.get(one.number, {}))
+        jobs_by_trial = self.jobs.found()
+        for asked in self.study.running():
+            trial = Trial(asked.number, asked.point, jobs_by_trial.get(asked.number, {}))
             if self.seeds[0] in trial.runs:
                 trial.curve = CurveTail(trial.runs[self.seeds[0]])
             self.going[trial.number] = trial
-        if found or self.going:
+        if jobs_by_trial or self.going:
             mended = self.record.mend(self.study.records())
             print(f"scalebook: goes on with {len(self.going)} trials, {mended} records mended", flush=True)
 
@@ -157,8 +157,8 @@ class Driver:
             if seed in known or job is None or judge(job) != "finished":
                 continue
             known.add(seed)
-            if (told := value(job, self.spec.objectives[0], self.spec)) is not None:
-                self.study.seed_value(trial.number, index, told)
+            if (objective := value(job, self.spec.objectives[0], self.spec)) is not None:
+                self.study.seed_value(trial.number, index, objective)
                 if len(known) < len(self.seeds) and self.study.should_prune(trial.number):
                     trial.pruned = f"{PRUNED} after {len(known)} seeds: the best is surely better on them"
 
@@ -248,7 +248,7 @@ class Driver:
         except ConfigError as error:
             self._end(trial, TrialEnd("infeasible", failure=FailureClass.CONFIGURATION.value, cause=str(error)))
             return
-        self.study.note(trial.number, runs={told: run.id for told, run in trial.runs.items()})
+        self.study.note(trial.number, runs={seed_: run.id for seed_, run in trial.runs.items()})
         if seed == self.seeds[0]:
             trial.curve = CurveTail(job)
 

@@ -85,9 +85,9 @@ def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> TrialEnd:
     seconds = _mean([_seconds(job) for job in jobs])
     columns: list[list[float]] = []
     for objective in spec.objectives:
-        found = [value(job, objective, spec) for job in jobs]
-        if all(one is not None and math.isfinite(one) for one in found):
-            columns.append([one for one in found if one is not None])
+        amounts = [value(job, objective, spec) for job in jobs]
+        if all(amount is not None and math.isfinite(amount) for amount in amounts):
+            columns.append([amount for amount in amounts if amount is not None])
         elif objective.name not in names.AXES:
             cause = f"no run of it recorded {objective.name}"
             return TrialEnd("failed", failure=FailureClass.CONFIGURATION.value, cause=cause, seconds=seconds)
@@ -109,8 +109,8 @@ def value(job: JobFolder, objective: Objective, spec: SearchSpec) -> float | Non
     if progress is None:
         return None
     if objective.name not in names.AXES:
-        found = progress.metrics
-        return found.get(names.best(objective.name), found.get(names.final(objective.name)))
+        metrics = progress.metrics
+        return metrics.get(names.best(objective.name), metrics.get(names.final(objective.name)))
     if spec.target is None:
         return float(getattr(progress, objective.name))
     return to_target(CurveTail(job).news(), objective.name, spec)

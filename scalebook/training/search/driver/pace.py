@@ -23,8 +23,8 @@ class Pace:
     def look(self, going: Mapping[int, Trial]) -> None:
         """Note which trials have begun to run; the first process of a trial that waited before is its begin."""
         for number, trial in going.items():
-            if number not in self.begun and (told := _started(trial)):
-                self.begun[number] = told
+            if number not in self.begun and (started := _started(trial)):
+                self.begun[number] = started
 
     def ended(self, trial: Trial) -> None:
         """Before it is forgotten. One that never had a process says nothing."""
@@ -59,4 +59,4 @@ def time_left(
 
 
 def _started(trial: Trial) -> float | None:
-    return min((told.started for job in trial.runs.values() if (told := job.started())), default=None)
+    return min((process.started for job in trial.runs.values() if (process := job.started())), default=None)

@@ -42,10 +42,10 @@ class SearchRecord:
 
     def end(self, status: str, cause: str, advice: str, best: TrialRecord | None) -> None:
         """The parent's end, with the best trial in its tags."""
-        told = {names.TAG_STATUS: status, names.TAG_CAUSE: cause, names.TAG_ADVICE: advice}
+        tags = {names.TAG_STATUS: status, names.TAG_CAUSE: cause, names.TAG_ADVICE: advice}
         if best is not None:
-            told |= {names.TAG_BEST_TRIAL: str(best.number), names.TAG_POINT: json.dumps(best.point, default=str)}
-        for name, value in told.items():
+            tags |= {names.TAG_BEST_TRIAL: str(best.number), names.TAG_POINT: json.dumps(best.point, default=str)}
+        for name, value in tags.items():
             if value:
                 self.client.set_tag(self.folder.id, name, value)
         self.client.set_terminated(self.folder.id, STATUS[status])
@@ -58,15 +58,15 @@ class SearchRecord:
         by_run = {run_id: record for record in records for run_id in record.runs.values()}
         mended = 0
         for run in self.children():
-            run_id, told = run.info.run_id, run.data.tags.get(names.TAG_TRIAL_STATE)
+            run_id, recorded = run.info.run_id, run.data.tags.get(names.TAG_TRIAL_STATE)
             if not (self.folder.workspace.jobs / run_id).exists():
-                if told is None:
+                if recorded is None:
                     self.client.delete_run(run_id)
                     shutil.rmtree(self.folder.workspace.jobs / f".{run_id}", ignore_errors=True)
                     mended += 1
                 continue
             record = by_run.get(run_id)
-            if record is not None and record.state not in ("running", "waiting", told):
+            if record is not None and record.state not in ("running", "waiting", recorded):
                 self.judged(run_id, record.state)
                 mended += 1
         return mended
@@ -74,11 +74,11 @@ class SearchRecord:
     def children(self) -> list[Any]:
         """The MLflow runs of its trials, those that were deleted excepted."""
         where = f"tags.`{names.TAG_PARENT}` = '{self.folder.id}'"
-        found: list[Any] = []
+        runs: list[Any] = []
         token = None
         experiment = self.client.get_run(self.folder.id).info.experiment_id
         while True:
             page = self.client.search_runs([experiment], where, max_results=PAGE, page_token=token)
-            found += page
+            runs += page
             if not (token := page.token):
-                return found
+                return runs

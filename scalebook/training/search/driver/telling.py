@@ -39,14 +39,14 @@ class Telling:
         now = [number for number, trial in going.items() if trial.runs_now()]
         self._told = time.monotonic()
         ended = [record for record in records if record.state not in ("running", "waiting")]
-        found = best(records, spec)
+        best_record = best(records, spec)
         progress = SearchProgress(
             time=time.time(),
             done=len(ended),
             running=len(now),
             trials=max(self._wanted(spec), len(ended)),
-            best=found.values[0] if found else None,
-            best_trial=found.number if found else None,
+            best=best_record.values[0] if best_record else None,
+            best_trial=best_record.number if best_record else None,
             left_s=self.pace.left(max(0, self._wanted(spec) - len(ended)), slots),
             overhead_s=statistics.median(self.overheads) if self.overheads else None,
             note=note,

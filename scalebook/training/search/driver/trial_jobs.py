@@ -86,8 +86,8 @@ def side_by_side(spec: SearchSpec, description: Description) -> int:
 
 def seeds_of(spec: SearchSpec) -> list[int]:
     """The base config's seed and those after it."""
-    told = spec.config.get("seed_everything")
-    first = told if isinstance(told, int) and not isinstance(told, bool) else 1
+    seed = spec.config.get("seed_everything")
+    first = seed if isinstance(seed, int) and not isinstance(seed, bool) else 1
     return [first + offset for offset in range(spec.seeds)]
 
 

@@ -46,13 +46,13 @@ def value(record: TrialRecord, objective: int = 0) -> float | None:
     """What a finished trial reached, None for others and for what is not finite."""
     if record.state != "finished" or objective >= len(record.values):
         return None
-    found = record.values[objective]
-    return found if np.isfinite(found) else None
+    reached = record.values[objective]
+    return reached if np.isfinite(reached) else None
 
 
 def range_of(records: Sequence[TrialRecord], spec: SearchSpec, objective: int = 0) -> Shades | None:
     """The shades of all finished trials, None before the first."""
-    known = [one for record in records if (one := value(record, objective)) is not None]
+    known = [reached for record in records if (reached := value(record, objective)) is not None]
     return shades(known, spec.objectives[objective].lower)
 
 
@@ -93,7 +93,7 @@ def panels(records: Sequence[TrialRecord], spec: SearchSpec, by: Sequence[str]) 
         if any(name not in point for name in by):
             continue
         labels = [dimension.label(point[dimension.name]) for dimension in dimensions]
-        order = tuple(_place(one, label) for one, label in zip(dimensions, labels, strict=True))
+        order = tuple(_place(dimension, label) for dimension, label in zip(dimensions, labels, strict=True))
         alone = "strategy" in by and is_single(point["strategy"])
         words = [
             _named(name, label) for name, label in zip(by, labels, strict=True) if not (alone and name == "workers")
@@ -128,7 +128,7 @@ def default_panels(spec: SearchSpec) -> tuple[str, ...]:
     every = tuple(categories(spec))
     if combined(spec, every) <= SIDE_BY_SIDE:
         return every
-    return next(((one,) for one in every if combined(spec, (one,)) <= SIDE_BY_SIDE), ())
+    return next(((name,) for name in every if combined(spec, (name,)) <= SIDE_BY_SIDE), ())
 
 
 def landscape(
@@ -137,7 +137,7 @@ def landscape(
 ) -> Landscape:  # fmt: skip
     """One panel over the dimensions `x` and `y`, coloured by `colour`, which all panels share; a field of cells²."""
     across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
-    trials: dict[str, list[TrialRecord]] = {one: [] for one in KINDS}
+    trials: dict[str, list[TrialRecord]] = {kind: [] for kind in KINDS}
     for record in records:
         if record.point.get(x) is None or record.point.get(y) is None:
             continue
@@ -146,17 +146,17 @@ def landscape(
             known = "failed"  # it ended without a figure
         trials[known].append(record)
     at = {
-        one: np.array([(across.at(each.point[x]), up.at(each.point[y])) for each in mine]).reshape(-1, 2)
-        for one, mine in trials.items()
+        kind: np.array([(across.at(each.point[x]), up.at(each.point[y])) for each in mine]).reshape(-1, 2)
+        for kind, mine in trials.items()
     }
-    values = [found for each in trials["finished"] if (found := value(each, objective)) is not None]
+    values = [reached for each in trials["finished"] if (reached := value(each, objective)) is not None]
     shade = colour.of(values) if colour is not None and values else np.zeros(0)
     bad = np.concatenate([at["out of memory"], at["diverged"]])
     best = surface.ridge(at["finished"], shade, _columns(across)) if values else []
     return Landscape(
         title=title,
         at=at,
-        trials={one: mine for one, mine in trials.items() if mine},
+        trials={kind: mine for kind, mine in trials.items() if mine},
         shade=shade,
         field=surface.field(at["finished"], shade, bad, cells) if values else None,
         ridge=at["finished"][best] if "learning_rate" in (x, y) or len(best) > 1 else np.zeros((0, 2)),
@@ -167,7 +167,7 @@ def landscape(
 
 def _columns(across: Scale) -> list[float] | None:
     if across.dimension.kind in ("powers_of_two", "grid"):
-        return [across.at(float(one)) for one in across.dimension.grid()]
+        return [across.at(float(value_)) for value_ in across.dimension.grid()]
     if across.dimension.kind == "int" and (across.high - across.low) / across.dimension.step < FEW_COLUMNS:
         steps = range(int(across.low), int(across.high) + 1, across.dimension.step)
         return [across.at(float(step)) for step in steps]
@@ -178,7 +178,7 @@ def _wall(at: dict[str, Array], x: str) -> float | None:
     """Only along a batch size: that is what memory grows with for certain."""
     if x.rsplit(".", 1)[-1] != "batch_size":
         return None
-    fits = [float(row[0]) for one in ("finished", "pruned", "diverged") for row in at[one]]
+    fits = [float(row[0]) for kind in ("finished", "pruned", "diverged") for row in at[kind]]
     return surface.wall(fits, [float(row[0]) for row in at["out of memory"]])
 
 

@@ -73,7 +73,9 @@ def map_picture(records: Sequence[TrialRecord], spec: SearchSpec, path: Path, ti
         _axes(place, across, up, left=i % columns == 0, below=i + columns >= len(parts))
     bar = figure.colorbar(ScalarMappable(cmap=shades), ax=flat, pad=0.015, aspect=28)
     _label(bar, colour, spec.objectives[0].name)
-    handles = {label: one for place in flat for one, label in zip(*place.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle for place in flat for handle, label in zip(*place.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(
         handles.values(),
         handles.keys(),
@@ -91,7 +93,7 @@ def map_picture(records: Sequence[TrialRecord], spec: SearchSpec, path: Path, ti
 
 
 def _best(records: Sequence[TrialRecord], spec: SearchSpec) -> int:
-    known = [(found, record.number) for record in records if (found := value(record)) is not None]
+    known = [(reached, record.number) for record in records if (reached := value(record)) is not None]
     return (min if spec.objectives[0].lower else max)(known)[1]
 
 
@@ -103,9 +105,9 @@ def _panel(place: "Axes", part: Landscape, shades: Any, best: int) -> None:
         colour = COLOURS["out of memory"]
         place.axvspan(part.wall, 1 + PAD, color=colour, alpha=0.1, linewidth=0)
         place.axvline(part.wall, color=colour, linewidth=1)
-    for i, one in enumerate(part.iso):
+    for i, line in enumerate(part.iso):
         label = "constant rate / batch" if not i else None
-        place.plot(one.x, one.y, ":", color="0.45", linewidth=1, label=label)
+        place.plot(line.x, line.y, ":", color="0.45", linewidth=1, label=label)
     if len(part.ridge) > 1:
         place.plot(part.ridge[:, 0], part.ridge[:, 1], color="#1c2327", linewidth=1.4, label="best of each column")
     for name, look in MARKS.items():

@@ -35,9 +35,9 @@ class Scale:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Positions and labels: the values themselves where they are few, else round figures."""
-        found = self._discrete() if self.dimension.kind in ("powers_of_two", "grid") else self._round()
-        every = -(-len(found) // MOST_TICKS)  # ceil
-        return [(self.at(value), self._label(value)) for value in found[::every]]
+        ticks = self._discrete() if self.dimension.kind in ("powers_of_two", "grid") else self._round()
+        every = -(-len(ticks) // MOST_TICKS)  # ceil
+        return [(self.at(value), self._label(value)) for value in ticks[::every]]
 
     def _label(self, value: float) -> str:
         whole = value == int(value) and abs(value) < 1e6
@@ -49,14 +49,14 @@ class Scale:
     def _round(self) -> list[float]:
         if not self.log:
             return round_steps(self.low, self.high)
-        found: list[float] = []
+        ticks: list[float] = []
         for factors in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):  # the finest that still has room
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps = [factor * 10.0**decade for decade in decades for factor in factors]
             inside = [step for step in steps if self.low * 0.999 <= step <= self.high * 1.001]
-            if not found or len(inside) <= MOST_TICKS:
-                found = inside
-        return found if len(found) > 1 else [self.low, self.high]
+            if not ticks or len(inside) <= MOST_TICKS:
+                ticks = inside
+        return ticks if len(ticks) > 1 else [self.low, self.high]
 
 
 def round_steps(low: float, high: float) -> list[float]:

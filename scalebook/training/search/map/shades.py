@@ -25,7 +25,7 @@ class Shades:
     def of(self, values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
         """The shade of each, within 0 to 1."""
         inner = self._inner(np.asarray(values, dtype=np.float64))
-        best, worst = (float(self._inner(np.asarray(one))) for one in (self.best, self.worst))
+        best, worst = (float(self._inner(np.asarray(end))) for end in (self.best, self.worst))
         if best == worst:
             return np.ones_like(inner)
         return np.clip((inner - worst) / (best - worst), 0.0, 1.0)
@@ -34,7 +34,7 @@ class Shades:
         """Shades and the values there, the best last."""
         if self.best == self.worst:
             return [(1.0, f"{self.best:.3g}")]
-        best, worst = (float(self._inner(np.asarray(one))) for one in (self.best, self.worst))
+        best, worst = (float(self._inner(np.asarray(end))) for end in (self.best, self.worst))
         shades = np.linspace(0.0, 1.0, count)
         inner = worst + shades * (best - worst)
         values = np.exp(inner) if self.log else inner

@@ -49,18 +49,18 @@ def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Sha
         return None
     ticks = np.linspace(0.0, 1.0, cells)
     middles = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
-    found = LinearNDInterpolator(triangles, _smoothed(places, mean))(middles)
-    inside = np.flatnonzero(~np.isnan(found))
+    values = LinearNDInterpolator(triangles, _smoothed(places, mean))(middles)
+    inside = np.flatnonzero(~np.isnan(values))
     apart = cKDTree(places).query(middles[inside])[0]
-    found[inside[apart > _reach(places, triangles.simplices)]] = np.nan
+    values[inside[apart > _reach(places, triangles.simplices)]] = np.nan
     if len(infeasible):
-        inside = inside[~np.isnan(found[inside])]
+        inside = inside[~np.isnan(values[inside])]
         ended = np.concatenate([places, infeasible])
         bad = np.concatenate([np.zeros(len(places)), np.ones(len(infeasible))])
         distance, nearest = cKDTree(ended).query(middles[inside], k=min(NEIGHBOURS, len(ended)))
         weight = 1.0 / (distance**2 + 1e-6)
-        found[inside[(weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)]] = np.nan
-    return ShadeGrid(ticks, ticks, found.reshape(cells, cells))
+        values[inside[(weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)]] = np.nan
+    return ShadeGrid(ticks, ticks, values.reshape(cells, cells))
 
 
 def _merged(at: Array, shade: Array) -> tuple[Array, Array]:
@@ -93,11 +93,11 @@ def ridge(at: Array, shade: Array, columns: Sequence[float] | None, bins: int = 
         column = np.clip((at[:, 0] * bins).astype(int), 0, bins - 1)
     else:
         column = np.abs(at[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1)
-    found = []
-    for one in np.unique(column):
-        mine = np.flatnonzero(column == one)
-        found.append(int(mine[shade[mine].argmax()]))
-    return sorted(found, key=lambda i: at[i, 0])
+    best_trials = []
+    for bin_ in np.unique(column):
+        mine = np.flatnonzero(column == bin_)
+        best_trials.append(int(mine[shade[mine].argmax()]))
+    return sorted(best_trials, key=lambda i: at[i, 0])
 
 
 def wall(fits: Sequence[float], too_large: Sequence[float]) -> float | None:
@@ -107,7 +107,7 @@ def wall(fits: Sequence[float], too_large: Sequence[float]) -> float | None:
     had not. None without the latter, and where no edge can be told because some fit beyond each that did not.
     """
     largest = max(fits, default=None)
-    beyond = [one for one in too_large if largest is None or one > largest]
+    beyond = [position for position in too_large if largest is None or position > largest]
     if not beyond:
         return None
     first = min(beyond)
@@ -140,13 +140,13 @@ def iso_lines(batch: Scale, rate: Scale, rule: str, per: float, most: int = 5) -
         return constant * size / (size / per) ** power if power else constant * size
 
     corners = [quotient(size, value) for size in (batch.low, batch.high) for value in (rate.low, rate.high)]
-    found = []
+    lines = []
     for exponent in range(int(np.floor(np.log10(min(corners)))), int(np.ceil(np.log10(max(corners)))) + 1):
         ends = [(0.0, rate.at(asked(batch.low, 10.0**exponent))), (1.0, rate.at(asked(batch.high, 10.0**exponent)))]
         if (inside := _clipped(ends[0], ends[1])) is not None:
-            found.append(Iso(*inside, 10.0**exponent))
-    every = -(-len(found) // most)
-    return found[::every] if found else []
+            lines.append(Iso(*inside, 10.0**exponent))
+    every = -(-len(lines) // most)
+    return lines[::every] if lines else []
 
 
 def _clipped(

@@ -53,10 +53,10 @@ class NumbersCmaEs(CmaEsSampler):
         made = self._optimizer
         assert made is not None
         numbers = {name: getattr(made, name).tolist() for name in ARRAYS}
-        told: dict[str, str] = super()._split_optimizer_str(
+        attributes: dict[str, str] = super()._split_optimizer_str(
             json.dumps({**numbers, "_sigma": float(made._sigma), "_g": made._g})
         )
-        return told
+        return attributes
 
 
 MENDED: Final = ("_attr_key_optimizer", "_restore_optimizer", "_init_optimizer", "_split_optimizer_str")
@@ -66,17 +66,17 @@ assert all(hasattr(CmaEsSampler, name) for name in MENDED), "another Optuna, whi
 def _read(kept: dict[str, Any], key: str) -> dict[str, Any] | None:
     """The numbers that were kept in pieces; None for anything else."""
     try:
-        told = json.loads("".join(kept[f"{key}:{place}"] for place in range(len(kept))))
+        numbers = json.loads("".join(kept[f"{key}:{place}"] for place in range(len(kept))))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) else None
+    return numbers if isinstance(numbers, dict) else None
 
 
-def _put(made: cmaes.CMA, told: dict[str, Any]) -> bool:
+def _put(made: cmaes.CMA, numbers: dict[str, Any]) -> bool:
     """Give the optimizer the numbers; False, and it stays as it is, unless each is there in its shape."""
     try:
-        arrays = {name: np.array(told[name], dtype=float) for name in ARRAYS}
-        sigma, generation = float(told["_sigma"]), int(told["_g"])
+        arrays = {name: np.array(numbers[name], dtype=float) for name in ARRAYS}
+        sigma, generation = float(numbers["_sigma"]), int(numbers["_g"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return False
     if any(array.shape != getattr(made, name).shape for name, array in arrays.items()):

@@ -64,7 +64,7 @@ class Judge:
         else:
             mine = pruners.bracket(self.study, number)
             judged_at = pruners.HALVINGS[mine:]
-            others = [one for one in others if pruners.bracket(self.study, one.number) == mine]
+            others = [record for record in others if pruners.bracket(self.study, record.number) == mine]
         if rung not in judged_at:
             return False
-        return pruners.halving(curve, rung, [one.curve for one in others], rungs, self.lower)
+        return pruners.halving(curve, rung, [record.curve for record in others], rungs, self.lower)

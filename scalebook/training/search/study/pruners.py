@@ -67,7 +67,7 @@ def value_at(curve: Curve, samples: int) -> float | None:
 
 def median(curve: Curve, rung: int, finished: Sequence[Curve], rungs: Rungs, lower: bool) -> bool:
     """Whether the best value so far is worse than the median of the finished trials at `rung` (Golovin et al. 2017)."""
-    others = sorted(value for one in finished if (value := rungs.value(one, rung)) is not None)
+    others = sorted(value for other_curve in finished if (value := rungs.value(other_curve, rung)) is not None)
     own = [value for at in rungs.within(curve) if at <= rung and (value := rungs.value(curve, at)) is not None]
     if len(others) < STARTUP or not own:
         return False
@@ -80,7 +80,7 @@ def halving(curve: Curve, rung: int, others: Sequence[Curve], rungs: Rungs, lowe
     own = rungs.value(curve, rung)
     if own is None:
         return False
-    known = [value for one in others if (value := rungs.value(one, rung)) is not None]
+    known = [value for other_curve in others if (value := rungs.value(other_curve, rung)) is not None]
     known = sorted([*known, own], reverse=not lower)
     worst = known[max(1, len(known) // ETA) - 1]
     return own > worst if lower else own < worst
@@ -107,7 +107,7 @@ def wilcoxon(own: Mapping[int, float], best: Mapping[int, float], lower: bool) -
     Four seeds are the fewest that can decide at `CONFIDENCE`.
     """
     both = sorted(own.keys() & best.keys())
-    if len(both) < 2 or not all(math.isfinite(one) for one in [*own.values(), *best.values()]):
+    if len(both) < 2 or not all(math.isfinite(value) for value in [*own.values(), *best.values()]):
         return False
     means = [math.fsum(values.values()) / len(values) for values in (own, best)]
     if (means[0] <= means[1]) if lower else (means[0] >= means[1]):
@@ -115,5 +115,5 @@ def wilcoxon(own: Mapping[int, float], best: Mapping[int, float], lower: bool) -
     from scipy.stats import wilcoxon as signed_rank  # type: ignore[import-untyped]  # has no types of its own
 
     differences = [own[seed] - best[seed] for seed in both]
-    found = signed_rank(differences, alternative="greater" if lower else "less", zero_method="zsplit")
-    return bool(found.pvalue < CONFIDENCE)
+    test = signed_rank(differences, alternative="greater" if lower else "less", zero_method="zsplit")
+    return bool(test.pvalue < CONFIDENCE)

@@ -61,8 +61,8 @@ def _mark(storage: str) -> tuple[int, int] | None:
     path = journal_path(storage)
     if path is None:
         return None
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
 
 
 def forget() -> None:

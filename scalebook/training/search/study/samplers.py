@@ -60,13 +60,15 @@ def draw_rest(trial: "Trial", space: "Mapping[str, BaseDistribution]") -> None:
     """Draw the dimensions that a trial lacks; those that it has stay."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    for name, one in space.items():
-        if isinstance(one, FloatDistribution):
-            trial.suggest_float(name, one.low, one.high, log=one.log)
-        elif isinstance(one, IntDistribution):
-            trial.suggest_int(name, one.low, one.high, step=one.step, log=one.log)
-        elif isinstance(one, CategoricalDistribution):
-            trial.suggest_categorical(name, one.choices)
+    for name, distribution_ in space.items():
+        if isinstance(distribution_, FloatDistribution):
+            trial.suggest_float(name, distribution_.low, distribution_.high, log=distribution_.log)
+        elif isinstance(distribution_, IntDistribution):
+            trial.suggest_int(
+                name, distribution_.low, distribution_.high, step=distribution_.step, log=distribution_.log
+            )
+        elif isinstance(distribution_, CategoricalDistribution):
+            trial.suggest_categorical(name, distribution_.choices)
 
 
 def _every(dimension: "Dimension") -> "Sequence[Any]":
@@ -75,7 +77,7 @@ def _every(dimension: "Dimension") -> "Sequence[Any]":
         return ()
     if dimension.kind == "int":
         return range(int(dimension.low), int(dimension.high) + 1, dimension.step)
-    return [dimension.encode(one) for one in dimension.grid()]
+    return [dimension.encode(value) for value in dimension.grid()]
 
 
 def _parts(
@@ -99,7 +101,9 @@ def _parts(
                 "sampler", "cma-es needs the package cmaes, which is not installed",
                 "Install it (pip install cmaes), or write sampler: tpe.",
             )  # fmt: skip
-        numeric = [name for name, one in space.items() if not isinstance(one, CategoricalDistribution)]
+        numeric = [
+            name for name, distribution_ in space.items() if not isinstance(distribution_, CategoricalDistribution)
+        ]
         from scalebook.training.search.study.cma import NumbersCmaEs
 
         return lambda seed: NumbersCmaEs(

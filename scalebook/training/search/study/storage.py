@@ -110,7 +110,7 @@ def understood(storage: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, NoSuchModuleError) as error:
-        package = next((one for kind, one in DRIVERS.items() if storage.startswith(kind)), "")
+        package = next((package_ for kind, package_ in DRIVERS.items() if storage.startswith(kind)), "")
         remedy = (
             f'Install it: pip install "{package}".' if package else "Use journal:PATH, sqlite:///PATH or postgresql://."
         )
@@ -151,5 +151,5 @@ def _first_line(error: BaseException, storage: str) -> str:
     """The driver's own words without what SQLAlchemy adds, nor the password."""
     original = getattr(error, "orig", None) or error
     line = next((line.strip() for line in str(original).splitlines() if line.strip()), type(original).__name__)
-    found = re.search(r"://[^:/@]*:(.*)@", storage)
-    return line.replace(found.group(1), "***") if found and found.group(1) else line
+    credentials = re.search(r"://[^:/@]*:(.*)@", storage)
+    return line.replace(credentials.group(1), "***") if credentials and credentials.group(1) else line

@@ -67,18 +67,18 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mended = mend(storage)
         kept = open_storage(storage)
-        told: list[Literal["minimize", "maximize"]] = [
+        directions: list[Literal["minimize", "maximize"]] = [
             "minimize" if objective.lower else "maximize" for objective in spec.objectives
         ]
         with understood(storage):
             study = optuna.create_study(
                 storage=kept,
                 study_name=name,
-                directions=told,
+                directions=directions,
                 pruner=optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
-            if [direction.name.lower() for direction in study.directions] != told:
+            if [direction.name.lower() for direction in study.directions] != directions:
                 close_storage(kept)
                 raise ConfigError("objective", "is not the study's", "Give the search another name.")
             self = cls(storage, study, kept, spec)
@@ -191,7 +191,9 @@ class Study:
         """Trials that were asked and not told, also by a driver before this one."""
         with answering(self.storage):
             return [
-                AskedTrial(one.number, self._decoded(one.params)) for one in self._all() if one.state.name == "RUNNING"
+                AskedTrial(trial.number, self._decoded(trial.params))
+                for trial in self._all()
+                if trial.state.name == "RUNNING"
             ]
 
     def records(self) -> list[TrialRecord]:
@@ -203,7 +205,7 @@ class Study:
         """Whether every point of a finite space has been asked; never in a space without end."""
         combinations = self._drawn.combinations
         with answering(self.storage):
-            if combinations is None or any(one.state.name == "WAITING" for one in self._all()):
+            if combinations is None or any(trial.state.name == "WAITING" for trial in self._all()):
                 return False
             return combinations.free(self._drawn.taken(self._study), {}) is None
 
@@ -275,7 +277,7 @@ class Study:
         """Whether some trial has this point; part of a point only equals the same part, given before."""
         if encoded.keys() == self._drawn.space.keys():
             return self._drawn.key_of(encoded) in self._drawn.taken(self._study)
-        return any(one.user_attrs.get(trials.GIVEN) == encoded for one in self._all())
+        return any(trial.user_attrs.get(trials.GIVEN) == encoded for trial in self._all())
 
     def _rungs_of_study(self) -> Rungs | None:
         if self._rungs is None:

@@ -75,7 +75,7 @@ def best(records: Iterable[TrialRecord], spec: "SearchSpec") -> TrialRecord | No
     """The finished trial with the best first objective, the earlier of equals; None where none finished within it."""
     sign = 1.0 if spec.objectives[0].lower else -1.0
     finished = [record for record in records if record.state == "finished" and math.isfinite(record.values[0])]
-    return min(finished, key=lambda one: (sign * one.values[0], one.number), default=None)
+    return min(finished, key=lambda record: (sign * record.values[0], record.number), default=None)
 
 
 def pareto(records: Iterable[TrialRecord], spec: "SearchSpec") -> list[TrialRecord]:
@@ -91,14 +91,16 @@ def pareto(records: Iterable[TrialRecord], spec: "SearchSpec") -> list[TrialReco
     ]
     costs.sort(key=lambda pair: (pair[0], pair[1].number))
     front: list[tuple[tuple[float, ...], TrialRecord]] = []
-    for cost, one in costs:  # whoever dominates this one comes before it
+    for cost, record in costs:  # whoever dominates this one comes before it
         if not any(_dominates(other, cost) for other, _ in front):
-            front.append((cost, one))
-    return [one for _, one in front]
+            front.append((cost, record))
+    return [record for _, record in front]
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
+def _dominates(left: Sequence[float], right: Sequence[float]) -> bool:
+    return all(a <= b for a, b in zip(left, right, strict=True)) and any(
+        a < b for a, b in zip(left, right, strict=True)
+    )
 
 
 class Records:
@@ -133,7 +135,7 @@ def record_of(trial: "FrozenTrial", space: "dict[str, Dimension]") -> TrialRecor
     return TrialRecord(
         number=trial.number,
         state=state,
-        point={name: one.decode(encoded[name]) for name, one in space.items() if name in encoded},
+        point={name: dimension.decode(encoded[name]) for name, dimension in space.items() if name in encoded},
         values=tuple(trial.values or ()) if state == "finished" else (),
         curve=sorted(trial.intermediate_values.items()),
         failure=outcome.get("failure") if ended_badly else None,

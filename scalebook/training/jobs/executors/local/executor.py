@@ -63,4 +63,4 @@ class LocalExecutor(Executor[LocalHandle]):
         family = descendants(handle.process)
         members = session(handle.process) if handle.leads_session else []
         known = [process for process in self._family.get(handle, ()) if alive(process)]
-        return [one for one in dict.fromkeys([*family, *members, *known]) if one != handle.process]
+        return [process for process in dict.fromkeys([*family, *members, *known]) if process != handle.process]

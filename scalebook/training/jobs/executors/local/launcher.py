@@ -61,13 +61,13 @@ class LocalLauncher(Launcher):
         return ordered
 
     def events(self, wait_s: float) -> list[Event]:
-        found: list[Event] = []
+        events: list[Event] = []
         if self._warm is None:
             time.sleep(wait_s)
         else:
             select.select([self._warm.connection], [], [], wait_s)
-            found += self._reports(self._warm)
-        return [*found, *self._ended_orphans()]
+            events += self._reports(self._warm)
+        return [*events, *self._ended_orphans()]
 
     def close(self) -> None:
         if self._warm is not None:
@@ -77,18 +77,18 @@ class LocalLauncher(Launcher):
         self._running = {}
 
     def _reports(self, warm: WarmProcess) -> list[Event]:
-        found: list[Event] = []
+        events: list[Event] = []
         for report in warm.reports():
             if report.event == "ended":
                 self._running.pop(report.job, None)
-                found.append(Ended(report.job, report.code, report.problem))
+                events.append(Ended(report.job, report.code, report.problem))
             elif report.threads != 1:
                 print(f"scalebook: the warm process has {report.threads} threads; a fork keeps only one", flush=True)
         if warm.closed:
-            found.append(self._lost(warm.ready, "ended"))
+            events.append(self._lost(warm.ready, "ended"))
         elif not warm.ready and time.monotonic() - self._loading_since > LOAD_DEADLINE_S:
-            found.append(self._lost(False, f"was not ready after {LOAD_DEADLINE_S:g} s"))
-        return found
+            events.append(self._lost(False, f"was not ready after {LOAD_DEADLINE_S:g} s"))
+        return events
 
     def _lost(self, ready: bool, how: str) -> LauncherLost:
         self.close()

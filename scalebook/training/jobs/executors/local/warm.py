@@ -162,8 +162,8 @@ def _redirect(log: Path) -> None:
 def load(runner: str) -> Runner:
     """The function that `module:name` names."""
     module, _, name = runner.partition(":")
-    found: Runner = getattr(importlib.import_module(module), name)
-    return found
+    function: Runner = getattr(importlib.import_module(module), name)
+    return function
 
 
 def main(argv: Sequence[str]) -> int:
@@ -172,14 +172,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--parent", type=int, required=True, help="the supervisor's pid")
     parser.add_argument("--runner", required=True, help="module:function that runs one job folder")
     parser.add_argument("--preload", default="", help="modules to import beforehand, with commas between")
-    told: Any = parser.parse_args(argv)
-    die_with_parent(told.parent)
-    for name in filter(None, told.preload.split(",")):
+    options: Any = parser.parse_args(argv)
+    die_with_parent(options.parent)
+    for name in filter(None, options.preload.split(",")):
         importlib.import_module(name)
-    runner = load(told.runner)
+    runner = load(options.runner)
     gc.collect()
     gc.freeze()  # what was imported stays shared between the forks instead of being copied when it is counted
-    Warm(socket.socket(fileno=told.socket), runner).serve()
+    Warm(socket.socket(fileno=options.socket), runner).serve()
     return 0
 
 

@@ -61,7 +61,7 @@ class WarmProcess:
 
     def reports(self) -> list[Report]:
         """What it has reported since the last call. Closes this end when the other is gone."""
-        found: list[Report] = []
+        reports: list[Report] = []
         while not self.closed:
             try:
                 packet = self.connection.recv(PACKET)
@@ -72,9 +72,9 @@ class WarmProcess:
             if not packet:
                 self.close()
                 break
-            found.append(Report(**json.loads(packet)))
-        self.ready = self.ready or any(report.event == "ready" for report in found)
-        return found
+            reports.append(Report(**json.loads(packet)))
+        self.ready = self.ready or any(report.event == "ready" for report in reports)
+        return reports
 
     def out_of_date(self) -> bool:
         """Whether any source file of the package has changed since it was started."""
@@ -99,15 +99,15 @@ def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ..
         (os.POSIX_SPAWN_DUP2, 1, 2),
         (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
     ]
-    told = environment(**ONE_THREAD, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
-    return ProcessId.of(os.posix_spawn(words[0], words, told, file_actions=actions))
+    environ = environment(**ONE_THREAD, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+    return ProcessId.of(os.posix_spawn(words[0], words, environ, file_actions=actions))
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:
     """Path, time of change and size of every Python file of a package."""
-    found = set()
+    stamps = set()
     for path in package.rglob("*.py"):
         with suppress(FileNotFoundError):  # replaced just now
             stat = path.stat()
-            found.add((str(path), stat.st_mtime_ns, stat.st_size))
-    return frozenset(found)
+            stamps.add((str(path), stat.st_mtime_ns, stat.st_size))
+    return frozenset(stamps)

@@ -88,7 +88,7 @@ class Host(ABC):
 
     def nbytes(self, gradients: Sequence[Tensor | None]) -> int:
         """Of the gradients that are there."""
-        absent = sum([size for size, one in zip(self._sizes, gradients, strict=True) if one is None])
+        absent = sum([size for size, gradient in zip(self._sizes, gradients, strict=True) if gradient is None])
         return self._size - absent
 
     def _contribute(self, push: Push) -> Steps[Outcome]:
