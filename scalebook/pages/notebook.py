@@ -3,6 +3,8 @@
 import streamlit as st
 
 from scalebook.app import resources
+from scalebook.app.compare.services import plans
+from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE
 from scalebook.app.notebook.views import cells, earlier, exporting, new_notebook, run_all
 from scalebook.app.shared.components import html, page_head
@@ -47,8 +49,13 @@ if stored is not None:
         note.show_new(stored, len(stored.notebook.cells))
         if not stored.notebook.experiments():
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
-        if st.button("Add a note", icon=":material/add:", type="tertiary"):
-            note.add(stored, len(stored.notebook.cells))
+        with st.container(horizontal=True):
+            if st.button("Add a note", icon=":material/add:", type="tertiary"):
+                note.add(stored, len(stored.notebook.cells))
+            if stored.notebook.experiments() and st.button(
+                "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
+            ):
+                editing.ask([plans.new(stored, resources.description())])
     with together:
         run_all.show(stored, standing)
 

@@ -40,7 +40,9 @@ class DrawnCurve:
     high: Sequence[float] = field(default_factory=tuple)
 
 
-def curve_chart(curves: Sequence[DrawnCurve], x_title: str, y_title: str, target: float | None = None) -> str:
+def curve_chart(
+    curves: Sequence[DrawnCurve], x_title: str, y_title: str, target: float | None = None, *, log: bool = False
+) -> str:
     """The chart, "" where no curve has a finite value. At most `MOST_CURVES`, the first, and `POINTS` of each."""
     kept = sorted(curves, key=lambda curve: curve.faint)[:MOST_CURVES]  # a mean sooner than one of its seeds
     shown = [curve for curve in map(_finite, sorted(kept, key=lambda curve: not curve.faint)) if curve.x]
@@ -48,7 +50,7 @@ def curve_chart(curves: Sequence[DrawnCurve], x_title: str, y_title: str, target
         return ""
     values = [*chain.from_iterable((*curve.y, *curve.low, *curve.high) for curve in shown)]
     values += [target] if target is not None and math.isfinite(target) else []
-    up = ValueAxis(values, log=min(values) > 0 and max(values) / min(values) > LOG_FROM)
+    up = ValueAxis(values, log=min(values) > 0 and (log or max(values) / min(values) > LOG_FROM))
     across = ValueAxis([*chain.from_iterable(curve.x for curve in shown)], from_zero=True)
     box = (left := margin(up.ticks()), 12.0, WIDTH - left - 24, float(HEIGHT))
     parts = [frame(box, across.ticks(), up.ticks())]

@@ -40,7 +40,9 @@ class ValueAxis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> Ticks:
-        values = self._decades() if self.log else round_steps(self.low, self.high)
+        values = self._decades() if self.log else []
+        if len(values) < 2:  # also of a logarithmic axis that ends before it has two round figures
+            values = round_steps(self.low, self.high)
         return [(self.at(value), label(value)) for value in values]
 
     def _decades(self) -> list[float]:

@@ -9,16 +9,17 @@ from ruamel.yaml.error import MarkedYAMLError
 from scalebook.training.config.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
-from scalebook.training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, SearchCell
+from scalebook.training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, Scale, SearchCell
 from scalebook.training.notebook.positions import composed, line_of
 
 Told = ExperimentCell | ComparisonCell | SearchCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "experiment": ("repeats", "config"),
-    "comparison": ("runs", "metric", "x", "target"),
+    "comparison": ("runs", "metric", "x", "target", "scale"),
     "search": SEARCH_KEYS,
 }
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+SCALES: Final[tuple[Scale, ...]] = get_args(Scale)
 MOST_REPEATS: Final = 1000
 
 
@@ -89,7 +90,11 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
     target = content.get("target")
     if target is not None and not (_is_int(target) or isinstance(target, float)):
         raise ConfigError("target", "is not a number", "Write the value of the metric to be reached, or leave it out.")
-    return ComparisonCell(source, name, list(runs), metric, list(axes), None if target is None else float(target))
+    scale = told.get("scale", SCALES[0])
+    if scale not in SCALES:
+        raise ConfigError("scale", "is no scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
+    reach = None if target is None else float(target)
+    return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale)
 
 
 def _is_int(value: Any) -> bool:

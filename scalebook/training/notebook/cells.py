@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, Final, Literal
 
 Axis = Literal["updates", "samples", "seconds"]
+Scale = Literal["linear", "log"]
 Kind = Literal["experiment", "comparison", "search"]
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
@@ -35,7 +36,8 @@ class ExperimentCell:
 
 @dataclass(frozen=True)
 class ComparisonCell:
-    """A fenced `yaml comparison=NAME` cell. `runs` are names of experiment cells; `metric` is an MLflow metric."""
+    """A fenced `yaml comparison=NAME` cell. `runs` are names of experiment cells; `metric` is an MLflow metric, and
+    `scale` that of its axis."""
 
     source: str
     name: str
@@ -43,6 +45,7 @@ class ComparisonCell:
     metric: str = "val/loss"
     x: list[Axis] = field(default_factory=lambda: ["updates"])
     target: float | None = None
+    scale: Scale = "linear"
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ An edit that would change how other cells are read (a note with a fence that is 
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import block, flow, key_text, same
 from scalebook.training.files.yaml import TOP_KEYS
-from scalebook.training.notebook.bodies import Told, load_mapping
+from scalebook.training.notebook.bodies import SCALES, Told, load_mapping
 from scalebook.training.notebook.cells import BrokenCell, Cell, ComparisonCell, Kind, Note, Notebook, SearchCell
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
 from scalebook.training.notebook.lines import line_end, split_lines
@@ -75,6 +75,8 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
     values = {key: value for key, value in asdict(cell).items() if key not in ("source", "name")}
     if cell.target is None:
         del values["target"]
+    if cell.scale == SCALES[0]:
+        del values["scale"]
     index = _index(nb, "comparison", cell.name)
     body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
     if index is None:
@@ -99,20 +101,29 @@ def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None 
 
 def rename(nb: Notebook, name: str, to: str) -> Notebook:
     """The experiment `name` under another name, in its cell and in every comparison and search that names it."""
-    _require_name(to)
-    index = _index(nb, "experiment", name)
-    assert index is not None, f"no experiment {name}"
-    first, *others = split_lines(nb.cells[index].source)
-    first = re.sub(r"(experiment=)\S+", lambda match: f"{match.group(1)}{to}", first, count=1)
-    nb = replaced(nb, index, first + "".join(others))
+    nb = _renamed(nb, "experiment", name, to)
     for cell in nb.comparisons():
         if name in cell.runs:
             runs = [to if run == name else run for run in cell.runs]
-            nb = put_comparison(nb, ComparisonCell("", cell.name, runs, cell.metric, cell.x, cell.target))
+            nb = put_comparison(nb, replace(cell, runs=runs))
     for search in nb.searches():
         if search.experiment == name:
             nb = put_search(nb, search.name, {**search.body, "experiment": to})
     return nb
+
+
+def rename_comparison(nb: Notebook, name: str, to: str) -> Notebook:
+    """The comparison `name` under another name; nothing else names it."""
+    return _renamed(nb, "comparison", name, to)
+
+
+def _renamed(nb: Notebook, kind: Kind, name: str, to: str) -> Notebook:
+    _require_name(to)
+    index = _index(nb, kind, name)
+    assert index is not None, f"no {kind} {name}"
+    first, *others = split_lines(nb.cells[index].source)
+    first = re.sub(rf"({kind}=)\S+", lambda match: f"{match.group(1)}{to}", first, count=1)
+    return replaced(nb, index, first + "".join(others))
 
 
 def unique_name(nb: Notebook, wanted: str) -> str:

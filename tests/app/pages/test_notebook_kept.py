@@ -35,7 +35,7 @@ def test_a_comparison_is_deleted_after_a_question(open_page: Open, workspace: Wo
     path = workspace.root / "first-steps.md"
     path.write_text(f"{TEXT}\n```yaml comparison=both\nruns: [pixelcnn-async-2]\n```\n", encoding="utf-8")
     app = open_page()
-    app.button(key="delete-both").click().run()
+    app.menu_button(key="more-both").click("Delete").run()
     assert "comparison=both" in path.read_text(encoding="utf-8")
     app.button(key="delete-cell").click().run()
     assert path.read_text(encoding="utf-8") == f"{TEXT}\n"

@@ -107,6 +107,21 @@ def test_a_comparison_changes_in_place() -> None:
     assert (gone, new) == (["runs: [first, second]  # which", "target: 2"], ["runs: [first]  # which"])
 
 
+def test_the_scale_of_a_comparison_is_written_where_it_is_not_linear() -> None:
+    cell = ComparisonCell("", "new", ["first"], scale="log")
+    with_it = edit.put_comparison(parse(PAGE), cell)
+    assert with_it.comparisons()[1].scale == "log"
+    assert with_it.text.endswith("x: [updates]\nscale: log\n```\n")
+    followed = edit.rename(with_it, "first", "reference").comparisons()[1]
+    assert (followed.runs, followed.scale) == (["reference"], "log")
+    linear = edit.put_comparison(with_it, ComparisonCell("", "new", ["first"]))
+    assert "scale" not in linear.text
+
+
+def test_a_comparison_is_renamed_alone() -> None:
+    assert edit.rename_comparison(parse(PAGE), "both", "first-two").text == PAGE.replace("=both", "=first-two")
+
+
 def test_renaming_follows_into_the_comparisons() -> None:
     text = edit.rename(parse(PAGE), "first", "reference").text
     assert text == PAGE.replace("experiment=first", "experiment=reference").replace("[first,", "[reference,")

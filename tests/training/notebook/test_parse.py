@@ -97,6 +97,7 @@ def test_what_cannot_be_read_says_why_and_where() -> None:
     assert "Indent it below `config:`" in flat.message
     assert "is missing" in _broken("```yaml experiment=a\nrepeats: 2\n```\n").message
     assert _broken("```yaml comparison=a\nruns: [x]\nx: epochs\n```\n").key == "x"
+    assert _broken("```yaml comparison=a\nruns: [x]\nscale: sqrt\n```\n").key == "scale"
     assert _broken("```yaml comparison=a\nruns: x\n```\n").key == "runs"
     assert _broken("```yaml comparison=a\nruns: [x]\ntarget: yes please\n```\n").key == "target"
     assert "without spaces" in _broken("```yaml experiment=my run\nconfig: {}\n```\n").message

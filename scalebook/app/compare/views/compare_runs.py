@@ -5,21 +5,24 @@ from typing import Any
 
 import streamlit as st
 
-from scalebook.app import resources
+from scalebook.app import resources, state
 from scalebook.app.compare.components import comparison
+from scalebook.app.compare.services import plans
+from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.components import axis_choice, html, number_box, page_head
+from scalebook.app.shared.components import axis_choice, html, number_box, page_head, press
 from scalebook.app.shared.services import links
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
-from scalebook.training.notebook.cells import Axis
+from scalebook.training.notebook.cells import Axis, ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
 EVERY_S = 2.0
 OFFERED = 50
+SAVE = "compare-save"
 
 
 def show(run_ids: Sequence[str]) -> None:
@@ -29,10 +32,12 @@ def show(run_ids: Sequence[str]) -> None:
     with title:
         page_head.title("Compare")
     address = resources.mlflow_address()
+    with actions:
+        row = st.container(horizontal=True, horizontal_alignment="right")
     if address and records:
         url = links.compare(address, [record.id for record in records], [record.experiment_id for record in records])
-        with actions, st.container(horizontal=True, horizontal_alignment="right"):
-            st.link_button("Open in MLflow", url, type="primary", icon=":material/open_in_new:")
+        with row:
+            st.link_button("Open in MLflow", url, icon=":material/open_in_new:")
     _choice(records)
     if not records:
         html.empty("Nothing chosen yet", "Choose runs above, or tick them on the Runs page and press Compare.")
@@ -56,8 +61,21 @@ def show(run_ids: Sequence[str]) -> None:
         axis, log_y = axis_choice.draw()
     hint = "Runs that differ in their seed alone are one line, with the interval of their mean."
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
+    with row:
+        _save(records, ComparisonCell("", "", [], metric, [axis], target, "log" if log_y else "linear"), metrics)
     live = any(record.ended is None for record in records)
     st.fragment(_body, run_every=EVERY_S if live else None)(records, metric, target, axis, log_y, grouped)
+
+
+def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
+    """What the page shows as a cell of a notebook."""
+    if press.button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
+        state.clicks().settle(SAVE, done=False)
+        found = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
+        if found:
+            editing.ask(found, leads_there=True)
+        state.say("None of these runs is of an experiment that a notebook has.", ":material/error:")
+        st.rerun()
 
 
 def _known(run_ids: Sequence[str]) -> list[RunRecord]:

@@ -4,12 +4,14 @@ from html import escape
 
 import streamlit as st
 
-from scalebook.app import resources
+from scalebook.app import resources, state
 from scalebook.app.compare.components import comparison
+from scalebook.app.compare.services import plans
+from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPARE
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import cell_menu, html, press
 from scalebook.app.shared.services import links
-from scalebook.app.shared.views import deleting
+from scalebook.app.shared.views import deleting, placing
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.store import Stored
@@ -45,8 +47,15 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
             st.link_button(
                 "Open in MLflow", links.compare(address, runs, experiments), type="tertiary", key=f"mlflow-{cell.name}"
             )
-        if st.button("Delete", key=f"delete-{cell.name}", type="tertiary"):
-            deleting.confirm(stored, index, "comparison", cell.name, "The runs that it compares stay.")
+        if press.button("Edit", f"edit-{cell.name}", type="tertiary"):
+            state.clicks().settle(f"edit-{cell.name}", done=False)
+            editing.ask([plans.of_cell(stored, cell, resources.description())])
+        intent = cell_menu.draw(cell.name)
+    if intent == "delete":
+        deleting.confirm(stored, index, "comparison", cell.name, "The runs that it compares stay.")
+    if intent is not None:
+        placing.act(intent, stored, index)
+        st.rerun()
 
 
 def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
@@ -56,7 +65,7 @@ def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> 
         axis = st.segmented_control(
             "Against", compared.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
         )
-    comparison.curves(compared, axis, log_y=False, key=f"comparison-{cell.name}", height=340)
+    comparison.curves(compared, axis, log_y=cell.scale == "log", key=f"comparison-{cell.name}", height=340)
     comparison.table(compared)
     if compared.differences:
         with st.expander("What differs in their configs"):

@@ -9,20 +9,15 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
-from scalebook.app.shared.components import crowding, html, press
+from scalebook.app.shared.components import cell_menu, crowding, html, press
 from scalebook.app.shared.services.experiment_summary import ExperimentSummary
 from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
-Intent = Literal["run", "stop", "edit", "search", "duplicate", "delete", "up", "down", "note"]
-MENU: dict[str, Intent] = {
-    "Move up": "up",
-    "Move down": "down",
-    "Add a note below": "note",
-    "Delete": "delete",
-}
+Intent = Literal["run", "stop", "edit", "search", "duplicate", "delete", "comparison"] | cell_menu.Intent
+MENU: dict[str, Intent] = {**cell_menu.PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
 
 
 def draw(

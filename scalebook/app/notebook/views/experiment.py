@@ -1,17 +1,17 @@
 """An experiment of a notebook, live while any of its runs is."""
 
-from functools import partial
-
 import streamlit as st
 
 from scalebook.app import resources, state
+from scalebook.app.compare.services import plans
+from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import LIVE, SeedView
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.experiment_summary import summary
-from scalebook.app.shared.views import deleting, note
+from scalebook.app.shared.views import deleting, placing
 from scalebook.app.shared.views.writing import write
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.validate import validate
@@ -69,6 +69,8 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
     elif intent == "delete":
         deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
+    elif intent == "comparison":
+        editing.ask([plans.new(stored, description, [cell.name], index + 1)])
     elif intent is not None:
         _change(intent, stored, index, cell)
         state.clicks().settle(clicked)
@@ -95,7 +97,5 @@ def _run(stored: Stored, cell: ExperimentCell) -> bool:
 def _change(intent: str, stored: Stored, index: int, cell: ExperimentCell) -> None:
     if intent == "duplicate":
         write(stored, lambda notebook: notebooks.duplicate(notebook, cell.name)[0], "Duplicated.")
-    elif intent in ("up", "down"):
-        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
-    elif intent == "note":
-        note.add(stored, index + 1)
+    else:
+        placing.act(intent, stored, index)

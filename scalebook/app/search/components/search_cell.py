@@ -7,18 +7,12 @@ from typing import Any, Literal
 import streamlit as st
 
 from scalebook.app.search.services.searches import Best, SearchView, budget_words, scaling_words, space_words
-from scalebook.app.shared.components import html, press
+from scalebook.app.shared.components import cell_menu, html, press
 from scalebook.app.shared.services.words import plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 
-Intent = Literal["run", "stop", "resume", "open", "edit", "delete", "up", "down", "note"]
-MENU: dict[str, Intent] = {
-    "Move up": "up",
-    "Move down": "down",
-    "Add a note below": "note",
-    "Delete": "delete",
-}
+Intent = Literal["run", "stop", "resume", "open", "edit"] | cell_menu.Intent
 
 
 def draw(
@@ -61,8 +55,7 @@ def _head(name: str, search: SearchView | None, stale: bool, blocked: bool, page
             intent = "open"
         if press.button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
-        picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
-    return MENU[picked] if picked else intent
+        return cell_menu.draw(name) or intent
 
 
 def _main_button(name: str, search: SearchView | None, stale: bool, blocked: bool, now: str) -> Intent | None:

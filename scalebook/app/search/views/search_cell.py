@@ -1,7 +1,5 @@
 """A search cell of a notebook, live while its search is."""
 
-from functools import partial
-
 import streamlit as st
 
 from scalebook.app import resources, state
@@ -9,9 +7,7 @@ from scalebook.app.navigation import SEARCH
 from scalebook.app.search.components import search_cell
 from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import Best, SearchView
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import deleting, note
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared.views import deleting, placing
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import SearchCell
@@ -77,13 +73,11 @@ def _act(intent: str, stored: Stored, index: int, cell: SearchCell, found: Searc
     """Whether it has been done."""
     if intent in ("run", "resume"):
         return _run(stored, cell)
-    if intent in ("up", "down"):
-        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
-    elif intent == "note":
-        note.add(stored, index + 1)
-    elif intent == "stop" and found is not None:
+    if intent == "stop" and found is not None:
         launch.stop(found.folder)
         state.say(f"Asked {cell.name} to stop.", ":material/stop:")
+    else:
+        placing.act(intent, stored, index)
     return True
 
 

@@ -1,0 +1,55 @@
+"""The form of a comparison: which experiments, by which metric, against what."""
+
+from dataclasses import replace
+from typing import Literal
+
+import streamlit as st
+
+from scalebook.app.compare.services.plans import ComparisonPlan
+from scalebook.app.shared.components import number_box, press
+from scalebook.training.errors import Problem
+from scalebook.training.notebook.cells import ComparisonCell
+from scalebook.training.notebook.rows import AXES
+
+SAVE = "comparison-save"
+NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, with a point where it has decimals, or leave it empty.")
+
+
+def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
+    """What the form says now, and what is wrong with it."""
+    cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}"
+    there = {one.name for one in plan.stored.notebook.experiments()}
+    name = st.text_input("Name", cell.name, key=f"{key}-name")
+    runs = st.multiselect(
+        "Experiments", plan.offered, cell.runs, key=f"{key}-runs", placeholder="Choose experiments",
+        format_func=lambda one: one if one in there else f"{one} (not in this notebook)",
+        help="Each is a line of the chart and a row of the table, with its newest runs.",
+    )  # fmt: skip
+    left, right = st.columns(2)
+    with left:
+        options = list(dict.fromkeys([cell.metric, *plan.metrics]))
+        metric = st.selectbox("Metric", sorted(options), sorted(options).index(cell.metric), key=f"{key}-metric",
+                              accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
+        hint = "Adds what it took to get there first: updates, samples and seconds."
+        target = number_box.draw("Target", cell.target, f"{key}-target", empty="none", hint=hint)
+    with right:
+        axes = st.multiselect("Against", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
+                              help="With several one can switch; the first is shown first.")  # fmt: skip
+        log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Of the metric.")
+    wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
+    reach = None if target is None or isinstance(target, str) else float(target)
+    now = replace(cell, name=name.strip(), runs=runs, metric=(metric or "").strip(), x=axes, target=reach,
+                  scale="log" if log else "linear")  # fmt: skip
+    return now, [*plan.problems(now), *wrong]
+
+
+def buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | None:
+    """Save is off while anything is wrong, which is said. `shown` as in `state.Clicks`."""
+    for one in wrong:
+        st.caption(f":red[{one}]")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="comparison-cancel"):
+            return "cancel"
+        if press.button("Save", SAVE, shown, type="primary", disabled=bool(wrong)) and not wrong:
+            return "save"
+    return None

@@ -1,0 +1,115 @@
+"""Comparisons that are being set up: what one begins with, what it may name, what is wrong with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from scalebook.app.shared.services import notebooks
+from scalebook.training.config.classes import named
+from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
+from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.notebook import edit, store
+from scalebook.training.notebook.cells import ComparisonCell, Notebook
+from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.workspace import Workspace
+
+SUGGESTED = "comparison"
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """A comparison before it is saved into the notebook `stored`, as that was seen."""
+
+    stored: Stored
+    cell: ComparisonCell
+    """What the form begins with."""
+    metrics: list[str]
+    """To choose from; a person may write another one."""
+    at: int | None = None
+    """Before which cell a new one is put; None: at the end."""
+    editing: str = ""
+    """The name that it has so far, "" for a new one."""
+    left_out: list[str] = field(default_factory=list)
+    """Names of the chosen runs that are of no experiment of this notebook."""
+
+    @property
+    def offered(self) -> list[str]:
+        """The experiments that can be chosen; those that it names and are gone stand behind."""
+        return list(dict.fromkeys([*(cell.name for cell in self.stored.notebook.experiments()), *self.cell.runs]))
+
+    def problems(self, now: ComparisonCell) -> list[Problem]:
+        """What keeps `now` from being saved."""
+        found = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
+        if not now.runs:
+            found.append(Problem("Experiments", "names none", "Choose at least one."))
+        if not now.metric:
+            found.append(Problem("Metric", "is empty", "Choose one."))
+        if not now.x:
+            found.append(Problem("Against", "is empty", "Choose at least one."))
+        return found
+
+    def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:
+        """The notebook with `now` in place of what was edited, or as a new cell."""
+        if self.editing and now.name != self.editing:
+            notebook = edit.rename_comparison(notebook, self.editing, now.name)
+        return edit.put_comparison(notebook, now, self.at)
+
+
+def new(stored: Stored, description: Description, chosen: Sequence[str] = (), at: int | None = None) -> ComparisonPlan:
+    """A new one of the experiments `chosen`; of all, where none is."""
+    runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
+    offered = metrics(stored.notebook, description)
+    metric = names.main_metric(metrics(stored.notebook, description, runs)) or names.TRAIN_LOSS
+    name = edit.unique_name(stored.notebook, SUGGESTED)
+    return ComparisonPlan(stored, ComparisonCell("", name, runs, metric), offered, at)
+
+
+def of_cell(stored: Stored, cell: ComparisonCell, description: Description) -> ComparisonPlan:
+    """The editing of one that is there."""
+    offered = list(dict.fromkeys([cell.metric, *metrics(stored.notebook, description)]))
+    return ComparisonPlan(stored, cell, offered, editing=cell.name)
+
+
+def of_runs(
+    workspace: Workspace, runs: Sequence[RunRecord], shown: ComparisonCell, offered: list[str], description: Description
+) -> list[ComparisonPlan]:
+    """New ones of the experiments that the runs are of, one for each notebook that has any; the fullest first.
+
+    `shown` is what the page shows, without names; `offered` are its metrics.
+    """
+    found = []
+    for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
+        choice = notebooks.pick(workspace, Path(name).stem)
+        try:
+            stored = store.read(choice.path) if choice else None
+        except ConfigError:
+            continue  # its own page says what is wrong with it
+        if stored is None:
+            continue
+        of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
+        chosen = list(dict.fromkeys(told for told in of.values() if told))
+        if chosen:
+            cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
+            left = [run.name or run.id[:8] for run in runs if not of[run.id]]
+            found.append(ComparisonPlan(stored, cell, offered, left_out=left))
+    return sorted(found, key=lambda plan: len(plan.left_out))
+
+
+def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Description) -> str:
+    """The experiment of `nb` that a run is of: its own, or one of the same config that has been renamed; "" if none."""
+    if run.notebook != notebook:
+        return ""
+    if run.cell and nb.experiment(run.cell):
+        return run.cell
+    hashed = run.tags.get(names.TAG_CONFIG_HASH)
+    return next((one.name for one in nb.experiments() if config_hash(one.config, description) == hashed), "")
+
+
+def metrics(nb: Notebook, description: Description, experiments: Sequence[str] = ()) -> list[str]:
+    """What the models of these experiments (of all, where none is named) are known to log, and the training loss."""
+    models = [one.config.get("model") for one in nb.experiments() if not experiments or one.name in experiments]
+    infos = [named(model).info("models", description) for model in models]
+    return list(dict.fromkeys([*(metric for info in infos if info for metric in info.metrics), names.TRAIN_LOSS]))

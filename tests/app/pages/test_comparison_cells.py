@@ -1,0 +1,119 @@
+"""Comparisons made, edited and saved in the browser."""
+
+import json
+
+import pytest
+
+from scalebook.training.config import catalogue
+from scalebook.training.config.identity import config_hash
+from scalebook.training.notebook import store
+from scalebook.training.workspace import Workspace
+from tests.app.pages.conftest import TEXT, Open, html, number, words
+from tests.app.pages.test_notebook_page import press
+from tests.app.recorded import config, record
+
+pytestmark = pytest.mark.long
+
+OTHER = """
+```yaml experiment=alone
+config:
+  model: {class_path: scalebook.training.models.PixelCNN}
+  data: {class_path: scalebook.training.data.Digits}
+```
+"""
+BOTH = """
+```yaml comparison=both
+runs: [pixelcnn-async-2, gone]   # which
+metric: val/loss
+x: samples
+```
+"""
+
+
+def test_a_comparison_of_all_experiments_is_added_and_undone(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + OTHER, encoding="utf-8")
+    app = press(open_page(), "Add a comparison")
+    chosen = next(one for one in app.multiselect if one.label == "Experiments")
+    assert chosen.value == ["pixelcnn-async-2", "alone"]
+    chosen.set_value([]).run()
+    assert app.button(key="comparison-save").disabled
+    assert any("Experiments: names none" in one.value for one in app.caption)
+    next(one for one in app.multiselect if one.label == "Experiments").set_value(["alone", "pixelcnn-async-2"]).run()
+    next(one for one in app.multiselect if one.label == "Against").set_value(["seconds", "updates"]).run()
+    number(app, "Target").set_value("2,5").run()
+    assert app.button(key="comparison-save").disabled
+    number(app, "Target").set_value(2.5).run()
+    next(one for one in app.toggle if one.label == "Log scale").set_value(True).run()
+    app.button(key="comparison-save").click().run()
+    assert not app.exception
+    assert path.read_text(encoding="utf-8") == TEXT + OTHER + (
+        "\n```yaml comparison=comparison\nruns: [alone, pixelcnn-async-2]\nmetric: val/bits_per_dim\n"
+        "x: [seconds, updates]\ntarget: 2.5\nscale: log\n```\n"
+    )
+    assert not [one for one in app.button if one.key == "comparison-save"], "the dialog is closed"
+    assert ">comparison</span>" in html(app)
+    press(app, "Undo")
+    assert path.read_text(encoding="utf-8") == TEXT + OTHER
+
+
+def test_one_that_is_there_is_edited_and_keeps_its_comments(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + BOTH, encoding="utf-8")
+    cell = store.read(path).notebook.experiments()[0]
+    record(workspace, seed=1, config_hash=config_hash(cell.config, catalogue.describe(workspace)))
+    app = open_page()
+    app.button(key="edit-both").click().run()
+    chosen = next(one for one in app.multiselect if one.label == "Experiments")
+    assert chosen.options == ["pixelcnn-async-2", "gone (not in this notebook)"]
+    chosen.set_value(["pixelcnn-async-2"]).run()
+    next(one for one in app.text_input if one.label == "Name").set_value("pixelcnn-async-2").run()
+    assert any("is taken in this notebook" in one.value for one in app.caption)
+    next(one for one in app.text_input if one.label == "Name").set_value("mine").run()
+    next(one for one in app.selectbox if one.label == "Metric").set_value("val/bits_per_dim").run()
+    next(one for one in app.toggle if one.label == "Log scale").set_value(True).run()
+    app.button(key="comparison-save").click().run()
+    changed = BOTH.replace("=both", "=mine").replace(", gone]", "]").replace("val/loss", "val/bits_per_dim")
+    assert path.read_text(encoding="utf-8") == TEXT + changed.replace("x: samples\n", "x: samples\nscale: log\n")
+    (chart,) = app.get("plotly_chart")
+    layout = json.loads(chart.proto.spec)["layout"]
+    assert (layout["xaxis"]["title"]["text"], layout["yaxis"]["type"]) == ("samples", "log")
+
+
+def test_it_is_moved_like_any_cell(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + OTHER, encoding="utf-8")
+    app = open_page()
+    app.menu_button(key="more-pixelcnn-async-2").click("Add a comparison below").run()
+    app.button(key="comparison-save").click().run()
+    names = [getattr(one, "name", "note") for one in store.read(path).notebook.cells]
+    assert names == ["note", "pixelcnn-async-2", "comparison", "alone"]
+    assert store.read(path).notebook.comparisons()[0].runs == ["pixelcnn-async-2"]
+    app.menu_button(key="more-comparison").click("Move up").run()
+    names = [getattr(one, "name", "note") for one in store.read(path).notebook.cells]
+    assert names == ["note", "comparison", "pixelcnn-async-2", "alone"]
+
+
+def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + OTHER, encoding="utf-8")
+    renamed = config_hash(store.read(path).notebook.experiments()[1].config, catalogue.describe(workspace))
+    ids = [record(workspace, seed=seed).id for seed in (1, 2)]
+    ids.append(record(workspace, cell="as-it-was-called", config_hash=renamed).id)
+    ids.append(record(workspace, cell="away", what=config(3)).id)
+    app = press(open_page("compare", runs=",".join(ids), target="2.5", x="samples"), "Save in a notebook")
+    assert "Left out, since this notebook has no such experiment: away seed 1." in words(app)
+    app.button(key="comparison-save").click().run()
+    assert not app.exception
+    assert path.read_text(encoding="utf-8").endswith(
+        "\n```yaml comparison=comparison\nruns: [pixelcnn-async-2, alone]\nmetric: val/bits_per_dim\n"
+        "x: [samples]\ntarget: 2.5\n```\n"
+    )
+    assert app.query_params["notebook"] == "first-steps"
+    assert "Does staleness hurt?" in words(app)
+
+
+def test_runs_of_no_experiment_cannot_be_saved_and_it_is_said(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, cell="gone")
+    app = press(open_page("compare", runs=job.id), "Save in a notebook")
+    assert [one.value for one in app.toast] == ["None of these runs is of an experiment that a notebook has."]
