@@ -5,6 +5,7 @@ from typing import Literal
 
 import streamlit as st
 
+from scalebook.app import state
 from scalebook.app.compare.services.plans import ComparisonPlan
 from scalebook.app.shared.components import number_box, press
 from scalebook.training.errors import Problem
@@ -50,6 +51,8 @@ def buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | Non
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="comparison-cancel"):
             return "cancel"
-        if press.button("Save", SAVE, shown, type="primary", disabled=bool(wrong)) and not wrong:
-            return "save"
+        if press.button("Save", SAVE, shown, type="primary", disabled=bool(wrong)):
+            if not wrong:
+                return "save"
+            state.clicks().settle(SAVE, done=False)  # clicked before the page had heard of what is wrong
     return None

@@ -29,7 +29,7 @@ def _draw(plans: Sequence[ComparisonPlan], leads_there: bool) -> None:
     if plan.left_out:
         st.caption(f"Left out, since this notebook has no such experiment: {', '.join(plan.left_out)}.")
     now, wrong = comparison_form.draw(plan)
-    intent = comparison_form.buttons(wrong, f"{plan.stored.path} {plan.stored.stamp} {now}")
+    intent = comparison_form.buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
     if intent == "save":
         done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
         state.clicks().settle(comparison_form.SAVE, done=done is not None)
