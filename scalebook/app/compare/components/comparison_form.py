@@ -19,11 +19,11 @@ NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, with a point whe
 def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
     """What the form says now, and what is wrong with it."""
     cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}"
-    there = {one.name for one in plan.stored.notebook.experiments()}
+    there = {cell.name for cell in plan.stored.notebook.experiments()}
     name = st.text_input("Name", cell.name, key=f"{key}-name")
     runs = st.multiselect(
         "Experiments", plan.offered, cell.runs, key=f"{key}-runs", placeholder="Choose experiments",
-        format_func=lambda one: one if one in there else f"{one} (not in this notebook)",
+        format_func=lambda name: name if name in there else f"{name} (not in this notebook)",
         help="Each is a line of the chart and a row of the table, with its newest runs.",
     )  # fmt: skip
     left, right = st.columns(2)
@@ -46,8 +46,8 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
 
 def buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | None:
     """Save is off while anything is wrong, which is said. `shown` as in `state.Clicks`."""
-    for one in wrong:
-        st.caption(f":red[{one}]")
+    for problem in wrong:
+        st.caption(f":red[{problem}]")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="comparison-cancel"):
             return "cancel"

@@ -105,11 +105,11 @@ def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Descri
     if run.cell and nb.experiment(run.cell):
         return run.cell
     hashed = run.tags.get(names.TAG_CONFIG_HASH)
-    return next((one.name for one in nb.experiments() if config_hash(one.config, description) == hashed), "")
+    return next((cell.name for cell in nb.experiments() if config_hash(cell.config, description) == hashed), "")
 
 
 def metrics(nb: Notebook, description: Description, experiments: Sequence[str] = ()) -> list[str]:
     """What the models of these experiments (of all, where none is named) are known to log, and the training loss."""
-    models = [one.config.get("model") for one in nb.experiments() if not experiments or one.name in experiments]
+    models = [cell.config.get("model") for cell in nb.experiments() if not experiments or cell.name in experiments]
     infos = [named(model).info("models", description) for model in models]
     return list(dict.fromkeys([*(metric for info in infos if info for metric in info.metrics), names.TRAIN_LOSS]))

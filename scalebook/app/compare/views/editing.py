@@ -23,7 +23,7 @@ def ask(plans: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoRetu
 def _draw(plans: Sequence[ComparisonPlan], leads_there: bool) -> None:
     plan = plans[0]
     if len(plans) > 1:
-        plan = st.selectbox("Notebook", plans, format_func=lambda one: one.stored.notebook.title, key="comparison-in")
+        plan = st.selectbox("Notebook", plans, format_func=lambda plan: plan.stored.notebook.title, key="comparison-in")
     if leads_there:
         st.caption(f"Becomes a cell of **{plan.stored.path.name}**. It shows the newest runs of these experiments.")
     if plan.left_out:
