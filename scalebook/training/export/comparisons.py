@@ -35,7 +35,9 @@ def comparison_blocks(
     if len(shown.runs) < len(cell.runs):
         blocks.append(Remark(f"{len(shown.runs)} of the {len(cell.runs)} names that the cell has."))
     for axis in dict.fromkeys(cell.x):
-        if chart := curve_chart(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=cell.scale == "log"):
+        if chart := curve_chart(
+            _drawn(comparison, axis), axis, comparison.metric, comparison.target, log=cell.scale == "log"
+        ):
             blocks.append(Chart(chart, f"{cell.name}: {comparison.metric} against {axis}"))
     return [*blocks, *_differences(comparison), config_of(cell.source)]
 

@@ -90,7 +90,7 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
     target = content.get("target")
     if target is not None and not (_is_int(target) or isinstance(target, float)):
         raise ConfigError("target", "is not a number", "Write the value of the metric to be reached, or leave it out.")
-    scale = told.get("scale", SCALES[0])
+    scale = content.get("scale", SCALES[0])
     if scale not in SCALES:
         raise ConfigError("scale", "is no scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
     reach = None if target is None else float(target)
