@@ -1,17 +1,21 @@
 import re
 import zipfile
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import Result
+from scalebook.training.notebook import store
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, html, number, words
-from tests.app.recorded import record, write_pushes
+from tests.app.recorded import config, record, write_pushes
 
 pytestmark = pytest.mark.long
 
@@ -143,6 +147,48 @@ def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, wor
     assert any("scalebook.training.models.PixelCNN" in one.value for one in app.code)
     assert any("epoch 1: val/bits_per_dim 2.4" in one.value for one in app.code)
     assert "mean staleness" in html(app)
+
+
+def tab(app: AppTest, label: str) -> Any:
+    return next(one for one in app.tabs if one.label == label)
+
+
+def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experiment(
+    open_page: Open, workspace: Workspace
+) -> None:
+    older = record(workspace, seed=1, config_hash="1" * 12)
+    job = record(workspace, seed=1, state="failed")
+    record(workspace, seed=1, cell="another experiment")
+    job.log.write_text("".join(f"line {i}\n" for i in range(1, 1001)) + "Loss is NaN at 7\n", encoding="utf-8")
+    (job.path / "checkpoints").mkdir()
+    (job.path / "checkpoints" / "last.ckpt").write_bytes(b"x" * 1500)
+    app = open_page("runs", run=job.id)
+    shown = tab(app, "Files")
+    assert [one.value for one in shown.markdown] == ["`last.ckpt` · checkpoint", "`config.yaml`", "`pushes.json`",
+                                                     "`staleness.json`"]  # fmt: skip
+    assert "1.5 kB" in html(app)
+    assert [one.label for one in shown.download_button] == ["Download"] * 4
+    assert tab(app, "Log").code[0].value.startswith("line 802\n")
+    app.text_input(key="find-in-log").set_value("nan").run()
+    assert [one.value for one in tab(app, "Log").code] == ["1001  Loss is NaN at 7"]
+    assert any(one.value == "1 of 1,001 lines" for one in app.caption)
+    others = "\n".join(one.proto.body for one in tab(app, "Other runs").get("html"))
+    assert f'href="/runs?run={older.id}"' in others
+    assert others.count("seed 1") == 2
+    assert "seed 1 (this one)" in others
+    assert (others.count(">the same<"), others.count(">another<")) == (1, 1)
+
+
+def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
+    shown = html(open_page("runs", run=job.id))
+    assert "Since then its experiment was changed: trainer.devices was 3 and is 2; " in shown
+    assert "optimizer.init_args.lr was 0.01 and is 0.001." in shown
+    cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
+    fresh = record(workspace, seed=1, config_hash=config_hash(cell.config, describe(workspace)))
+    assert "Since then" not in html(open_page("runs", run=fresh.id))
+    (workspace.root / "first-steps.md").unlink()
+    assert "Since then" not in html(open_page("runs", run=job.id))
 
 
 def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspace: Workspace) -> None:

@@ -7,15 +7,16 @@ from typing import Literal
 import streamlit as st
 
 from scalebook.app.runs.components import progress
-from scalebook.app.runs.services.runs import RunView, parted
+from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import ago, figure, plural, sentence
+from scalebook.app.shared.services.words import ago, figure, sentence
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import MetricCurve, RunRecord
+from scalebook.training.tracking.reading import MetricCurve
 
 Intent = Literal["stop", "resume", "again", "duplicate"]
+MOST_CHANGES = 12
 
 
 def head(view: RunView) -> None:
@@ -113,20 +114,9 @@ def samples(picture: bytes | None) -> None:
         st.image(picture, width=320)
 
 
-def files(config: str, log: str, record: RunRecord, failed: bool) -> None:
-    """Config, log and circumstances, one at a time; of a failed run first the log, from its first traceback on."""
-    config_tab, log_tab, about_tab = st.tabs(["Config", "Log", "Circumstances"], default="Log" if failed else "Config")
-    with config_tab:
-        st.code(config or "# not recorded", language="yaml")
-    with log_tab:
-        before, rest = parted(log) if failed else ("", log)
-        if before:
-            with st.expander(f"What was written before: {plural(before.count(chr(10)), 'line')}"):
-                st.code(before, language="log", height=420)
-        st.code(rest or "nothing written yet", language="log", height=420)
-    with about_tab:
-        tags = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
-        rows = [
-            [html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in tags.items()
-        ]
-        html.draw(html.table(["What", "Value"], [*rows, [html.text("run id", "dim"), html.text(record.id)]]))
+def stale(changes: Sequence[str]) -> None:
+    """That the experiment is another one by now, and in what."""
+    more = len(changes) - MOST_CHANGES
+    shown = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
+    words = f"Since then its experiment was changed: {shown}." if changes else "Its experiment is written anew."
+    html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')

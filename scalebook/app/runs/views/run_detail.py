@@ -5,9 +5,10 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, RUNS, SEARCH
 from scalebook.app.runs.components import run_detail, workers
-from scalebook.app.runs.services import runs
+from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs.views import run_files
 from scalebook.app.shared.components import axis_choice, page_head
 from scalebook.app.shared.services import drafts, links
 from scalebook.training.errors import ConfigError
@@ -32,12 +33,15 @@ def show(run_id: str) -> None:
         return
     _head(view)
     _siblings(view)
+    below_head = st.container()
     axis, log_y = axis_choice.draw()
     live = not view.ended
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, axis, log_y)
     st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
-    st.fragment(_files, run_every=CURVES_EVERY_S if live else None)(run_id)
+    st.fragment(run_files.show, run_every=CURVES_EVERY_S if live else None)(run_id)
+    with below_head:
+        _stale(view)  # last, since it may have to wait for the description of all classes
 
 
 def _load(run_id: str) -> RunView:
@@ -144,10 +148,12 @@ def _workers(run_id: str) -> None:
         run_detail.samples(resources.samples_picture(record))
 
 
-def _files(run_id: str) -> None:
-    view = _load(run_id)
-    job = view.job
-    config = job.config.read_text(encoding="utf-8", errors="replace") if job and job.config.exists() else None
-    log = job.tail() if job else ""
-    with st.container(key="live-files"):
-        run_detail.files(config or resources.config_text(view.record), log, view.record, view.state == "failed")
+def _stale(view: RunView) -> None:
+    """What of its experiment has changed since it was run."""
+    cell = since.cell_of(resources.workspace(), view.record)
+    ran = run_files.config_of(view)
+    if cell is None or ran is None:
+        return
+    changes = since.changes(view.record, ran, cell, resources.description())
+    if changes is not None:
+        run_detail.stale(changes)
