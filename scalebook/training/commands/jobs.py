@@ -25,13 +25,13 @@ FOLLOW_S = 0.2
 
 def main(argv: Sequence[str]) -> int:
     """Exit code 0; 1 when another supervisor is there already. Mistakes are ConfigErrors."""
-    told = _parser().parse_args(argv)
-    action: Callable[[Workspace, Any], int] = told.action
+    options = _parser().parse_args(argv)
+    action: Callable[[Workspace, Any], int] = options.action
     workspace = Workspace.find()
-    settle(workspace, told.trust)
-    if told.trust and action is not _supervise:
+    settle(workspace, options.trust)
+    if options.trust and action is not _supervise:
         ensure(workspace)  # for the jobs that were found
-    return action(workspace, told)
+    return action(workspace, options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,34 +48,38 @@ def _parser() -> argparse.ArgumentParser:
         ("delete", "remove an ended job and its MLflow run", _delete),
     ]
     for name, help_, action in actions:
-        one = commands.add_parser(name, help=help_)
+        subparser = commands.add_parser(name, help=help_)
         if name == "stop":
-            one.add_argument("id", metavar="ID", nargs="?", help="the beginning of a job's id")
-            one.add_argument("--all", action="store_true", help="every job that waits or runs, but trials of searches")
+            subparser.add_argument("id", metavar="ID", nargs="?", help="the beginning of a job's id")
+            subparser.add_argument(
+                "--all", action="store_true", help="every job that waits or runs, but trials of searches"
+            )
         else:
-            one.add_argument("id", metavar="ID", help="the beginning of a job's id")
-        one.set_defaults(action=action)
+            subparser.add_argument("id", metavar="ID", help="the beginning of a job's id")
+        subparser.set_defaults(action=action)
         if name == "move":
-            one.add_argument("direction", choices=get_args(moving.Direction))
+            subparser.add_argument("direction", choices=get_args(moving.Direction))
         if name == "log":
-            one.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+            subparser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     commands.add_parser("supervise", help="run the supervisor here, until there is nothing to do").set_defaults(
         action=_supervise
     )
-    for one in commands.choices.values():
-        one.add_argument(OPTION, action="store_true", help=HELP)
+    for subparser in commands.choices.values():
+        subparser.add_argument(OPTION, action="store_true", help=HELP)
     return parser
 
 
-def _list(workspace: Workspace, told: Any) -> int:
+def _list(workspace: Workspace, options: Any) -> int:
     reasons = waiting_reasons(workspace)
     jobs, broken = list(reversed(queue.all_jobs(workspace))), queue.broken_jobs(workspace)
-    if told.json:
+    if options.json:
         shown = {job.id for job in jobs}
         lost = [
-            one for one in broken if one.path.parent.name not in shown and one.path.name == JobFolder.FILES[JobRequest]
+            error
+            for error in broken
+            if error.path.parent.name not in shown and error.path.name == JobFolder.FILES[JobRequest]
         ]
-        facts = [{"id": one.path.parent.name, "state": "broken", "broken": str(one)} for one in lost]
+        facts = [{"id": error.path.parent.name, "state": "broken", "broken": str(error)} for error in lost]
         print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
         return 0
     if not jobs and not broken:
@@ -121,8 +125,8 @@ def _bar(fraction: float | None) -> str:
     return f"{'#' * int(fraction * BAR):.<{BAR}} {fraction:4.0%}".replace("%", " %")
 
 
-def _log(workspace: Workspace, told: Any) -> int:
-    job = queue.find(workspace, told.id)
+def _log(workspace: Workspace, options: Any) -> int:
+    job = queue.find(workspace, options.id)
     position = 0
     while True:
         ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
@@ -132,47 +136,49 @@ def _log(workspace: Workspace, told: Any) -> int:
                 sys.stdout.write(file.read().decode("utf-8", "replace"))
                 sys.stdout.flush()
                 position = file.tell()
-        if ended or not told.follow:
+        if ended or not options.follow:
             return 0
         time.sleep(FOLLOW_S)
 
 
-def _stop(workspace: Workspace, told: Any) -> int:
-    if told.all == (told.id is not None):
+def _stop(workspace: Workspace, options: Any) -> int:
+    if options.all == (options.id is not None):
         raise ConfigError("jobs stop", "takes either one ID or --all", "`scalebook jobs list` shows the ids.")
-    if told.all:
-        going = [one for one in queue.all_jobs(workspace) if one.request().trial is None and one.state() not in ENDED]
-        for one in going:
-            queue.stop(one)
+    if options.all:
+        going = [
+            job_ for job_ in queue.all_jobs(workspace) if job_.request().trial is None and job_.state() not in ENDED
+        ]
+        for job_ in going:
+            queue.stop(job_)
         print(f"{len(going)} job{'' if len(going) == 1 else 's'} asked to stop")
         return 0
-    job = queue.find(workspace, told.id)
+    job = queue.find(workspace, options.id)
     state = job.state()
     queue.stop(job)
     print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is asked to stop")
     return 0
 
 
-def _move(workspace: Workspace, told: Any) -> int:
-    moved = moving.move(workspace, queue.find(workspace, told.id), told.direction)
-    print(f"{told.id} is {'moved' if moved else 'already there'}")
+def _move(workspace: Workspace, options: Any) -> int:
+    moved = moving.move(workspace, queue.find(workspace, options.id), options.direction)
+    print(f"{options.id} is {'moved' if moved else 'already there'}")
     return 0
 
 
-def _resume(workspace: Workspace, told: Any) -> int:
-    job = queue.resume(workspace, queue.find(workspace, told.id))
-    print(f"{job.id[:8]} goes on from the checkpoint of {told.id}")
+def _resume(workspace: Workspace, options: Any) -> int:
+    job = queue.resume(workspace, queue.find(workspace, options.id))
+    print(f"{job.id[:8]} goes on from the checkpoint of {options.id}")
     return 0
 
 
-def _delete(workspace: Workspace, told: Any) -> int:
-    job = queue.find(workspace, told.id)
+def _delete(workspace: Workspace, options: Any) -> int:
+    job = queue.find(workspace, options.id)
     queue.delete(workspace, job)
     print(f"{job.id[:8]} is deleted")
     return 0
 
 
-def _supervise(workspace: Workspace, told: Any) -> int:
+def _supervise(workspace: Workspace, options: Any) -> int:
     print(
         f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs go on.", flush=True
     )

@@ -27,26 +27,26 @@ EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 all runs finished (or nothing is wrong), 1 some did not, 2 mistakes, 130 interrupted."""
-    told = _parser().parse_args(argv)
-    if told.command == "examples":
-        return _copy_examples(told.folder)
-    stored = store.read(told.file)
-    workspace = Workspace(told.file.resolve().parent)
-    settle(workspace, told.trust, runs=told.command == "run")
+    options = _parser().parse_args(argv)
+    if options.command == "examples":
+        return _copy_examples(options.folder)
+    stored = store.read(options.file)
+    workspace = Workspace(options.file.resolve().parent)
+    settle(workspace, options.trust, runs=options.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description)
-    if told.command == "export":
-        return export(workspace, stored, description, told.format, told.output)
-    if told.command == "check":
-        return _checked(told.file, stored.notebook, problems)
-    cells = _chosen(stored.notebook, told.cell)
-    if any(problem.problem.severity == "error" and _concerns(problem, told.cell) for problem in problems):
-        _print_problems(told.file, [problem for problem in problems if _concerns(problem, told.cell)])
+    if options.command == "export":
+        return export(workspace, stored, description, options.format, options.output)
+    if options.command == "check":
+        return _checked(options.file, stored.notebook, problems)
+    cells = _chosen(stored.notebook, options.cell)
+    if any(problem.problem.severity == "error" and _concerns(problem, options.cell) for problem in problems):
+        _print_problems(options.file, [problem for problem in problems if _concerns(problem, options.cell)])
         return 2
-    if stored.notebook.searches() and not told.cell:
-        _say_searches(told.file, stored.notebook)
+    if stored.notebook.searches() and not options.cell:
+        _say_searches(options.file, stored.notebook)
     with sigterm_interrupts():
-        return run(Wanted(told.file, stored.notebook, cells, told.seeds, told.stale), description, sys.stdout)
+        return run(Wanted(options.file, stored.notebook, cells, options.seeds, options.stale), description, sys.stdout)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,9 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     examples.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is missing; files in it stay")
     checks = commands.add_parser("check", help="validate every cell, run nothing")
     exports = commands.add_parser("export", help="one file with text, configs, results and charts; starts nothing")
-    for one in (runs, checks, exports):
-        one.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
-        one.add_argument(OPTION, action="store_true", help=HELP)
+    for subparser in (runs, checks, exports):
+        subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
+        subparser.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     runs.add_argument("--stale", action="store_true", help="only seeds not finished with the config as it stands")
@@ -106,9 +106,9 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
 
 
 def _say_searches(path: Path, nb: Notebook) -> None:
-    found = nb.searches()
-    count = "1 search is" if len(found) == 1 else f"{len(found)} searches are"
-    print(f"{count} run by `scalebook search run {path} --cell {found[0].name if len(found) == 1 else 'NAME'}`.")
+    searches = nb.searches()
+    count = "1 search is" if len(searches) == 1 else f"{len(searches)} searches are"
+    print(f"{count} run by `scalebook search run {path} --cell {searches[0].name if len(searches) == 1 else 'NAME'}`.")
 
 
 def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
@@ -126,14 +126,14 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
         if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
             raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
-    found = [cell for cell in nb.experiments() if not names or cell.name in names]
-    if not found and not names and nb.searches():
+    cells = [cell for cell in nb.experiments() if not names or cell.name in names]
+    if not cells and not names and nb.searches():
         raise ConfigError(
             "notebook", "has no experiments, only searches", "Use `scalebook search run FILE.md --cell NAME`."
         )
-    if not found and not names:
+    if not cells and not names:
         raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
-    return found
+    return cells
 
 
 def _concerns(problem: CellProblem, names: Sequence[str]) -> bool:

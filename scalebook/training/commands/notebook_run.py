@@ -102,8 +102,8 @@ def _submit(wanted: Wanted, workspace: Workspace, description: Description) -> l
 
 def _due(wanted: Wanted, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
     reader, asked = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
-    found = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
-    return [one.seed for one in found if one.due]
+    by_seed = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
+    return [result.seed for result in by_seed if result.due]
 
 
 def _metric(wanted: Wanted, job: JobFolder, description: Description) -> str:

@@ -28,5 +28,5 @@ class Lasting:
 
     def of(self, waiting: Sequence[JobRequest]) -> dict[str, float]:
         """Seconds, by id, of those of whose kind one has finished. Of a resumed one it is the most that is left."""
-        kinds = {one.id: (one.config_hash, one.workers) for one in waiting}
+        kinds = {request.id: (request.config_hash, request.workers) for request in waiting}
         return {name: self._longest[kind] for name, kind in kinds.items() if kind in self._longest}

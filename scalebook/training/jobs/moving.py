@@ -19,10 +19,12 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
     """
     if job.state() != "waiting":
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that waits can be moved.")
-    found = {one.id: one for one in all_jobs(workspace) if one.state() == "waiting"}
+    waiting = {job_.id: job_ for job_ in all_jobs(workspace) if job_.state() == "waiting"}
     kind = job.request().trial is None
-    queued = in_order([one.queued() for one in found.values() if (one.request().trial is None) == kind])
-    at = next(index for index, one in enumerate(queued) if one.id == job.id)
+    queued = in_order(
+        [waiting_job.queued() for waiting_job in waiting.values() if (waiting_job.request().trial is None) == kind]
+    )
+    at = next(index for index, request in enumerate(queued) if request.id == job.id)
     to = {"first": 0, "earlier": at - 1, "later": at + 1}[direction]
     if to == at or not 0 <= to < len(queued):
         return False
@@ -30,6 +32,6 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
     if direction == "first":
         job.write(Turn(other.priority, other.created - 1.0))
     else:
-        found[other.id].write(Turn(mine.priority, mine.created))
+        waiting[other.id].write(Turn(mine.priority, mine.created))
         job.write(Turn(other.priority, other.created))
     return True

@@ -115,7 +115,7 @@ def plan(
             reasons[request.id] = "waits for a GPU; this machine has none"
             continue
         lasts_s = lasts.get(request.id)
-        place = min(fit, key=lambda one: one.lacking(request, lasts_s))
+        place = min(fit, key=lambda machine: machine.lacking(request, lasts_s))
         if place.lacking(request, lasts_s) == 0:
             starts.append(place.lend(request, lasts_s))
             reasons[request.id] = STARTS
@@ -180,8 +180,12 @@ class _Place:
         cores = len(self.cores) - cores_wanted(request, self.machine)
         gpus = len(self.gpus) - gpus_wanted(request, self.machine)
         here, held_cores, held_gpus = place_of(request), self.held_cores(), self.held_gpus()
-        before = [one for one in self.leases if one.left_s is not None and (one.place is None or one.place < here)]
-        for lease in sorted(before, key=lambda one: one.left_s or 0.0):
+        before = [
+            lease_
+            for lease_ in self.leases
+            if lease_.left_s is not None and (lease_.place is None or lease_.place < here)
+        ]
+        for lease in sorted(before, key=lambda lease_: lease_.left_s or 0.0):
             cores, gpus = cores + held_cores[lease.id], gpus + held_gpus[lease.id]
             if cores >= 0 and gpus >= 0:
                 assert lease.left_s is not None
@@ -201,8 +205,8 @@ def _spare(lacking: int, held: Iterable[int]) -> int:
     When it starts, the holders that have ended had at least the smallest of their sums that suffices.
     """
     sums = {0}
-    for one in held:
-        sums |= {one + other for other in sums}
+    for count in held:
+        sums |= {count + other for other in sums}
     return min((sum for sum in sums if sum >= lacking), default=lacking) - lacking
 
 

@@ -27,9 +27,9 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return reasons
     supervisor = status(workspace)
     if supervisor is None:
-        return {**reasons, **dict.fromkeys((one.id for one in waiting), NO_SUPERVISOR)}
+        return {**reasons, **dict.fromkeys((request.id for request in waiting), NO_SUPERVISOR)}
     if full := lacking(workspace.hidden):
-        return {**reasons, **dict.fromkeys((one.id for one in waiting), f"waits for room: {full}")}
+        return {**reasons, **dict.fromkeys((request.id for request in waiting), f"waits for room: {full}")}
     running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
     planned = plan(waiting, running, chosen().machines(), _expected(waiting, everything)).reasons
@@ -39,7 +39,7 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
 
 def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:
     """How long each will take, by id, where one of its kind has finished."""
-    asked, lasting = {one.config_hash for one in waiting}, Lasting()
+    asked, lasting = {request.config_hash for request in waiting}, Lasting()
     for job in jobs:
         if job.request().config_hash in asked:
             lasting.note(job)

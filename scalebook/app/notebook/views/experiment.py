@@ -29,11 +29,11 @@ def show(stored: Stored, index: int, cell: ExperimentCell) -> list[SeedView]:
 
     Returns what it shows.
     """
-    found = _seeds(stored, cell)
-    live = experiments.state(found) in LIVE
+    seeds = _seeds(stored, cell)
+    live = experiments.state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
-        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
-    return found
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, seeds if not live else None, live)
+    return seeds
 
 
 def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
@@ -43,22 +43,22 @@ def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
     )
 
 
-def _card(stored: Stored, index: int, cell: ExperimentCell, found: list[SeedView] | None, was_live: bool) -> None:
-    if found is None:
-        found = _seeds(stored, cell)
-    if was_live and experiments.state(found) not in LIVE:
+def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView] | None, was_live: bool) -> None:
+    if seeds is None:
+        seeds = _seeds(stored, cell)
+    if was_live and experiments.state(seeds) not in LIVE:
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()
-    problems = [one for one in validate(cell.config, description) if one.severity == "error"]
+    problems = [problem for problem in validate(cell.config, description) if problem.severity == "error"]
     line = summary(cell.config, description)
-    live = experiments.state(found) in LIVE
+    live = experiments.state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(workload(cell.config, description), len(this_machine().cores))
-    intent = experiment_cell.draw(cell.name, cell.repeats, line, found, problems, stored.stamp, crowd)
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, problems, stored.stamp, crowd)
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().settle(clicked, done=_run(stored, cell))
     elif intent == "stop":
-        asked = experiments.stop(found)
+        asked = experiments.stop(seeds)
         state.clicks().settle(clicked)
         state.say(f"Asked {asked} to stop.", ":material/stop:")
     elif intent == "edit":

@@ -33,14 +33,14 @@ class Standing:
 
 def show(stored: Stored, standing: Standing) -> None:
     """The three buttons, where the notebook has an experiment."""
-    found = standing.seeds
-    if not found:
+    by_cell = standing.seeds
+    if not by_cell:
         return
-    ids = (one.run.id if one.run else "none" for seeds in found.values() for one in seeds)
+    ids = (seed.run.id if seed.run else "none" for seeds in by_cell.values() for seed in seeds)
     now = " ".join([stored.stamp, *ids, *standing.searching])
-    idle = [name for name, seeds in found.items() if experiments.state(seeds) not in LIVE]
-    stale = [name for name in idle if experiments.stale(found[name])]
-    rests = len(idle) == len(found) and not standing.searching
+    idle = [name for name, seeds in by_cell.items() if experiments.state(seeds) not in LIVE]
+    stale = [name for name in idle if experiments.stale(by_cell[name])]
+    rests = len(idle) == len(by_cell) and not standing.searching
     with st.container(horizontal=True, key="all-runs", gap="small"):
         every = press.button(
             "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
@@ -62,24 +62,24 @@ def show(stored: Stored, standing: Standing) -> None:
 
 def _run(stored: Stored, only_stale: bool) -> None:
     """Each experiment stands for itself: what cannot run is told of, and the others run."""
-    submitted, told = 0, []
+    submitted, refusals = 0, []
     for cell in stored.notebook.experiments():
         try:
             submitted += _submit(stored, cell, only_stale)
         except ConfigError as error:
-            told.append(f"{cell.name} was not started: {error}")
+            refusals.append(f"{cell.name} was not started: {error}")
     state.clicks().settle(STALE if only_stale else ALL, done=bool(submitted))
-    words = [f"Submitted {plural(submitted, 'run')}.", *told]
-    state.say("  \n".join(words), ":material/error:" if told else ":material/play_arrow:")
+    words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
+    state.say("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
     st.rerun()
 
 
 def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
     """How many runs, none where some wait or run; ConfigError also for what has to be confirmed in its cell."""
     workspace, description = resources.workspace(), resources.description()
-    found = _seeds(stored, cell)
-    seeds = experiments.stale(found) if only_stale else [one.seed for one in found]
-    if experiments.state(found) in LIVE or not seeds:
+    views = _seeds(stored, cell)
+    seeds = experiments.stale(views) if only_stale else [seed.seed for seed in views]
+    if experiments.state(views) in LIVE or not seeds:
         return 0
     if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
         raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, and run it there.")
@@ -90,10 +90,12 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
 def _stop(stored: Stored) -> None:
     asked = sum(experiments.stop(_seeds(stored, cell)) for cell in stored.notebook.experiments())
     words = [plural(asked, "run")] if asked else []
-    going = [searches.of_cell(resources.workspace(), stored.path.name, one.name) for one in stored.notebook.searches()]
-    live = [one for one in going if one is not None and one.live]
-    for one in live:
-        launch.stop(one.folder)
+    going = [
+        searches.of_cell(resources.workspace(), stored.path.name, cell.name) for cell in stored.notebook.searches()
+    ]
+    live = [search for search in going if search is not None and search.live]
+    for search in live:
+        launch.stop(search.folder)
     words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
     state.clicks().settle(STOP)
     state.say(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")

@@ -56,9 +56,9 @@ def state(seeds: Iterable[SeedView]) -> str:
     return next((word for word in order if word in states), "new")
 
 
-def stale(found: Iterable[SeedView]) -> list[int]:
+def stale(seeds: Iterable[SeedView]) -> list[int]:
     """The seeds that have not finished with the config as it stands, and are not about to."""
-    return [one.seed for one in found if one.state not in LIVE and (one.stale or one.state != "finished")]
+    return [seed.seed for seed in seeds if seed.state not in LIVE and (seed.stale or seed.state != "finished")]
 
 
 def run(

@@ -85,16 +85,20 @@ class RunView:
     @property
     def metrics(self) -> dict[str, float]:
         """Last values by metric; of a run that goes on those of its own progress, all read at once, before MLflow's."""
-        told = self.progress
-        if told is None:
+        progress = self.progress
+        if progress is None:
             return self.record.metrics
-        found = {**self.record.metrics, **told.metrics}
-        if told.updates:
-            found |= {names.UPDATES: told.updates, names.SAMPLES: told.samples, names.SECONDS: told.seconds}
-        if told.updates and told.seconds > 0:
-            found[names.UPDATES_PER_SECOND] = told.updates / told.seconds
-            found[names.SAMPLES_PER_SECOND] = told.samples / told.seconds
-        return found
+        metrics = {**self.record.metrics, **progress.metrics}
+        if progress.updates:
+            metrics |= {
+                names.UPDATES: progress.updates,
+                names.SAMPLES: progress.samples,
+                names.SECONDS: progress.seconds,
+            }
+        if progress.updates and progress.seconds > 0:
+            metrics[names.UPDATES_PER_SECOND] = progress.updates / progress.seconds
+            metrics[names.SAMPLES_PER_SECOND] = progress.samples / progress.seconds
+        return metrics
 
     @property
     def last(self) -> str:
@@ -148,17 +152,17 @@ def views(workspace: Workspace, records: Iterable[RunRecord], reasons: Reasons =
     return [view(workspace, record, reasons) for record in records]
 
 
-def next_first(found: Sequence[RunView]) -> list[RunView]:
+def next_first(views: Sequence[RunView]) -> list[RunView]:
     """Those that have begun as they are, then those that wait, the one that starts next first."""
-    waiting = {one.id: one for one in found if one.state == "waiting"}
-    queued = in_order([one.job.queued() for one in waiting.values() if one.job])
+    waiting = {view.id: view for view in views if view.state == "waiting"}
+    queued = in_order([view.job.queued() for view in waiting.values() if view.job])
     known = [waiting.pop(request.id) for request in queued]
-    return [*(one for one in found if one.state != "waiting"), *known, *waiting.values()]
+    return [*(view for view in views if view.state != "waiting"), *known, *waiting.values()]
 
 
-def page_number(told: str) -> int:
+def page_number(text: str) -> int:
     """The page that an address asks for, from 1; the first one where it asks for none."""
-    number = int(told) if told.isascii() and told.isdecimal() and len(told) < 10 else 1
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 1
     return min(max(1, number), MOST_PAGES)
 
 
@@ -175,8 +179,8 @@ def page(
         clauses.append(f"attributes.run_name ILIKE '%{pattern(text[:LONGEST_TEXT])}%'")
     if state:
         clauses.append(_STATE_FILTERS[state])
-    found = reader.runs(notebook=notebook or None, where=" and ".join(clauses), limit=number * size + 1)
-    return found[(number - 1) * size : number * size], len(found) > number * size
+    records = reader.runs(notebook=notebook or None, where=" and ".join(clauses), limit=number * size + 1)
+    return records[(number - 1) * size : number * size], len(records) > number * size
 
 
 NO_SEARCH = f"tags.`{names.TAG_TRIAL}` IS NULL and tags.`{names.TAG_SEARCH}` IS NULL"
@@ -207,9 +211,11 @@ NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "syste
 
 def curve_metrics(record: RunRecord) -> list[str]:
     """The metrics worth a chart of their own, the main one first: what the model logs, not what we measure about it."""
-    found = [name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")]
-    main = names.main_metric(found)
-    return sorted(found, key=lambda name: (name != main, not name.startswith("val/"), name))
+    metrics = [
+        name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
+    ]
+    main = names.main_metric(metrics)
+    return sorted(metrics, key=lambda name: (name != main, not name.startswith("val/"), name))
 
 
 def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
@@ -220,19 +226,19 @@ def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[st
 
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
     """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
-    found: dict[str, float] = {}
+    by_part: dict[str, float] = {}
     for part, name in PARTS.items():
         key = name if worker is None else names.per_worker(name, worker)
         if key in record.metrics:
-            found[part] = record.metrics[key]
-    return found
+            by_part[part] = record.metrics[key]
+    return by_part
 
 
 def rates(record: RunRecord) -> list[str]:
     """The metrics that say how fast each worker is, in their order; empty where that was not measured."""
     workers = range(int(record.tags.get(names.TAG_WORKERS, "1")))
-    found = [names.per_worker(names.SAMPLES_PER_SECOND, worker) for worker in workers]
-    return [name for name in found if name in record.metrics]
+    rates_ = [names.per_worker(names.SAMPLES_PER_SECOND, worker) for worker in workers]
+    return [name for name in rates_ if name in record.metrics]
 
 
 def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:

@@ -38,7 +38,7 @@ def show() -> None:
         word = st.selectbox("State", ["any state", *runs.STATES], key="state", label_visibility="collapsed", width=160)
     broken.draw(resources.broken_records())
     living = _living()
-    st.fragment(_show_living, run_every=EVERY_S if living else None)([one.id for one in living])
+    st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
     _table(text or "", "" if word == "any state" else word or "")
 
 
@@ -49,46 +49,46 @@ def _living() -> list[RunView]:
     for status, most in (("RUNNING", LIVE_SHOWN), ("SCHEDULED", MOST_WAITING)):
         where = f"attributes.status = '{status}' and {runs.NO_SEARCH}"
         records += reader.runs(where=where, limit=most, order_by=OLDEST_FIRST)
-    found = runs.views(workspace, records, resources.waiting_reasons)
-    return runs.next_first([one for one in found if not one.ended])[:LIVE_SHOWN]
+    views = runs.views(workspace, records, resources.waiting_reasons)
+    return runs.next_first([view for view in views if not view.ended])[:LIVE_SHOWN]
 
 
 def _show_living(known: list[str]) -> None:
     living = _living() if known else []
-    if [one.id for one in living] != known:
+    if [view.id for view in living] != known:
         st.rerun()
     if not living:
         return
     with st.container(border=True, key="living"):
-        waiting = [one.id for one in living if one.state == "waiting" and one.job]
-        for one in living:
+        waiting = [view.id for view in living if view.state == "waiting" and view.job]
+        for view in living:
             chip, name, bar, acts = st.columns([2, 5, 9, 4], vertical_alignment="center")
             with chip:
-                html.draw(html.chip(one.state))
+                html.draw(html.chip(view.state))
             with name:
-                st.page_link(RUNS.script, label=one.title, query_params={"run": one.id})
+                st.page_link(RUNS.script, label=view.title, query_params={"run": view.id})
             with bar:
-                progress.draw(one)
+                progress.draw(view)
             with acts, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
-                if one.job:
-                    _acts(one, one.job, waiting)
+                if view.job:
+                    _acts(view, view.job, waiting)
 
 
-def _acts(one: RunView, job: JobFolder, waiting: list[str]) -> None:
+def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
     """Stop; of several that wait also who starts before whom."""
-    if len(waiting) > 1 and one.id in waiting:
+    if len(waiting) > 1 and view.id in waiting:
         for word, icon, way, end in MOVES:
-            key = f"{way}-{one.id}"
+            key = f"{way}-{view.id}"
             now = " ".join(waiting)
             if press.button(
-                "", key, now, icon=f":material/{icon}:", type="tertiary", disabled=waiting[end] == one.id,
-                help=f"{word} {one.title}",
+                "", key, now, icon=f":material/{icon}:", type="tertiary", disabled=waiting[end] == view.id,
+                help=f"{word} {view.title}",
             ):  # fmt: skip
                 with suppress(ConfigError):  # it has begun meanwhile, and shows so
                     moving.move(resources.workspace(), job, way)
                 state.clicks().settle(key)
                 st.rerun()
-    if st.button("Stop", key=f"stop-{one.id}", type="tertiary", disabled=one.state == "stopping"):
+    if st.button("Stop", key=f"stop-{view.id}", type="tertiary", disabled=view.state == "stopping"):
         queue.stop(job)
         st.rerun(scope="fragment")
 
@@ -103,10 +103,10 @@ def _table(text: str, word: str) -> None:
         _nothing(bool(text or word))
         return
     workspace = resources.workspace()
-    found = runs.views(workspace, records, resources.waiting_reasons)
-    key = "runs-" + hashlib.sha256("".join(one.id for one in found).encode()).hexdigest()[:12]
+    views = runs.views(workspace, records, resources.waiting_reasons)
+    key = "runs-" + hashlib.sha256("".join(view.id for view in views).encode()).hexdigest()[:12]
     bar = st.container(horizontal=True, vertical_alignment="center", key="table-actions")
-    chosen = run_table.draw(found, key)
+    chosen = run_table.draw(views, key)
     if chosen.opened:
         st.switch_page(RUNS.script, query_params={"run": chosen.opened})
     with bar:

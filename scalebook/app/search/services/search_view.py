@@ -119,7 +119,7 @@ def hover(record: TrialRecord, spec: SearchSpec) -> str:
     """What a chart says of one trial."""
     head = f"<b>trial {record.number}</b> · {escape(words(record, spec), quote=False)}"
     if record.state == "finished":
-        parts = [f"{one.name} {reached(record, spec, i)}" for i, one in enumerate(spec.objectives)]
+        parts = [f"{objective.name} {reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)]
         if record.seconds is not None and all(objective.name != "seconds" for objective in spec.objectives):
             parts.append(duration(record.seconds))
         return f"{head}<br>{' · '.join(parts)}"

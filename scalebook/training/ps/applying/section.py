@@ -30,8 +30,8 @@ class Section:
             most = settings.most(control.workers)
             traces = [ShardTrace(settings.trace, number, shard, most) for shard in range(len(plan.shards))]
         self.shards = [
-            Shard(one, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now)
-            for i, one in enumerate(plan.shards)
+            Shard(shard_plan, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now)
+            for i, shard_plan in enumerate(plan.shards)
         ]
         self.admission = Admission(control, number, deadline_s)
         self.slots = Slots(plan, memory, control, number)
@@ -67,4 +67,6 @@ def make_sections(
     for counters in run.control.sections[: len(plans)]:
         counters.used[0] = 1
     pairs = zip(plans, optimizers, strict=True)
-    return [Section(i, plan, memory, run.control, one, first, deadline_s) for i, (plan, one) in enumerate(pairs)]
+    return [
+        Section(i, plan, memory, run.control, optimizer, first, deadline_s) for i, (plan, optimizer) in enumerate(pairs)
+    ]
