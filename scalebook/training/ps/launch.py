@@ -85,15 +85,20 @@ class Launch:
 
 
 class ServerEnd:
-    """A server process's end. What it is given of data and meetings is to look at: it claims and says nothing."""
+    """What a server process needs of the run: it applies pushes. It may look at data cursor and meetings, and takes no
+    part."""
 
     def __init__(self, run: SharedRun, server: int, deadline_s: float, cursor: DataCursor, meetings: Meetings) -> None:
         self._run, self._server, self._deadline_s = run, server, deadline_s
         self.cursor, self.meetings = cursor, meetings
 
     def await_workers(self, rendezvous: int) -> None:
-        """A server takes part in no rendezvous: wait until the workers have been to so many, as before the model's
-        `setup`, which may need what worker 0 has downloaded. TimeoutError when nothing happens for the deadline."""
+        """Wait until every living worker has come to so many rendezvous. TimeoutError when nothing happens for the
+        deadline.
+
+        Called before the model's `setup` in the server, which may need files that worker 0 downloads before that
+        rendezvous.
+        """
         control = self._run.control
 
         def have_come() -> bool:

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 
 
 class AppliedStep:
-    """Takes the place of `step` on one optimizer, around whatever is there, while somebody scales it or pushes."""
+    """Stands in the place of one optimizer's `step`, as long as its rates are scaled or its gradients are pushed."""
 
     _wrapped_by_lr_sched = True  # what a scheduler of torch's looks for, lest it warn
 
@@ -38,22 +38,22 @@ class AppliedStep:
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> "AppliedStep":
-        """The one that is there, or a new one."""
+        """The optimizer's AppliedStep; a new one is put in place where there is none."""
         step = vars(optimizer).get("step")
         return step if isinstance(step, cls) else cls(optimizer)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The step, or the push that takes its place, with the scaled rates."""
+        """Call the optimizer's own step, or the push that takes its place, with the scaled learning rates."""
         with self._scaled():
             return (self._push or self._own)(*args, **kwargs)
 
     def push(self, push: Callable[..., Any] | None) -> None:
-        """From now on, in the place of the optimizer's own step; None: no more."""
+        """Call `push` instead of the optimizer's own step from now on; None: the own step again."""
         self._push = push
         self._leave_if_idle()
 
     def scale(self, scaled: Callable[[], AbstractContextManager[None]] | None) -> None:
-        """From now on each call is made within `scaled()`; None: no more."""
+        """Make each call within the context `scaled()` from now on; None: no scaling any more."""
         assert scaled is None or self._scaled is nullcontext, "a learning rate is scaled by one of us"
         self._scaled = scaled or nullcontext
         self._leave_if_idle()

@@ -9,17 +9,22 @@ from typing_extensions import override
 
 
 def bar_totals(trainer: Trainer, gradients: int, workers: int) -> list[Callback]:
-    """What goes before the bars of a Trainer that has some. `gradients`: of all workers, for each update."""
+    """The callbacks to put before a Trainer's progress bars: none where it has no bar, or one worker, or is not worker
+    0.
+
+    `gradients`: of single workers, that all of them compute for each update.
+    """
     bars = [callback for callback in trainer.callbacks if isinstance(callback, TQDMProgressBar)]  # type: ignore[attr-defined]
     return [BarTotals(bars, gradients / workers)] if bars and workers > 1 and trainer.is_global_zero else []
 
 
 class BarTotals(Callback):
-    """Tells the bars anew with each batch: how many this worker will have depends on how fast the others are.
+    """Sets the total of the training bars at each batch: how many batches worker 0 will have depends on the others'
+    speed.
 
-    Of `max_steps`, which all workers make together, it is this worker's share of what is left; 0 once they are made.
-    `batches`: of one worker, for each update. It stands before the bars, which show a batch that does not come at their
-    refresh rate only if it is the total.
+    With `max_steps`, which counts the updates of all workers, it is this worker's share of what is left of them,
+    `batches` for each update. Stands before the bars: a bar shows a batch that is not due at its refresh rate only if
+    that is the total.
     """
 
     def __init__(self, bars: list[TQDMProgressBar], batches: float) -> None:

@@ -52,13 +52,15 @@ class Claims:
             yield self._order(origin.epoch)[origin.batch]
 
     def deliver(self) -> tuple[int, bool]:
-        """The loader inside has made a batch: its number (-1 if of an earlier epoch), and whether it is the last."""
+        """Note that the inner loader has made a batch. Its number (-1 if of an earlier epoch), and whether it is this
+        worker's last."""
         claim = self._given.popleft()
         self._delivered += 1
         return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
 
     def left(self) -> dict[int, list[list[int]]]:
-        """By epoch, what is not done in it now: [epoch, start, stop], in terms of the data's own epochs."""
+        """The batches of each epoch that are not done, as ranges [epoch, start, stop) of the epochs that the data set
+        counts."""
         state = self._cursor.state()
         return {epoch: [part for r in ranges for part in self._origins(epoch, *r)] for epoch, ranges in state.items()}
 

@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 class Deaths:
-    """The policy of one run.
+    """What happens when a process dies, for one run.
 
-    Worker 0 holds the run's record (loggers, checkpoints, the decision to stop): its death ends the run. Any other
-    worker leaves its share of the data to the rest; while `restarts` are left (all workers together) it is started
-    again and joins at the present version, else the others go on without it. A server is started again, and goes on
-    with what lies in shared memory.
+    Worker 0 has the run's record (loggers, checkpoints, the decision to stop): its death ends the run. Any other worker
+    is started again and joins at the present version while `restarts` are left (all workers together); afterwards the
+    rest go on without it, and take over its share of the data. A server is started again, and goes on with what lies in
+    shared memory.
     """
 
     def __init__(self, launch: Launch, restarts: int) -> None:
@@ -30,7 +30,8 @@ class Deaths:
         self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
 
     def react(self, lost: Lost) -> Reaction:
-        """Mark the dead in shared memory, so that nobody waits for it, and say what the monitor is to do."""
+        """Decide about a death. A worker that is not started again is marked dead in shared memory, so that nobody
+        waits for it."""
         if lost.role == "server":
             return self._server(lost)
         if lost.number == 0:
@@ -54,7 +55,7 @@ class Deaths:
 
 
 def resume_hint(error: ProcessLost, noted: Path | None, callbacks: list[Callback]) -> ProcessLost:
-    """The same error, naming the newest checkpoint: `noted` by the strategy, or the one that a callback keeps."""
+    """`error` with the newest checkpoint in its message: `noted` by the strategy, or one that a callback keeps."""
     kept = [getattr(callback, "path", None) for callback in callbacks]
     checkpoints = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
     if not checkpoints:

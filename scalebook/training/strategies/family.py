@@ -1,6 +1,4 @@
-"""The processes below a process: which there are, what they have done. By the kernel's own files alone, so that the
-strategies need nothing but torch and Lightning.
-"""
+"""The processes below a process, and what they have done; read from /proc, with nothing beyond the standard library."""
 
 import os
 import signal
@@ -14,7 +12,7 @@ _EVERY_S: Final = 0.01  # between two looks at processes that are about to be go
 
 
 class Done(NamedTuple):
-    """What a process has done since it began: CPU time, bytes read and written, also one."""
+    """What a process has used since it began: CPU time (s), and bytes read and written."""
 
     cpu_s: float
     moved_bytes: int
@@ -39,7 +37,7 @@ def descendants(pid: int, children_only: bool = False) -> list[int]:
 
 
 def done(pid: int) -> Done:
-    """Of this process alone; nothing where it is gone or somebody else's."""
+    """What one process has done, without those below it; zeros where it has ended or belongs to somebody else."""
     if not (fields := _stat(pid)):
         return NOTHING
     cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
@@ -51,12 +49,13 @@ def done(pid: int) -> Done:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it is there and no zombie."""
+    """Whether the process exists and is no zombie."""
     return (fields := _stat(pid)) != [] and fields[0] not in (b"Z", b"X")
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The kernel's fields behind the name, from the state on (proc(5): field 3); none where it is gone."""
+    """The fields of /proc/PID/stat behind the name, beginning with the state (proc(5): field 3); none if the process
+    has gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -7,14 +7,15 @@ from typing_extensions import override
 
 
 def stand_first(trainer: Trainer, ours: list[Callback]) -> None:
-    """Put callbacks of the strategy's own before all others; they take the place of those of an earlier fit."""
+    """Put the strategy's own callbacks before all others; those of the same types, from an earlier fit, go."""
     kinds = {type(callback) for callback in ours}
     theirs = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
     trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
 class FirstHooks(Protocol):
-    """What is called before the hooks of callbacks and models that may look at what is there, or swap it."""
+    """What a strategy does before the hooks of callbacks and models, which may look at weights and loaders or swap
+    them."""
 
     def show_data(self) -> None:
         """The training loaders of the next epoch are made."""

@@ -52,12 +52,12 @@ class Forked(NamedTuple):
     stack_file: int  # a file descriptor
 
     def stack(self) -> str:
-        """Where it stands, in Python's frames; also when it hangs in C."""
+        """The Python frames that the process stands in, newest call first; also of a process that hangs in C."""
         assert self.process.pid is not None
         return stack_of(self.process.pid, self.stack_file)
 
     def last_message(self) -> ProcessEnd | None:
-        """The message, when one has come or the process has ended; None: it died without one."""
+        """The process's result or exception, once `messages` or `death` can be read; None if it died without one."""
         try:
             if not self.messages.poll():  # it died, and something that it had started holds the pipe open
                 return None
@@ -67,21 +67,22 @@ class Forked(NamedTuple):
         return ended
 
     def exit_code(self) -> int | None:
-        """Of a process that said nothing: wait GRACE_S for its end, then make an end of it."""
+        """Exit code, or minus the signal, of a process that sent no last message; it is killed if it lives after
+        GRACE_S seconds."""
         if not wait([self.death], GRACE_S):
             self.process.kill()
             wait([self.death], GRACE_S)
         return self.process.exitcode  # not join(timeout): that waits for what the process has started as well
 
     def cause(self) -> str:
-        """How a process that said nothing died, in words; ends it if it lives."""
+        """How a process that sent no last message died, as a sentence for people; kills it as `exit_code` does."""
         code, pid = self.exit_code(), self.process.pid
         if code is not None and code < 0:
             return f"process {pid} was killed by signal {signal.Signals(-code).name}"
         return f"process {pid} ended with exit code {code} and without a result"
 
     def end(self, within_s: float) -> None:
-        """SIGKILL unless it ends within so many seconds, then let go of it."""
+        """Wait `within_s` seconds for its end, then kill it; and close what connects it with this process."""
         wait([self.death], max(0.0, within_s))
         if self.process.is_alive():
             self.process.kill()
@@ -90,7 +91,7 @@ class Forked(NamedTuple):
         self.process.close()
 
     def forget(self) -> None:
-        """Close this process's ends of what connects it with that one."""
+        """Close this process's ends of the pipe and the descriptors that belong to the process."""
         self.messages.close()
         os.close(self.death)
         os.close(self.stack_file)

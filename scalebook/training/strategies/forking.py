@@ -31,7 +31,7 @@ MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end",
 
 
 class Forking(Snapshots, AroundFork):
-    """A monitor, which does not train; workers; server processes, where the host has them."""
+    """The processes of a run: a monitor, which does not train, workers, and servers under host `process`."""
 
     _launch: Launch | None = None  # in the monitor, until the workers have ended
     _server: ServerEnd | None = None  # in a server process
@@ -152,7 +152,7 @@ class Forking(Snapshots, AroundFork):
             self._data.show(self._trainer)
 
     def _idle(self, idle: bool) -> None:
-        """Leave the rule's clocks while there is nothing to compute, and come back."""
+        """Take this worker out of the rule's clocks while it has nothing to compute, or back in."""
         assert self._joined is not None
         assert self._end is not None
         if idle:
@@ -189,8 +189,10 @@ class Forking(Snapshots, AroundFork):
             self._collectives = Collectives(meetings, Places(trainer), worker, self._while_waiting)
 
     def _while_waiting(self) -> None:
-        """In a meeting between batches. Who has made its last push says so now: worker 0 may be waiting for that before
-        it validates, and only then comes to the meeting.
+        """Called while this worker waits between batches for the others.
+
+        If it has made its last push, it says so: worker 0 may be waiting for that before it validates and comes to the
+        meeting.
         """
         assert self._collectives is not None
         assert self._joined is not None
@@ -205,5 +207,5 @@ class Forking(Snapshots, AroundFork):
 
 
 def _without_finders(trainer: Trainer) -> None:
-    """What they searched for was found before the fork."""
+    """Take the finders, which have searched before the fork, off the Trainer's callbacks."""
     trainer.callbacks = [callback for callback in trainer.callbacks if not is_finder(callback)]  # type: ignore[attr-defined]

@@ -186,20 +186,22 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
 
 
 def _unpruned(weights: dict[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What torch's pruning has split, in the worker, into a weight and its mask is their product here."""
+    """`weights` with each pruned parameter as one tensor: torch splits it into `NAME_orig` and `NAME_mask`, and it is
+    their product."""
     split = (name for name in here if name not in weights and f"{name}_mask" in weights)
     return weights | {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
 
 
 def _progress(trainer: Trainer) -> dict[str, Any]:
-    """Of the fit: epochs, batches, steps. Not where its loaders are."""
+    """The fit loop's counts of epochs, batches and steps, without the position of its loaders."""
     progress = trainer.fit_loop.state_dict()
     progress["state_dict"].pop("combined_loader", None)
     return progress
 
 
 def take_rank(worker: int, workers: int) -> None:
-    """Tell everything in this process that asks Lightning or the environment which worker it is, of how many."""
+    """Make this process worker `worker` of `workers`, for all code that asks Lightning or the environment (RANK,
+    WORLD_SIZE)."""
     from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
 

@@ -13,8 +13,10 @@ from scalebook.training.strategies.collectives import Collectives
 
 
 def share_metrics(module: LightningModule, meeting: Callable[[], Collectives | None]) -> None:
-    """Let `compute` ask the other workers wherever `meeting()` says there are some. A metric that the user has given a
-    `dist_sync_fn` of its own stays as it is.
+    """Compute the model's torchmetrics over all workers' values, wherever `meeting()` gives a meeting to exchange them
+    in.
+
+    A metric with a `dist_sync_fn` of the user's own stays as it is.
     """
     for metric in module.modules():
         if isinstance(metric, Metric) and metric.dist_sync_fn is None:

@@ -18,7 +18,7 @@ _BETWEEN: Final = ("scalebook.training.strategies.", "lightning_utilities.", "to
 
 
 class Stage(Enum):
-    """Of a worker's fit."""
+    """How far a worker's fit has come."""
 
     PREPARING = "preparing"  # data, in worker 0 alone
     BEFORE = "before training"
@@ -27,7 +27,7 @@ class Stage(Enum):
 
 
 class Places:
-    """One worker's way through its fit. `stage` is moved by the strategy."""
+    """Where in its fit one worker is. The strategy sets `stage`."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer, self.stage = trainer, Stage.PREPARING
@@ -36,23 +36,22 @@ class Places:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else passes here: worker 0 prepares data or validates; or Lightning's own bookkeeping asks,
-        or a callback that only worker 0 has (checkpoints, early stopping).
-        """
+        """Whether no other worker makes this call: worker 0 prepares data or validates, or the caller is Lightning's
+        own bookkeeping or a callback that only worker 0 has (checkpoints, early stopping)."""
         if self.stage is Stage.PREPARING or not self._trainer.training:
             return True
         return _asked_by_lightning(sys._getframe(1))
 
     @property
     def logs(self) -> bool:
-        """Whether this is a hook in which every worker may log, and its own epoch comes to an end with the others'."""
+        """Whether every worker may log in the present hook, in an epoch that ends for all of them together."""
         module = self._trainer.lightning_module
         hook = None if module is None else module._current_fx_name
         begun = self.stage is Stage.TRAINING or hook == "on_train_start"
         return hook is not None and begun and self._trainer.training
 
     def next(self) -> int:
-        """The place of this call, for `Meetings.meet`."""
+        """The number of the place of this call, as `Meetings.meet` takes it; counts the calls made in one place."""
         if self.stage is Stage.AFTER:
             return AFTER
         where = self._where()
@@ -69,7 +68,8 @@ class Places:
         return len(self._where()) == 2
 
     def _where(self) -> tuple[int, ...]:
-        """(batch,) inside one; (epoch, kind) at a boundary."""
+        """(batch,) inside a batch; (epoch, kind) between batches, kind 0: before the epoch's first, 1: after its last,
+        2: the epoch is over."""
         fit = self._trainer.fit_loop
         batch = fit.epoch_loop.batch_progress
         epoch: Any = fit.epoch_progress.current  # Lightning types it too widely
@@ -81,9 +81,8 @@ class Places:
 
 
 def _asked_by_lightning(frame: FrameType | None) -> bool:
-    """Whether the call comes from Lightning itself, not on behalf of the user's code, or from within a callback that
-    only worker 0 has.
-    """
+    """Whether a call comes from Lightning's own code, or from within a callback that only worker 0 has, and not from
+    the user's."""
     asked_by = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -20,9 +20,10 @@ _LOADERS: Final = "combined_loader"
 def for_any_trainer(
     checkpoint: dict[str, Any], workers: int, ours: dict[str, Any], position: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What is written, from what Lightning has gathered in worker 0; `ours` comes under our key, too.
+    """The checkpoint to write, made of what Lightning has gathered in worker 0.
 
-    `position`: of the shared loader, if there is one.
+    `loops` gets the counts of a Trainer with one process; worker 0's own counts, `ours` and `position` (of the shared
+    loader, None without one) are kept under the key `async_ps`.
     """
     checkpoint = plain(checkpoint)
     fit = checkpoint["loops"]["fit_loop"]
@@ -45,9 +46,8 @@ def for_any_trainer(
 
 
 def for_workers(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was read, as worker 0 had it and hooks may see it; and what is for us alone: nothing, if the file is not of
-    ours.
-    """
+    """A checkpoint that was read: with worker 0's own counts, as hooks expect it, and what lay under the key `async_ps`
+    ({} if another strategy wrote the file)."""
     ours = checkpoint.pop(KEY, {})
     if _LOOPS in ours:
         fit = {**checkpoint["loops"]["fit_loop"], _PROGRESS: ours[_LOOPS][_PROGRESS]}
@@ -56,7 +56,7 @@ def for_workers(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def position_in(ours: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Of the shared loader that wrote the checkpoint, if there was one."""
+    """The data position of the shared loader that wrote the checkpoint; None if there was none."""
     loaders = ours.get(_LOOPS, {}).get(_LOADERS)
     return loaders[0] if loaders else None
 

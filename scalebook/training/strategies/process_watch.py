@@ -35,12 +35,12 @@ class Lost(NamedTuple):
     cause: str
 
     def error(self) -> ProcessLost:
-        """What to raise when this ends the run."""
+        """The exception that ends the run because of this loss."""
         return WorkerLost(self.number, self.cause) if self.role == "worker" else ServerLost(self.number, self.cause)
 
 
 class Reaction(Enum):
-    """What to do about a loss: end the run, go on without that process, or start the same body once more."""
+    """What the monitor does after a death: end the run, go on without the process, or start it again."""
 
     END = auto()
     GO_ON = auto()
@@ -53,7 +53,7 @@ Arrivals = Callable[[], Sequence[int] | None]
 
 
 class ProcessWatch:
-    """Starts processes and looks after them. Used by one thread of one process, the monitor."""
+    """Forks the processes of a run and watches them. Used by one thread of one process, the monitor."""
 
     def __init__(self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
@@ -77,7 +77,8 @@ class ProcessWatch:
         return workers[0].process.pid if workers else None
 
     def results(self, count: int) -> list[Any]:
-        """Wait for all workers: what each returned, None for a lost one; `WorkerLost` when all `count` were lost."""
+        """Wait for all workers; what each returned, by number, None for one that was lost. `WorkerLost` when all
+        `count` were lost."""
         last: Lost | None = None
         while self._some("worker"):
             for process in self._ready(1.0):
@@ -93,7 +94,8 @@ class ProcessWatch:
         return [self._results.get(number) for number in range(count)]
 
     def end(self) -> None:
-        """SIGTERM, a grace period, SIGKILL; then whatever they left. Everybody is gone afterwards."""
+        """End all processes: SIGTERM, SIGKILL after a grace period, then the processes that they had started. Waits for
+        each."""
         for process in self._forked.values():
             if process.process.is_alive():
                 process.process.terminate()
@@ -108,13 +110,13 @@ class ProcessWatch:
         return any(running == role for running, _ in self._running)
 
     def _ready(self, timeout_s: float) -> list[Forked]:
-        """Who has a last message or has died, as soon as there is somebody."""
+        """The processes that have sent a last message or have died; waits for the first."""
         running = list(self._running.values())
         ready = wait([p.messages for p in running] + [p.death for p in running], timeout_s)
         return [p for p in running if p.messages in ready or p.death in ready]
 
     def _take(self, process: Forked) -> Lost | None:
-        """Deal with one that is ready; who was lost for good."""
+        """Deal with the message or death of one process. The loss, if nothing takes its place, else None."""
         ended = process.last_message()
         if ended is None:
             return self._lost(process)
@@ -127,7 +129,8 @@ class ProcessWatch:
         return None
 
     def _lost(self, process: Forked) -> Lost | None:
-        """Ask what is to be done and do it; who was lost, when nobody takes its place."""
+        """Ask the policy what to do about a death, and do it. The loss, if nothing takes the process's place, else
+        None."""
         lost, reaction = self._ask(process)
         if reaction is Reaction.END:
             raise lost.error()
@@ -146,7 +149,7 @@ class ProcessWatch:
         return lost, self._policy(lost)
 
     def _prefer_a_death(self, failed: Forked) -> None:
-        """An exception in one is often the echo of another's death: if that would end the run, it is the reason."""
+        """When a process raises because another has died: report that death instead, if it would end the run."""
         others = [p for p in self._running.values() if p is not failed]
         ready = wait([p.death for p in others], timeout=ECHO_S)
         for other in others:
@@ -173,7 +176,8 @@ class ProcessWatch:
             raise SystemExit(128 + signal.SIGTERM)
 
     def _check_still(self) -> None:
-        """Before training, when nobody has done anything for LIMIT_S: TimedOut that names whoever did not come."""
+        """Before training: TimedOut, naming the workers that did not come, when no process has done anything for
+        LIMIT_S seconds."""
         arrivals = self._arrivals()
         if arrivals is None:
             return

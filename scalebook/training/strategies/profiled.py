@@ -1,4 +1,4 @@
-"""What worker 0's profiler has found, for the Trainer that was asked: its own has seen no training."""
+"""Worker 0's profile, handed to the profiler of the Trainer that `fit` was called on, which has seen no training."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfile
 
 
 def found_by(trainer: Trainer) -> dict[str, Any]:
-    """In worker 0, after its work. Every worker has written its files already, named by its rank."""
+    """The attributes with the profile, in worker 0 after its work. Profilers of workers write their files themselves,
+    by rank."""
     profiler = _of(trainer)
     if isinstance(profiler, PyTorchProfiler):
         return {"function_events": profiler.function_events}
@@ -17,7 +18,7 @@ def found_by(trainer: Trainer) -> dict[str, Any]:
 
 
 def bring_back(trainer: Trainer, state: dict[str, Any]) -> None:
-    """Where the profiler is asked for it after the fit."""
+    """Set these attributes on the profiler of the Trainer that `fit` was called on."""
     vars(_of(trainer)).update(state)
 
 

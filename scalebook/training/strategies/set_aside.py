@@ -25,7 +25,7 @@ _FIXED: Final = 0x10  # MAP_FIXED of Linux
 
 
 class Piece(NamedTuple):
-    """Whole pages: from which address, how many bytes, where in the file."""
+    """Whole pages of memory: their address, their length in bytes, their place in the file."""
 
     address: int
     size: int
@@ -45,7 +45,8 @@ class SetAside:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
-        """What is large, on a CPU and this process's alone; nothing where the disk has no room for it."""
+        """Move the large parameters that lie in CPU memory of this process alone to a file; none where the disk has no
+        room."""
         storages = _storages(tensors)
         pieces = _pieces(storages) if sum(storage.nbytes() for storage in storages) >= WORTH else []
         if sum(piece.size for piece in pieces) < WORTH:
@@ -62,7 +63,7 @@ class SetAside:
             return cls(pieces, storages, os.dup(file.fileno()))
 
     def bring_back(self) -> None:
-        """All of it is in memory again, as it was. OSError where the file cannot be read."""
+        """Load all of it into memory again, at the same addresses. OSError where the file cannot be read."""
         for piece in self._pieces:
             _map(piece, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
             _all_of(piece, os.preadv, self._descriptor)
@@ -85,7 +86,7 @@ def _storages(tensors: Iterable[Tensor]) -> list[UntypedStorage]:
 
 
 def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
-    """Their whole pages, where they are this process's own memory."""
+    """The whole pages within the storages, where they are this process's own memory."""
     private, pieces, at = _private(), list[Piece](), 0
     for storage in storages:
         begin = storage.data_ptr()
@@ -97,7 +98,7 @@ def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
 
 
 def _private() -> list[tuple[int, int]]:
-    """From where to where this process has memory that is nobody else's, and no file's."""
+    """Address ranges [from, to) of memory that belongs to this process alone and to no file."""
     ranges: list[tuple[int, int]] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, permissions, _, _, inode = line.split()[:5]
@@ -109,7 +110,7 @@ def _private() -> list[tuple[int, int]]:
 
 
 def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], descriptor: int) -> None:
-    """Move the bytes of a piece from or to its place in a file."""
+    """Copy all bytes of a piece to or from the file, by `move`, which may copy fewer at a time."""
     content, done = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
     while done < piece.size:
         moved = move(descriptor, [content[done:]], piece.at + done)
@@ -119,7 +120,7 @@ def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], des
 
 
 def _map(piece: Piece, flags: int, descriptor: int) -> None:
-    """Let the pages of a piece be those of the file, or new ones."""
+    """Let the pages of a piece be those of the file, or new ones if `descriptor` is -1; OSError if that cannot be."""
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype = ctypes.c_void_p
     call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]

@@ -115,12 +115,12 @@ class SharedLoader:
         return self._claims.peek()
 
     def done(self) -> None:
-        """The gradients of all batches delivered so far have been pushed."""
+        """Note that the gradients of all batches delivered so far have been pushed."""
         self._claims.finish()
         self._marked = None
 
     def reopen(self) -> None:
-        """Undo the end of the epoch: a dead worker's batch has come back after the last was announced."""
+        """Go on with an epoch that was announced as over: a dead worker's batch has come back."""
         self.is_last = False
         fit = self._trainer.fit_loop
         fit.epoch_loop.batch_progress.is_last_batch = False
@@ -129,7 +129,7 @@ class SharedLoader:
         self._say_validation(fit.epoch_loop.batch_progress.current.ready, due=False)
 
     def succeed(self, before: "SharedLoader") -> None:
-        """Take the place of a loader that this worker used until now."""
+        """Take over from `before`, the loader that this worker has used until now."""
         before._claims.finish_all()
         self._claims.plans = before._claims.plans
 
@@ -153,7 +153,11 @@ class SharedLoader:
         self._say(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, 1, self.is_last)
 
     def _say(self, ready: int, fetching: int, last: bool) -> None:
-        """`ready`: batches of this worker up to the present one; `fetching`: 1 while Lightning is fetching that."""
+        """Tell Lightning how many batches this worker will have in this epoch.
+
+        `ready`: this worker's batches up to the present one. `fetching`: 1 while Lightning is fetching that one, else
+        0. `last`: it is the last.
+        """
         fit = self._trainer.fit_loop
         assert fit._data_fetcher is not None
         batches = ready if last else max(ready + 1, self._expected)
@@ -162,7 +166,7 @@ class SharedLoader:
         fit._data_fetcher.done = last
 
     def _interval(self) -> int:
-        """Batches of all workers between two validations; where that is a time, of the whole epoch."""
+        """Batches of all workers between two validations; where validation goes by time, those of the whole epoch."""
         interval = getattr(self._trainer, "val_check_interval", None)  # absent where it is a time
         share = self._per_worker(self._batches)
         mine = (
@@ -171,7 +175,8 @@ class SharedLoader:
         return max(1, min(mine * self._workers, self._batches))
 
     def _tell_validation(self, number: int) -> None:
-        """Validation is due when an interval is over; the interval at the end of the epoch when nothing is left."""
+        """Tell Lightning whether to validate after batch `number`: when an interval is over, and at the end of the
+        epoch."""
         whole_rounds = -(-(self._before + number + 1) // self._workers) * self._workers
         at = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
         over = max(self._validations, at // self._interval())
@@ -179,14 +184,18 @@ class SharedLoader:
         self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
 
     def _say_validation(self, ready: int, due: bool) -> None:
-        """Lightning validates after the batch whose number in the epoch `val_check_batch` divides."""
+        """Set `val_check_batch` so that Lightning validates after batch `ready` if `due`, and not otherwise.
+
+        Lightning does so after a batch whose number in the epoch is a multiple of `val_check_batch`.
+        """
         trainer = self._trainer
         if trainer.check_val_every_n_epoch is not None and trainer._val_check_time_interval is None:  # type: ignore[attr-defined]  # set by its constructor
             assert trainer.val_check_batch is not None
             trainer.val_check_batch = Interval(int(trainer.val_check_batch), ready if due else ready + 1)
 
     def _pass_by(self) -> None:
-        """An epoch that was over before this worker came: only schedulers need to know, unless a checkpoint does."""
+        """Advance the schedulers by an epoch of which this worker got no batch, unless a checkpoint has them so
+        already."""
         if self._trainer.fit_loop.restarting:
             return
         for optimizer in self._trainer.optimizers:
@@ -204,11 +213,11 @@ class SharedLoader:
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """A checkpoint written before the next push has the position of this moment."""
+        """Remember the present position for the checkpoints written before the next push."""
         self._marked = self._position()
 
     def position(self) -> dict[str, Any]:
-        """What is left of the epochs begun, for a checkpoint."""
+        """The batches that are left of the epochs begun, to be kept in a checkpoint."""
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:

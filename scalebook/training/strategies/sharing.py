@@ -115,7 +115,7 @@ class SharedData(Uncopied):
             combined._iterables = tree_unflatten(own, combined._spec)
 
     def leave(self, trainer: Trainer) -> None:
-        """After training: what Lightning has is the user's own again."""
+        """After training: give Lightning the user's own loaders back."""
         fit, combined = trainer.fit_loop, trainer.fit_loop._combined_loader
         if self._loader is not None and combined is not None:
             if fit._data_fetcher is not None:
@@ -164,7 +164,7 @@ class SharedData(Uncopied):
         return None if self._loader is None else self._loader.position()
 
     def end(self) -> None:
-        """This worker claims no more; what it holds, and its share of what was never begun, is open to the others."""
+        """Claim no more batches. What this worker holds, and its share of what was never begun, go to the others."""
         self.done()
         self.cursor.mark_dead(self.worker)
 

@@ -112,13 +112,13 @@ class Snapshots(IndependentWorkers):
         return self._has_begun and self._joined is not None
 
     def have_snapshot(self) -> Snapshot:
-        """The one that was taken since the last batch, as that of a validation: what was validated is what is saved."""
+        """The snapshot taken since the last batch, for a validation say; else a new one. What was validated is what is
+        saved."""
         return self._snapshot or self.take_snapshot()
 
     def _wait_for_others(self) -> None:
-        """Until all have ended and everything is applied. First this worker says that it will not push any more: a rule
-        that waits would wait for it.
-        """
+        """Wait until all workers have finished and all pushes are applied. First say that this one pushes no more: a
+        waiting rule would wait for it."""
         assert self._joined is not None
         if self._trainer.should_stop:
             self._own_end.signals.ask_to_stop()
@@ -154,7 +154,7 @@ class Snapshots(IndependentWorkers):
 
     @contextmanager
     def _as_validated(self) -> Iterator[None]:
-        """Meanwhile the model has the statistics that a validation would see."""
+        """Meanwhile the model has the normalisation statistics that a validation would use."""
         assert self._statistics is not None
         before = self._statistics.shows_mean
         self._show_mean()
@@ -244,17 +244,17 @@ class Snapshots(IndependentWorkers):
         raise NotImplementedError
 
     def _restore_samples(self, samples: int) -> None:
-        """Count those of before a checkpoint too."""
+        """Count the samples from before the checkpoint too."""
         raise NotImplementedError
 
 
 def _divided(steps: int, optimizers: int) -> list[int]:
-    """What a checkpoint of another strategy says of all optimizers together, as evenly as it goes."""
+    """The updates of each optimizer, in nearly equal parts, from the one number in another strategy's checkpoint."""
     return [steps // optimizers + (number < steps % optimizers) for number in range(optimizers)]
 
 
 def _own_storage(value: Any) -> Any:
-    """A tensor that is a view into a larger memory, copied out of it: torch.save writes whole storages."""
+    """The tensor itself, or a copy if it is a view into larger memory: `torch.save` writes whole storages."""
     if isinstance(value, Tensor) and value.untyped_storage().nbytes() != value.nbytes:
         return value.clone()
     return value

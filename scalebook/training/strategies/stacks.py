@@ -15,7 +15,8 @@ MOST_LINES: Final = 40
 
 
 def _ask() -> int:
-    """The signal that asks. Looked up late: this module is imported also where `require_linux` then refuses."""
+    """The signal that asks for a stack. Looked up when called: the module is also imported where `require_linux` then
+    refuses."""
     return signal.SIGRTMAX - 5
 
 

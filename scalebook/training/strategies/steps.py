@@ -60,7 +60,7 @@ class Step(int):
 
 
 class _Completed(_ReadyCompletedTracker):
-    """Lightning's count of its optimizers' steps, which is where `global_step` comes from."""
+    """Replaces Lightning's count of optimizer steps, from which `global_step` is computed."""
 
     def __init__(self, steps: "Steps") -> None:
         self._steps, self._begun = steps, 0  # steps that are ready and not completed
@@ -72,7 +72,7 @@ class _Completed(_ReadyCompletedTracker):
 
     @completed.setter
     def completed(self, _value: int) -> None:
-        """Lightning adds one for each of the worker's own pushes."""
+        """Ignore the value: Lightning adds one for each push of this worker, and the count is `Steps.now`."""
         self._begun = 0
 
     @property
@@ -111,11 +111,11 @@ class Steps:
         self._tells_loggers = automatic or not alone
 
     def batch_begins(self) -> None:
-        """Begin the range of updates that count as new after this batch."""
+        """From now on an update counts as new after this batch."""
         self._since = self._until
 
     def pushed(self, versions: Sequence[int], least: int) -> None:
-        """The worker's replica has these versions now; `least`: updates that have been made for certain."""
+        """After a push: the replica has these versions. `least`: updates that have been made for certain."""
         updates, most = max(sum(versions), least, int(self.now)), max(versions)
         self._until, self._most = (updates, most), most
         self.now = updates if self._alone else Step(updates, self._since[0], updates)
@@ -123,10 +123,8 @@ class Steps:
             self._loop._batches_that_stepped = (most if self._alone else Step(most, self._since[1], most)) - 1
 
     def moved(self, versions: Sequence[int]) -> None:
-        """The replica was brought to these versions without a push: what is named and saved now is of them.
-
-        To whoever asks what is new it will be with the next push.
-        """
+        """After a pull without a push: what is named and saved now is of these versions. They count as new only after
+        the next push."""
         updates, logged_step = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
         self.now = self.now.at(updates) if isinstance(self.now, Step) else updates
         if self._tells_loggers and isinstance(logged_step, Step):
@@ -135,7 +133,8 @@ class Steps:
 
 
 def plain(value: Any) -> Any:
-    """The value with every `Step` in its dicts, lists and tuples made an int: torch loads no other with safety."""
+    """`value` with every `Step` in its dicts, lists and tuples as an int, which `torch.load(weights_only=True)`
+    accepts."""
     if isinstance(value, Step):
         return int(value)
     if type(value) is dict:

@@ -20,7 +20,8 @@ class Stillness:
         self._still_s, self._looked = 0.0, monotonic()
 
     def seconds(self, pids: Iterable[int]) -> float:
-        """Call it every second or so; looks twelve times in LIMIT_S."""
+        """Seconds for which nothing was done, up to now. To be called about once a second; looks twelve times in
+        LIMIT_S."""
         now, every = monotonic(), LIMIT_S / 12
         if now - self._looked < every:
             return self._still_s
@@ -38,7 +39,7 @@ def _alive(before: Done, now: Done) -> bool:
 
 
 def _all_done(pid: int) -> Done:
-    """By a process and all below it."""
+    """What a process and all below it have done, together."""
     every = [done(process) for process in (pid, *descendants(pid))]
     return Done(
         sum(process_done.cpu_s for process_done in every), sum(process_done.moved_bytes for process_done in every)

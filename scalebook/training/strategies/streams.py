@@ -58,7 +58,7 @@ class Stream:
         return getattr(self.loader, name)
 
     def _look(self) -> None:
-        """Once: draw the first batch, and hear whether it is that of the others too."""
+        """Draw the first batch, once, and ask whether the other workers' first batch is the same."""
         meetings, self._meetings = self._meetings, None
         if meetings is None:
             return
@@ -74,7 +74,7 @@ class Stream:
 
 
 def digest(batch: Any) -> int:
-    """Of all tensors, arrays, numbers and texts in a batch, in order; a positive int64."""
+    """A positive int64 hash of all tensors, arrays, numbers and texts in a batch, in order."""
     content = hashlib.blake2b(digest_size=7)
     for leaf in tree_leaves(batch):
         if isinstance(leaf, Tensor):

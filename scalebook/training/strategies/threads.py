@@ -65,7 +65,8 @@ def shared_out(processes: int) -> int:
 
 
 def each_of(processes: int, asked: int | None) -> int:
-    """`shared_out`, or what was asked for; after `end_pools`. One, with a warning, where a pool could not be ended."""
+    """Threads for each process: `shared_out`, or the number asked for, after `end_pools`. 1, with a warning, if that
+    failed."""
     threads = asked or shared_out(processes)
     if threads > 1 and not end_pools():
         rank_zero_warn(

@@ -21,17 +21,19 @@ Finder = BatchSizeFinder | LearningRateFinder
 
 
 def is_finder(callback: Callback) -> bool:
-    """Whether it searches once, before all else. (A subclass may search in between.)"""
+    """Whether it is one of Lightning's own finders, which search once, before all else; a subclass may search in
+    between."""
     return type(callback) in (BatchSizeFinder, LearningRateFinder)
 
 
 def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads: int | None) -> bool:
-    """In the monitor, before workers are forked: let each finder among the callbacks search.
+    """Let each finder among the callbacks search, in the monitor, before workers are forked. True: nothing else was
+    asked for.
 
-    There `run`, which is what the Trainer was asked for, trains on one device as a plain Trainer would: what is found
-    holds for one worker that computes alone. True: that was all that was asked, by Lightning's Tuner. Then it is done
-    here, so that the Trainer has the loaders and the model that it searched with. Else in a process of its own, and
-    what is found is set here on the model, and on data modules among `given`, as the finder would.
+    A finder searches by `run`, the call that the Trainer was asked for, on one device, as a plain Trainer does; so its
+    answer holds for a worker that computes alone. A search by Lightning's Tuner, which is all that was asked for, runs
+    in this process, so that the Trainer keeps loaders and model of the search. Any other runs in a forked process, and
+    its answer is set on the model here, and on data modules among `given`.
     """
     finders = [callback for callback in trainer.callbacks if is_finder(callback)]  # type: ignore[attr-defined]  # a connector's
     for finder in finders:
@@ -51,7 +53,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
 
 
 def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder, _worker: int = 0) -> Any:
-    """What the finder has found."""
+    """Run the search; what the finder has found."""
     with _alone(trainer, finder):
         try:
             run()
@@ -67,7 +69,7 @@ def _search(trainer: Trainer, run: Callable[[], Any], finder: Finder, _worker: i
 
 @contextmanager
 def _alone(trainer: Trainer, finder: Finder) -> Iterator[None]:
-    """The Trainer has one device, no other callback and no logger, and ends when it has searched."""
+    """Meanwhile the Trainer has one device, no other callback and no logger; it ends when the finder has searched."""
     shared, early = trainer.strategy, finder._early_exit
     callbacks, loggers = trainer.callbacks, trainer.loggers  # type: ignore[attr-defined]  # a connector's
     alone = SingleDeviceStrategy(
@@ -90,7 +92,8 @@ def _alone(trainer: Trainer, finder: Finder) -> Iterator[None]:
 
 
 def _settle(trainer: Trainer, finder: Finder, result: Any) -> tuple[str, Any]:
-    """Note in the finder here what was found there; the attribute that is to have it, if one is, and its value."""
+    """Note the result of the search in the finder here; the name of the attribute to set, if one is to be, and its
+    value."""
     if isinstance(finder, BatchSizeFinder):
         finder.optimal_batch_size = result
         return finder._batch_arg_name, result

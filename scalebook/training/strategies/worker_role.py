@@ -1,4 +1,4 @@
-"""What the Trainer of each process of a run does, and what it leaves to worker 0."""
+"""What the Trainers of the other processes leave to worker 0."""
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
@@ -22,12 +22,12 @@ def serve_only(trainer: Trainer) -> None:
 
 
 def end_now(trainer: Trainer) -> None:
-    """Called between batches: make this worker train no more, as if its own `max_steps` had been reached."""
+    """Between two batches: end this worker's training, as if its `max_steps` were reached."""
     trainer.fit_loop.epoch_loop.max_steps = int(trainer.global_step)
 
 
 def ends_here(trainer: Trainer) -> bool:
-    """Whether this worker will not train again: the budget of epochs or updates is used up, or it was asked to stop."""
+    """Whether this worker trains no more: its epochs or the updates are used up, or the Trainer was asked to stop."""
     fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
     if trainer.should_stop and fit._can_stop_early:
         return True

@@ -79,7 +79,7 @@ class Rounds:
             return self._close()
 
     def _close(self) -> bool:
-        """Under the admission lock."""
+        """As `close`; the caller holds the admission lock."""
         now = self._admission.round()
         if now.closed or not now.gathered or now.gathered < min(self._most, self._needed()):
             return now.closed
@@ -88,7 +88,7 @@ class Rounds:
         return True
 
     def _needed(self) -> int:
-        """Asked of the rule at this moment; under the admission lock."""
+        """Gradients that the rule needs at this moment; the caller holds the admission lock."""
         return self._admission.rule.needed(self._admission.view())
 
     # --- applying ------------------------------------------------------------------------------------------------
@@ -108,8 +108,12 @@ class Rounds:
         self._advance(now.version)
 
     def _apply(self, number: int, version: int, slots: Sequence[int], whole: Callable[[], Average] | None) -> None:
-        """`whole` makes the average over all shards. Not before this one is known to lack it: until then, that is
-        until all have it, nobody writes to the slots."""
+        """Apply the round that makes version `version` + 1 to shard `number`, unless that has been done.
+
+        `whole`, where gradients are clipped by their norm, computes the average over all shards. It may be called only
+        after this shard is known to lack the round: while any shard lacks it nobody writes to the slots, afterwards
+        somebody may.
+        """
         shard = self._shards[number]
         if shard.version > version:
             return
@@ -129,9 +133,10 @@ class Rounds:
 
     @torch.no_grad()
     def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:
-        """The mean of the valid gradients in `slots`, summed in this order; where one lacks a gradient it counts as 0.
+        """The mean of the valid gradients in `slots`, summed in this order; a gradient that a slot lacks counts as 0.
 
-        Entries outside `shards` stay None. Clipped as the settings say.
+        One entry for each parameter of the optimizer, in new memory, clipped as the settings say; those of shards that
+        are not in `shards` are None.
         """
         filled = [self._slots.read(slot) for slot in slots]
         valid = [slot for slot in filled if slot.valid]
@@ -146,7 +151,7 @@ class Rounds:
 
 
 def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
-    """The sum of `present`, in this order, by `count`; new memory, None for no tensors."""
+    """The sum of `present`, in this order, divided by `count`; a new tensor of their shape, None if there are none."""
     if not present:
         return None
     total = present[0] + present[1] if len(present) > 1 else present[0].clone()
@@ -156,7 +161,7 @@ def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
 
 
 def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:
-    """Clip in place, as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ do."""
+    """Clip the gradients in place; the same values as torch's clip_grad_norm_ and clip_grad_value_."""
     present = [g for g in gradients if g is not None]
     if clip.kind == "value":
         for gradient in present:

@@ -1,9 +1,9 @@
-"""One shard in one process: versions of its parameters, the state of its optimizer, and the making of the next version.
+"""One shard in one process: versions of its parameters, the state of its optimizer, and how the next version is made.
 
-A version is never changed once it is published: an update writes parameters and state beside the newest ones and then
-names them the newest by one store. Whoever dies in the middle of an update leaves everything as it was before. Readers
-hold a version while they use it; what nobody holds is written over, or what only the worker holds that pushes. Who is
-`applying` keeps nobody from holding: only the newest version can be taken meanwhile, and nobody writes to that.
+A published version is never changed. An update writes parameters and state beside the newest ones, and then one store
+names them the newest; so a process that dies in the middle of an update leaves everything as it was before. Workers
+hold the version that they use. A buffer may be written to if nobody holds its version, or only the worker whose push is
+being applied. A worker may take a version while an update is made: it takes the newest, to which nobody writes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,8 @@ _STATE_BIT = 1 << 16
 
 
 class Newest(NamedTuple):
-    """The newest version: its number, the buffer of its parameters, which of the two states is its own."""
+    """The newest version: its number, which buffer has its parameters, and which of the two states (0 or 1) belongs to
+    it."""
 
     version: int
     buffer: int
@@ -47,7 +48,11 @@ class Newest(NamedTuple):
 
 
 class Shard:
-    """`memory` is the run's, uint8; `optimizer` the worker's own, which stays untouched."""
+    """The versions and the optimizer state of one shard.
+
+    `memory`: the run's shared memory (uint8). `optimizer`: the worker's, of which a copy is made; it stays as it is.
+    `deadline_s`: of each wait for a lock. `now`: the run's clock, s.
+    """
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class Shard:
     # --- versions ------------------------------------------------------------------------------------------------
 
     def newest(self) -> Newest:
-        """What is published now."""
+        """The version that is published now; needs no lock."""
         packed = self.counters.newest[0]
         return Newest(packed >> 17, packed & (_STATE_BIT - 1), 1 if packed & _STATE_BIT else 0)
 
@@ -89,7 +94,7 @@ class Shard:
         return newest
 
     def _versions(self) -> AbstractContextManager[None]:
-        """For microseconds: nobody else holds, chooses or publishes a version."""
+        """Hold the version lock, for microseconds: nobody else takes a version, chooses a buffer or publishes."""
         return self.counters.version_lock.held(self._deadline_s)
 
     def applied(self, worker: int) -> int:
@@ -98,7 +103,7 @@ class Shard:
         return int(self.counters.applied[buffer * self._workers + worker])
 
     def _free(self, newest: int, giver: int | None) -> int:
-        """A buffer to write to: what nobody holds, else the one that `giver` alone holds."""
+        """The number of a buffer that may be written to: one that nobody holds, else one that only `giver` holds."""
         with self._versions():
             held = self.counters.held.tolist()
         used = {newest, *held}
@@ -116,7 +121,7 @@ class Shard:
     # --- updates -------------------------------------------------------------------------------------------------
 
     def applying(self) -> AbstractContextManager[None]:
-        """Be the only one to `apply`, or to read the optimizer's state, which an update would write to."""
+        """Hold the apply lock, under which alone `apply` may be called and the optimizer's state be read."""
         return self.counters.apply_lock.held(self._deadline_s)
 
     @torch.no_grad()

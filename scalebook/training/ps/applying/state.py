@@ -18,7 +18,7 @@ from scalebook.training.ps.optimizer.rebuilding import StateEntry, parameters_of
 
 @dataclass
 class Slot:
-    """One kept thing: its places in both states, and whether this process's optimizer has it already."""
+    """One entry of optimizer state: where it lies in both copies, and whether this process's optimizer has it yet."""
 
     index: int
     kept: StateEntry
@@ -53,7 +53,7 @@ class SharedState:
         return other
 
     def read(self, which: int) -> None:
-        """Let the optimizer see state `which`."""
+        """Let the optimizer of this process use copy `which` (0 or 1) of the state."""
         present = self._present[which]
         if present is None:
             return

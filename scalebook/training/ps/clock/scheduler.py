@@ -67,7 +67,10 @@ class Nobody:
 
 
 class _Entry(NamedTuple):
-    """In the agenda; the earliest of the smallest number, worker first. `life`: whose it is, None to return."""
+    """Something planned. The earliest comes first, then the smallest `number`, then the smallest worker.
+
+    `life`: the number of the worker's life that it belongs to; None for a return.
+    """
 
     at_s: float
     number: int
@@ -80,22 +83,25 @@ _GOES_ON, _COMPUTED, _DIES, _RETURNS = range(4)
 
 
 class Scheduler:
-    """`gradient_s(worker)`: seconds of its next gradient. `bury(worker)` is told of each death, once; `revive(worker)`
-    gives who returns a new life. `changes()`: how often something was announced that a `Wait` may wait for; who
-    has been asked in vain is asked again only after that."""
+    """Plays all workers of a run in one process, on a virtual clock.
+
+    `gradient_s(worker)`: seconds that its next gradient takes. `changes()`: a count that grows whenever something
+    happens that a `Wait` may wait for; a worker that was asked in vain is asked again only when it has grown.
+    `mark_dead(worker)` is called once for each death, `rejoin(worker)` gives a worker that returns its new life.
+    """
 
     def __init__(
         self,
         clock: VirtualClock,
         gradient_s: Callable[[int], float],
         changes: Callable[[], int],
-        bury: Callable[[int], None],
-        revive: Callable[[int], Life],
+        mark_dead: Callable[[int], None],
+        rejoin: Callable[[int], Life],
         deaths: Iterable[Death] = (),
         watch: Watch | None = None,
     ) -> None:
         self._clock, self._gradient_s, self._changes = clock, gradient_s, changes
-        self._bury, self._revive = bury, revive
+        self._mark_dead, self._rejoin = mark_dead, rejoin
         self._watch: Watch = watch or Nobody()
         self._agenda: list[_Entry] = []
         self._lives: dict[int, Life] = {}
@@ -113,11 +119,11 @@ class Scheduler:
 
     @property
     def alive(self) -> list[int]:
-        """The workers that are neither dead nor finished."""
+        """The workers that are neither dead nor finished, in order."""
         return sorted(self._lives)
 
     def live(self, worker: int, life: Life) -> None:
-        """Begin a life, up to where it must wait."""
+        """Begin a worker's life, and play it up to where it must wait."""
         self._lives[worker] = life
         self._number[worker] = self._number.get(worker, 0) + 1
         self._play(worker)
@@ -148,7 +154,7 @@ class Scheduler:
             elif entry.worker in self._dead:
                 self._dead.remove(entry.worker)
                 self._watch.returns(entry.worker)
-                self.live(entry.worker, self._revive(entry.worker))
+                self.live(entry.worker, self._rejoin(entry.worker))
 
     def go_on(self) -> None:
         """The gradient that was due is in place: its worker goes on, up to where it must wait again."""
@@ -165,7 +171,7 @@ class Scheduler:
         self._asked.pop(worker, None)
         self._ready.discard(worker)
         self._dead.add(worker)
-        self._bury(worker)
+        self._mark_dead(worker)
         return True
 
     def plan_return(self, worker: int, at_s: float) -> None:

@@ -22,7 +22,8 @@ _OWN: Final = torch.tensor([4, 2, 6])  # these three bits of a page that has bec
 
 
 class Lending:
-    """A private mapping of a run's memory: one worker's, or that of all workers of one process, which write in turn."""
+    """A private mapping of a run's memory, for one worker, or for all workers of one process, which write one after the
+    other."""
 
     def __init__(self, memory: Memory) -> None:
         self._mapping = memory.map_privately()
@@ -34,20 +35,26 @@ class Lending:
 
     @classmethod
     def of(cls, memory: Memory) -> Self | None:
-        """None where the system cannot tell which pages were written to: versions are then lent as they are."""
+        """A lending of `memory`; None where the system cannot tell which pages were written to. Versions are then lent
+        shared."""
         if not os.access("/proc/self/pagemap", os.R_OK):
             return None
         return cls(memory)
 
     def views(self, layout: Layout, at: int) -> list[Tensor]:
-        """The tensors of a layout that begins at byte `at`; each is a storage of its own, as `torch.save` takes it.
-        The same ones whoever asks."""
+        """The tensors of `layout`, for a version that begins at byte `at` of the memory; the same tensors at each call.
+
+        Each has a storage of its own, so that `torch.save` writes no more than the tensor.
+        """
         if at not in self._views:
             self._views[at] = [self._view(f.dtype, f.shape, f.stride, at + f.offset) for f in layout.fields]
         return self._views[at]
 
     def written(self, layout: Layout, at: int) -> list[int]:
-        """The fields of the version at byte `at` that lie on pages which were written to. Not all have changed."""
+        """Indices of the layout's fields, of the version at byte `at`, that lie on a page which was written to.
+
+        A page may hold several fields, so not all of them need have changed.
+        """
         first, last = at // _PAGE, (at + max(layout.nbytes, 1) - 1) // _PAGE
         entries = os.pread(self._table, (last - first + 1) * _ENTRY, (self._address // _PAGE + first) * _ENTRY)
         if entries == self._clean.get(at):

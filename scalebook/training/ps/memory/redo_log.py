@@ -1,4 +1,4 @@
-"""Words in shared memory that several processes change together, any of which may be killed at any instruction."""
+"""Counters in shared memory that several processes change together, any of which may be killed at any instruction."""
 
 import mmap
 from collections.abc import Iterator

@@ -15,8 +15,12 @@ ClipKind = Literal["norm", "value"]
 
 @dataclass(frozen=True)
 class Clip:
-    """Clipping of what is applied: each gradient by its worker under a rule that applies on arrival, the average under
-    one that gathers. A norm is taken over all shards of an optimizer (Pascanu et al. 2013, section 3.2)."""
+    """Gradient clipping, before a gradient is applied.
+
+    A rule that applies on arrival has each worker clip its own gradient; a gathering rule clips the average. `norm`
+    bounds the Euclidean norm over all shards of an optimizer (Pascanu et al. 2013, section 3.2), `value` each entry.
+    `limit` is the largest norm or absolute value.
+    """
 
     kind: ClipKind
     limit: float
@@ -26,9 +30,18 @@ class Clip:
 class Settings:
     """What is done with a gradient, and where.
 
-    `max_updates` ends the run exactly there. `overlap`: workers compute while their last push is applied (host
-    process). `trace`: folder for the log of updates. `norms`: measure ||w - w_base|| at each update, one more pass
-    over the parameters.
+    Args:
+        rule: What becomes of a gradient that arrives, and who may compute the next one.
+        damping: What the staleness of a gradient does to its update.
+        warmup_updates: Updates that the first worker makes alone before the others begin.
+        max_updates: The run ends after exactly so many updates, over all optimizers; None: no limit.
+        clip: Clipping of gradients before they are applied; None: none.
+        shards: Parts that the parameters of each optimizer are divided into, each with a lock of its own (and a server,
+            with host `process`).
+        host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`).
+        overlap: With host `process`: workers compute while their last push is being applied.
+        trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
+        norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -55,16 +68,21 @@ class Settings:
 
     @property
     def serial(self) -> bool:
-        """Whether a push is judged and applied in one go, so that no other comes in between: it may be dropped."""
+        """Whether staleness is checked and the gradient applied with no push in between: the check may drop it."""
         return (self.damping.drops or self.rule.refuses) and not self.rule.gathers
 
     def writable(self, workers: int) -> bool:
-        """Whether what is written into parameters can become part of the newest version: nothing comes in between."""
+        """Whether values that a person's code writes into the parameters become part of the next version.
+
+        Only with one worker that pushes and pulls after every gradient, without `overlap` and `trace`: its replica is
+        then always the newest version.
+        """
         own_steps = self.rule.push_every > 1 or self.rule.pull_every > 1
         return workers == 1 and not own_steps and not self.overlap and self.trace is None
 
     def growable(self, workers: int) -> bool:
-        """Whether param groups may be added while training: no other process has divided the parameters already."""
+        """Whether param groups may be added to an optimizer while training: only if no other process has laid out its
+        memory."""
         return self.writable(workers) and self.host == "inline"
 
     @property
@@ -73,20 +91,24 @@ class Settings:
         return self.damping.compensates and self.damping.keeps_squares
 
     def buffers(self, workers: int) -> int:
-        """Versions of a shard in memory: one held by each worker, the newest, and the one being written.
+        """Versions of a shard that memory has room for: one held by each worker, the newest, and the one being written.
 
-        One less where a worker gives its base, and under a synchronous rule: who gave a gradient holds the newest.
+        One fewer where a pusher's own base may be written over (`gives_base`), and under a synchronous rule, where a
+        worker that has pushed holds the newest version.
         """
         return workers + (1 if self.gives_base or self.rule.synchronous else 2)
 
     @property
     def gives_base(self) -> bool:
-        """Whether a worker's push may be written over the version that it was computed from, if nobody else has that:
-        the worker itself applies it, and then takes the newest."""
+        """Whether an update may be written over the version that the pushed gradient was computed from, if only the
+        pusher holds it.
+
+        That holds where the pusher itself applies the update and then pulls the newest version anyway.
+        """
         return self.host == "inline" and not self.rule.gathers and self.rule.pull_every == 1
 
     def most(self, workers: int) -> int:
-        """Gradients in one update at most."""
+        """The largest number of gradients that one update averages."""
         return self.rule.averaged(workers)
 
     def slots(self, workers: int) -> int:

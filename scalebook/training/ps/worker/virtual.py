@@ -40,7 +40,7 @@ class VirtualWorkers:
         self.joined: dict[int, Joined] = {}
         event = run.control.event
         self.scheduler = Scheduler(
-            clock, gradient_s or clock.gradient_s, lambda: event.calls, run.mark_dead, self._revive,
+            clock, gradient_s or clock.gradient_s, lambda: event.calls, run.mark_dead, self._rejoin,
             clock.settings.deaths, watch,
         )  # fmt: skip
         self._valid = True
@@ -99,6 +99,6 @@ class VirtualWorkers:
                     parameter.grad = None
         yield from joined.finish_steps()
 
-    def _revive(self, worker: int) -> Life:
+    def _rejoin(self, worker: int) -> Life:
         self._run.rejoin(worker)
         return self._life(worker, None)

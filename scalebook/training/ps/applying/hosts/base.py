@@ -16,9 +16,13 @@ from scalebook.training.ps.trace import Origin
 
 
 class Push(NamedTuple):
-    """A gradient on its way: the worker's `seq`-th push, computed from `bases` (one for each shard), pulled at (s).
+    """A worker's `seq`-th gradient for one optimizer, on its way to the shards.
 
-    `valid` False: the gradient is of no use (infinite under a loss scaler), and the worker only takes part.
+    `bases`: for each shard the version that it was computed from, and where that lies. `pulled`: when these were
+    pulled, in seconds of the run's clock. `gradients`: one for each parameter, in the optimizer's order, of the
+    parameter's shape, on the CPU; None where the backward pass left none. `groups`: the param groups, with the
+    hyper-parameters of this moment. `valid` False: the gradient must not be applied (a loss scaler found infinities),
+    but the rule counts the push.
     """
 
     worker: int
@@ -37,17 +41,18 @@ class Push(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a push: let in (applied now, with its round, or by the server), dropped, or too late for all."""
+    """The verdict on a push (admitted, dropped, or the budget of updates is used up), and its staleness in versions."""
 
     verdict: Verdict
     staleness: int
 
 
 class Host(ABC):
-    """One worker's way to the shards of one optimizer. Every wait ends at the deadline with a TimeoutError.
+    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after `Section.deadline_s`.
 
-    A push is applied at most once, whoever dies. It returns when the gradient's memory may be used again. What may have
-    to wait is steps, to be played by the run's clock (`ps/clock`).
+    A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
+    write to the memory of its gradients again. Methods that may have to wait return steps, which the run's clock plays
+    (`ps/clock`).
     """
 
     def __init__(self, section: Section) -> None:
@@ -60,39 +65,40 @@ class Host(ABC):
 
     @abstractmethod
     def push(self, push: Push) -> Steps[Outcome]:
-        """Hand in a gradient; whether it was applied, dropped, or came after the end. TimeoutError at the deadline."""
+        """Hand in a gradient and return what became of it. TimeoutError when nothing happens for the deadline."""
 
     @abstractmethod
     def settle(self, worker: int) -> Steps[None]:
-        """Wait until the last push of `worker` has been applied, where that is not so anyway."""
+        """Wait until the last push of `worker` has been applied; returns at once where `push` waits for that."""
 
     @abstractmethod
     def await_turn(self, worker: int) -> Steps[None]:
-        """Wait until the rule lets `worker` begin its next gradient."""
+        """Wait until the rule lets `worker` begin its next gradient, or the budget of updates is used up."""
 
     @abstractmethod
     def help(self) -> None:
-        """Apply a round that is complete because another worker finished, rests or died; nothing to do for servers."""
+        """Apply a round that became complete without a push: another worker finished, rests or died. Servers do it
+        themselves."""
 
     @abstractmethod
     def complete(self) -> Steps[None]:
-        """When all have finished: return when everything that was pushed has been applied."""
+        """After all workers have finished: wait until everything that they pushed has been applied."""
 
     @abstractmethod
     def _await_round(self, worker: int) -> Steps[None]:
         """Return when a closed round may have been applied, by this worker or by others."""
 
     def pull(self, worker: int) -> list[Newest]:
-        """Hold the newest version of each shard; it stays as it is until the next pull."""
+        """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""
         return [shard.hold(worker) for shard in self._shards]
 
     def nbytes(self, gradients: Sequence[Tensor | None]) -> int:
-        """Of the gradients that are there."""
+        """Bytes of those `gradients` that are there (not None); one entry for each parameter."""
         absent = sum([size for size, gradient in zip(self._sizes, gradients, strict=True) if gradient is None])
         return self._size - absent
 
     def _contribute(self, push: Push) -> Steps[Outcome]:
-        """For a rule that gathers: lay the gradient into a slot and make it part of the round."""
+        """Under a gathering rule: write the gradient into a slot and add it to the round."""
         rounds, base = self.section.rounds, min(base.version for base in push.bases)
         slot = rounds.slot(push.worker)
         self._fill(slot, push)
@@ -108,13 +114,13 @@ class Host(ABC):
         self._handed_in(push)
 
     def _handed_in(self, push: Push) -> None:
-        """Count the bytes of its gradients: once, wherever they were handed over."""
+        """Add the bytes of the push's gradients to the worker's counter; called once for each push."""
         self._control.counters[push.worker * ROW + PUSHED] += push.nbytes
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += self._now() - since
 
     def _staleness(self, push: Push) -> int:
-        """The largest over the shards, as it is now."""
+        """Versions that the shards have moved on since `push` was computed; the largest over the shards."""
         pairs = zip(self._shards, push.bases, strict=True)
         return max(shard.version - base.version for shard, base in pairs)

@@ -34,7 +34,7 @@ class InlineHost(Host):
         return Outcome(verdict, staleness)
 
     def settle(self, worker: int) -> Steps[None]:
-        """Nothing: a push returns after it has been applied."""
+        """Nothing to wait for: a push returns after it has been applied."""
         yield from ()
 
     def await_turn(self, worker: int) -> Steps[None]:

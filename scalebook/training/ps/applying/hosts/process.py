@@ -54,7 +54,7 @@ class ProcessHost(Host):
         self._waited(worker, asked)
 
     def help(self) -> None:
-        """Nothing: the servers close and apply rounds."""
+        """Nothing to do: the servers close and apply rounds."""
 
     def complete(self) -> Steps[None]:
         yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
