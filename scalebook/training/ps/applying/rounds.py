@@ -42,7 +42,10 @@ class Rounds:
         self._admission, self._slots, self._counters, self._clip = admission, slots, admission.counters, clip
         self.order = [*range(first, len(shards)), *range(first)]
         self._shards, self._deadline_s = shards, deadline_s
-        self._most = admission.control.settings.most(admission.control.workers)
+        settings = admission.control.settings
+        self._most = settings.most(admission.control.workers)
+        self._shared = len(shards) > 1 or settings.host == "process"
+        """Whether anybody but who closes a round has a part in applying it (else only in place of the dead)."""
 
     # --- a worker's part -----------------------------------------------------------------------------------------
 
@@ -75,6 +78,9 @@ class Rounds:
 
     def close(self) -> bool:
         """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
+        now = self._admission.round()
+        if now.closed or not now.gathered:
+            return now.closed  # without the lock: whoever registers a gradient asks again
         with self._admission.locked():
             return self._close()
 
@@ -84,7 +90,8 @@ class Rounds:
         if now.closed or not now.gathered or now.gathered < min(self._most, self._needed()):
             return now.closed
         self._admission.set_round(now.version, True, now.gathered)
-        self._admission.control.event.wake()
+        if self._shared:
+            self._admission.control.event.wake()
         return True
 
     def _needed(self) -> int:
@@ -117,7 +124,7 @@ class Rounds:
         shard = self._shards[number]
         if shard.version > version:
             return
-        with shard.applying():
+        with shard.applying:
             if shard.version == version and self._admission.round().version == version:
                 average = whole() if whole is not None else self.average(slots, [number])
                 origins = [self._slots.origin(slot, number) for slot in slots]
@@ -127,9 +134,11 @@ class Rounds:
         if any(shard.version <= version for shard in self._shards):
             return
         with self._admission.locked():
-            if self._admission.round().version == version:
+            is_last = self._admission.round().version == version
+            if is_last:
                 self._admission.set_round(version + 1, False, 0)
-        self._admission.control.event.wake()
+        if is_last:
+            self._admission.control.event.wake()
 
     @torch.no_grad()
     def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:

@@ -7,7 +7,6 @@ being applied. A worker may take a version while an update is made: it takes the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps.applying.plan import ShardPlan
 from scalebook.training.ps.applying.state import SharedState
+from scalebook.training.ps.memory.lock import Held
 from scalebook.training.ps.memory.region import (
     AGE,
     APPLIED,
@@ -65,7 +65,10 @@ class Shard:
         trace: ShardTrace | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        self.plan, self.counters, self._deadline_s = plan, counters, deadline_s
+        self.plan, self.counters = plan, counters
+        self.applying = Held(counters.apply_lock, deadline_s)
+        """The apply lock, under which alone `apply` may be called and the optimizer's state be read."""
+        self._versions = Held(counters.version_lock, deadline_s)  # for microseconds: nobody else takes a version, chooses, publishes
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
         self.views = [plan.version.views(flat) for flat in self.flats]
         self._workers = len(counters.held)
@@ -88,14 +91,10 @@ class Shard:
 
     def hold(self, worker: int) -> Newest:
         """Make the newest version the one that `worker` uses; does not wait for an update under way."""
-        with self._versions():
+        with self._versions:
             newest = self.newest()
             self.counters.held[worker] = newest.buffer
         return newest
-
-    def _versions(self) -> AbstractContextManager[None]:
-        """Hold the version lock, for microseconds: nobody else takes a version, chooses a buffer or publishes."""
-        return self.counters.version_lock.held(self._deadline_s)
 
     def applied(self, worker: int) -> int:
         """The last push of `worker` that is part of the newest version; needs no lock."""
@@ -104,7 +103,7 @@ class Shard:
 
     def _free(self, newest: int, giver: int | None) -> int:
         """The number of a buffer that may be written to: one that nobody holds, else one that only `giver` holds."""
-        with self._versions():
+        with self._versions:
             held = self.counters.held.tolist()
         used = {newest, *held}
         for buffer in range(len(self.flats)):
@@ -120,10 +119,6 @@ class Shard:
 
     # --- updates -------------------------------------------------------------------------------------------------
 
-    def applying(self) -> AbstractContextManager[None]:
-        """Hold the apply lock, under which alone `apply` may be called and the optimizer's state be read."""
-        return self.counters.apply_lock.held(self._deadline_s)
-
     @torch.no_grad()
     def apply(
         self,
@@ -132,7 +127,7 @@ class Shard:
         groups: Groups,
         giver: int | None = None,
     ) -> bool:
-        """While `applying`: make the next version by a step with `gradients` and these hyper-parameters, publish it.
+        """With `applying`: make the next version by a step with `gradients` and these hyper-parameters, publish it.
 
         `origins`: whose gradients are averaged in it. `giver`: a worker that has no use any more for the version it
         holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
@@ -157,7 +152,7 @@ class Shard:
             applied[after + origin.worker] = max(origin.seq, applied[after + origin.worker])
         if self._trace is not None:
             self._trace.record(now.version + 1, origins, rate)
-        with self._versions():  # who holds the new version finds it measured
+        with self._versions:  # who holds the new version finds it measured
             self._publish(now.version + 1, target, state)
             self._meter(now.version, origins, drifts)
         return True
@@ -240,7 +235,7 @@ class Shard:
 
     def optimizer_state(self) -> dict[int, Any]:
         """The optimizer's state of the newest version by place of the parameter in the whole optimizer; not copied.
-        While `applying`."""
+        With `applying`."""
         self._state.read(self.newest().state)
         state: dict[int, Any] = self.optimizer.state_dict()["state"]
         return {self.plan.parameters[place]: value for place, value in state.items()}

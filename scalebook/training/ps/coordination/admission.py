@@ -4,12 +4,11 @@ Applies the pure rules (`policy/rules.py`) to the counters that all processes sh
 the admission lock; whoever must wait sleeps on the run's event and asks again when something has happened.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from typing import Final, NamedTuple
 
 from scalebook.training.ps.clock import Steps, Wait
+from scalebook.training.ps.memory.lock import Held
 from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, METER, Control
 from scalebook.training.ps.policy.rules import Arrival, View
 
@@ -42,20 +41,16 @@ class Admission:
         self.rule, self._damping = settings.rule, settings.damping
         self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
         self._sections = [counters for counters in control.sections if counters.used[0]]
+        self._held = Held(control.admission_lock, deadline_s)
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
         """Whether a rule that applies on arrival has anything to decide."""
 
     # --- state ---------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Held:
         """Hold the run's admission lock. What a killed process had decided but not stored counts as not decided."""
-        self.control.admission_lock.acquire(self._deadline_s)
-        try:
-            yield
-        finally:
-            self.control.admission_lock.release()
+        return self._held
 
     def round(self) -> Round:
         """The round being gathered; only for rules that gather."""

@@ -217,7 +217,7 @@ class Client:
             return self._snapshot
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
-            with shard.applying():
+            with shard.applying:
                 state.update(copied(shard.optimizer_state()))
         return dict(sorted(state.items()))
 
@@ -253,7 +253,7 @@ class Client:
         state, self._bases = {}, []
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
-                locks.enter_context(shard.applying())
+                locks.enter_context(shard.applying)
             for shard in self.host.section.shards:
                 self._bases.append(shard.hold(self._worker))
                 state.update(copied(shard.optimizer_state()))

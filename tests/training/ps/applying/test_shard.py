@@ -191,7 +191,7 @@ def test_whoever_pulls_in_the_middle_of_an_update_gets_the_version_before_it_at_
     assert isinstance(shard.optimizer, Watched)
     shard.optimizer.meanwhile = pull  # type: ignore[method-assign]
     for step in range(6, 12):
-        with shard.applying():
+        with shard.applying:
             pair.apply(0, gradients(step))
         if taken:
             shard.optimizer.meanwhile = lambda: None  # type: ignore[method-assign]

@@ -59,7 +59,7 @@ class InlineHost(Host):
         for number in self.section.order:
             shard = self._shards[number]
             asked = self._now()
-            with shard.applying():
+            with shard.applying:
                 self._waited(push.worker, asked)
                 gradients = [push.gradients[place] for place in self._places[number]]
                 shard.apply([push.origin(number)], gradients, push.groups, giver)
