@@ -68,7 +68,9 @@ class Shard:
         self.plan, self.counters = plan, counters
         self.applying = Held(counters.apply_lock, deadline_s)
         """The apply lock, under which alone `apply` may be called and the optimizer's state be read."""
-        self._versions = Held(counters.version_lock, deadline_s)  # for microseconds: nobody else takes a version, chooses, publishes
+        self._versions = Held(
+            counters.version_lock, deadline_s
+        )  # for microseconds: nobody else takes a version, chooses, publishes
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
         self.views = [plan.version.views(flat) for flat in self.flats]
         self._workers = len(counters.held)
