@@ -1,12 +1,9 @@
 """Who serves a workspace, and where: `.scalebook/ui.json`, written by `scalebook ui`, read by the pages."""
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from scalebook.training.files import records
+from scalebook.training.files import locks, records
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import Workspace
 
@@ -37,19 +34,9 @@ class Addresses:
         (workspace.hidden / FILE).unlink(missing_ok=True)
 
 
-@contextmanager
-def only_one(workspace: Workspace) -> Iterator[bool]:
+def only_one(workspace: Workspace) -> AbstractContextManager[bool]:
     """True for the one process that may serve this workspace, False for all others as long as that one lives.
 
     A file lock: the kernel takes it back from an owner that was killed.
     """
-    file = os.open(workspace.hidden / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(file)
+    return locks.only_one(workspace.hidden / LOCK)

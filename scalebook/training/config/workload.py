@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import Chosen, chosen
+from scalebook.training.config.class_fields import Chosen, chosen, in_words
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.rate_scaling import rate_scaling
-from scalebook.training.config.rule_words import words
 
 STRATEGY_LABELS: Final = {"single": "One process", "ddp": "DDP", "AsyncPS": "Parameter server"}
 SYNCHRONOUS: Final = ("single", "ddp")
@@ -103,7 +102,7 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
     damping = choice("damping", args, info)
     warmup = _count(args.get("warmup_updates"))
-    parts = [words(rule), words(damping) if damping else "", f"warm-up {warmup}" if warmup else ""]
+    parts = [in_words(rule), in_words(damping) if damping else "", f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
 
 

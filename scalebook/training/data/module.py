@@ -1,10 +1,12 @@
 """What the image data sets have in common: the split, the loaders, the arguments."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
@@ -15,7 +17,6 @@ from scalebook.training.data.batches import Batch, ImageBatches, loader
 from scalebook.training.data.download import RemoteFile, cache_folder, fetch, missing
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import ImageSpec, LabelledImages
-from scalebook.training.data.split import stratified_split
 
 Part = Literal["train", "test"]
 EVALUATION_BATCH = 256  # images; validation needs no gradients, and its result does not depend on the batch
@@ -142,3 +143,21 @@ def _moments(pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             "All training pixels are equal, so they cannot be normalised. Set data.init_args.normalize to false."
         )
     return mean.float(), deviation.float()
+
+
+def stratified_split(labels: torch.Tensor, val_fraction: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices of the training and of the validation samples, each in ascending order.
+
+    `ceil(val_fraction * n)` samples validate, shared among the classes in proportion (largest remainders first). The
+    same arguments give the same split in every version: numpy guarantees RandomState's stream.
+    """
+    classes, counts = np.unique(labels.numpy(), return_counts=True)
+    exact = counts * math.ceil(val_fraction * len(labels)) / len(labels)
+    quota = np.floor(exact).astype(int)
+    missing = math.ceil(val_fraction * len(labels)) - quota.sum()
+    quota[np.argsort(quota - exact, kind="stable")[:missing]] += 1
+    draw = np.random.RandomState(seed)
+    chosen = np.zeros(len(labels), dtype=bool)
+    for label, wanted in zip(classes, quota, strict=True):
+        chosen[draw.permutation(np.flatnonzero(labels.numpy() == label))[:wanted]] = True
+    return torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen))

@@ -1,8 +1,6 @@
 """One supervisor per workspace: the lock that makes it so, and the note of who holds it."""
 
-import fcntl
 import os
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Final
 
 import psutil
 
-from scalebook.training.files import records
+from scalebook.training.files import locks, records
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.workspace import Workspace
 
@@ -39,19 +37,12 @@ class SupervisorLock:
 
     def acquire(self, patience_s: float = 1.0) -> bool:
         """Patience is for those who only look whether it is held, for a moment, and for a holder who is just dying."""
-        deadline = time.monotonic() + patience_s
-        handle = os.open(self.workspace.hidden / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(handle)
-                    return False
-                time.sleep(0.02)
-            else:
-                self._file = handle
-                return True
+        handle = locks.opened(self.workspace.hidden / LOCK)
+        if not locks.acquired(handle, patience_s):
+            os.close(handle)
+            return False
+        self._file = handle
+        return True
 
     def release(self) -> None:
         assert self._file is not None, "the lock is not held"
@@ -68,14 +59,11 @@ class SupervisorLock:
 def held(workspace: Workspace) -> bool:
     """Whether some process holds the lock just now. Those who look share it, and so are not taken for its holder."""
     workspace.create()
-    handle = os.open(workspace.hidden / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = locks.opened(workspace.hidden / LOCK)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return locks.is_held(handle)
     finally:
         os.close(handle)
-    return False
 
 
 def status(workspace: Workspace) -> Status | None:

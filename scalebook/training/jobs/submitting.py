@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from scalebook.training.files import locks
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
@@ -111,12 +112,9 @@ def _is_free(path: Path) -> bool:
     except OSError:  # gone meanwhile
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return not locks.is_held(handle)
     finally:
         os.close(handle)
-    return True
 
 
 def _told(path: Path) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scalebook.training.config.base_identity import base_content
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
+from scalebook.training.config.identity import base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.notebook.rows import AXES, ExperimentRow, Outcome, row

@@ -10,10 +10,9 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.server import serve
 from scalebook.training.ps.coordination.meetings import SharedMeetings
-from scalebook.training.ps.coordination.rows import SharedRows
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
-from scalebook.training.ps.memory.region import ARRIVALS, STARTED, anonymous_file
+from scalebook.training.ps.memory.region import ARRIVALS, STARTED, SharedRows, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, WorkerEnd

@@ -22,7 +22,7 @@ from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
-from scalebook.training.strategies.first import First, stand_first
+from scalebook.training.strategies.first import First, SnapshotFirst, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING, Forking
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
@@ -31,7 +31,6 @@ from scalebook.training.strategies.pushing import Pushing
 from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared_measures import SharedMeasures
-from scalebook.training.strategies.snapshot_first import SnapshotFirst
 from scalebook.training.strategies.steps import Steps
 from scalebook.training.strategies.worker_role import train_only
 from scalebook.training.system import require_linux

@@ -9,6 +9,7 @@ from typing import IO, Any, NamedTuple
 import torch
 from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.call import _interrupt
 from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerStatus
@@ -17,7 +18,6 @@ from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import anonymous_file
-from scalebook.training.strategies import profiled
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.threads import check_fork
 
@@ -164,7 +164,7 @@ def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
     torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(best, trainer.state, returned, progress, profiled.found_by(trainer))
+    return _Results(best, trainer.state, returned, progress, _profile(trainer))
 
 
 def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
@@ -177,12 +177,33 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
     if results.best_model_path is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
     trainer.state = results.state
-    profiled.bring_back(trainer, results.profiled)
+    _give_profile(trainer, results.profiled)
     if results.progress:
         trainer.fit_loop.load_state_dict(results.progress)
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):
             loop.on_iteration_done()  # it was loaded to be known, not to be gone on from
     return results.returned
+
+
+def _profile(trainer: Trainer) -> dict[str, Any]:
+    """The attributes with the profile, in worker 0 after its work. Profilers of workers write their files themselves,
+    by rank."""
+    profiler = _profiler(trainer)
+    if isinstance(profiler, PyTorchProfiler):
+        return {"function_events": profiler.function_events}
+    if isinstance(profiler, SimpleProfiler):
+        return {"recorded_durations": profiler.recorded_durations}
+    return {}
+
+
+def _give_profile(trainer: Trainer, state: dict[str, Any]) -> None:
+    """Set these attributes on the profiler of the Trainer that `fit` was called on."""
+    vars(_profiler(trainer)).update(state)
+
+
+def _profiler(trainer: Trainer) -> Profiler:
+    profiler: Profiler = trainer.profiler  # type: ignore[attr-defined]  # made by its constructor, untyped
+    return profiler
 
 
 def _unpruned(weights: dict[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 MLflow is imported inside the functions (1.8 s, once per process).
 """
 
-import fcntl
 import importlib.metadata
 import json
 import logging
@@ -12,13 +11,13 @@ import platform
 import shutil
 import sqlite3
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalebook.training.files import locks
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace, sqlite_address
 
@@ -150,17 +149,11 @@ def _commit(root: Path) -> str | None:
 @contextmanager
 def _locked(workspace: Workspace) -> Iterator[None]:
     """Alone among all processes that prepare this workspace's store."""
-    handle = os.open(workspace.hidden / "mlflow.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    deadline = time.monotonic() + LOCK_DEADLINE_S
+    path = workspace.hidden / "mlflow.lock"
+    handle = locks.opened(path)
     try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{workspace.hidden}/mlflow.lock is held by another process") from None
-                time.sleep(0.02)
+        if not locks.acquired(handle, LOCK_DEADLINE_S):
+            raise TimeoutError(f"{path} is held by another process")
         yield
     finally:
         os.close(handle)

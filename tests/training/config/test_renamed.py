@@ -2,10 +2,9 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.config.base_identity import base_content
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
-from scalebook.training.config.identity import config_hash
+from scalebook.training.config.identity import base_content, config_hash
 from scalebook.training.config.renamed import first_paths, renamed
 from scalebook.training.config.validate import validate
 

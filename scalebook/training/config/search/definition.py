@@ -8,10 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from scalebook.training.config.base_identity import base_content
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
-from scalebook.training.config.identity import DIGITS
+from scalebook.training.config.identity import DIGITS, base_content
 from scalebook.training.config.search.body import read_body, write_body
 from scalebook.training.config.search.check import check
 from scalebook.training.config.search.types import AMOUNTS, Objective, RateRule, SearchSpec

@@ -12,8 +12,7 @@ from scalebook.training.ps.applying.hosts import make_host
 from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
 from scalebook.training.ps.clock import Steps
-from scalebook.training.ps.coordination.membership import Membership
-from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.coordination.run import Membership, SharedRun
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.memory.region import ALLOCATED, DIGEST, FINISHED, RESTING, STARTED, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of

@@ -7,10 +7,9 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.ps.coordination.meetings import SharedMeetings
-from scalebook.training.ps.coordination.rows import SharedRows
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
-from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES
+from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Need, Part

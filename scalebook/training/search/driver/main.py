@@ -17,12 +17,12 @@ from typing import Final, Literal
 from scalebook.training.config.catalogue import describe
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass, classify
+from scalebook.training.files import locks
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, NoRoom
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervising import Keeper
-from scalebook.training.search.driver.lock import locked
 from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, ended, judge, quality, value
 from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.telling import Telling
@@ -262,7 +262,7 @@ def drive(folder: SearchFolder) -> int:
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
-    with locked(folder.lock) as mine:
+    with locks.only_one(folder.lock) as mine:
         if not mine:
             folder.undriven()  # the supervisor has named this process
             return 0
