@@ -3,13 +3,12 @@
 import streamlit as st
 
 from scalebook.app import resources
-from scalebook.app.compare.services import plans
-from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE
-from scalebook.app.notebook.views import cells, earlier, exporting, new_notebook, run_all
+from scalebook.app.notebook.views import adding, cells, earlier, exporting, managing, new_notebook, run_all
 from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.views import dialogs, note, pulse
+from scalebook.training.notebook import lifecycle
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
@@ -18,13 +17,24 @@ chosen = notebooks.pick(workspace, wanted)
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
 opened = note.opened_here(chosen.path) if chosen else None
-head = page_head.notebook(choices, chosen, earlier.undo_from(stored), exporting.maker(stored))
+head = page_head.notebook(
+    choices,
+    chosen,
+    earlier.undo_from(stored),
+    exporting.maker(stored),
+    whole=stored is not None and opened is None,
+    deleted=bool(lifecycle.deleted(workspace)),
+)
 if head.intent == "undo" and stored:
     earlier.undo(stored)
 elif head.intent == "history" and stored:
     earlier.ask(stored)
 elif head.intent == "new notebook":
     new_notebook.ask()
+elif head.intent == "deleted":
+    managing.ask_deleted()
+elif head.intent in ("rename", "duplicate", "delete") and stored:
+    managing.act(head.intent, stored)
 elif head.intent == "new experiment" and chosen:
     st.switch_page(COMPOSE.script, query_params={"notebook": chosen.name})
 elif head.picked and head.picked != (chosen.name if chosen else None):
@@ -33,6 +43,7 @@ elif head.picked and head.picked != (chosen.name if chosen else None):
 
 if chosen is None and wanted:
     html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
+    managing.offer(wanted)
 elif chosen is None:
     remedy = f"or bring some that come with Scalebook: scalebook notebook examples {workspace.root}"
     html.empty("No notebook yet", f"Press New notebook, put a Markdown file into {workspace.root}, {remedy}.")
@@ -49,13 +60,7 @@ if stored is not None:
         note.show_new(stored, len(stored.notebook.cells))
         if not stored.notebook.experiments():
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
-        with st.container(horizontal=True):
-            if st.button("Add a note", icon=":material/add:", type="tertiary"):
-                note.add(stored, len(stored.notebook.cells))
-            if stored.notebook.experiments() and st.button(
-                "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
-            ):
-                editing.ask([plans.new(stored, resources.description())])
+        adding.show(stored)
     with together:
         run_all.show(stored, standing)
 

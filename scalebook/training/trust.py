@@ -115,13 +115,16 @@ def sign(folder: Path, name: str, files: Sequence[str]) -> None:
 
 def may_run(workspace: Workspace, folder: Path, files: Sequence[str]) -> bool:
     """Whether a job or a search of the workspace was submitted by this user as it stands, or the folder is trusted."""
+    return signed(folder, files) or trusted(workspace)
+
+
+def signed(folder: Path, files: Sequence[str]) -> bool:
+    """Whether a job or a search was submitted by this user as it stands."""
     try:
         signature = (folder / SIGNATURE).read_text(encoding="ascii")
-        if hmac.compare_digest(signature, _signature(folder, folder.name, files, _key())):
-            return True
+        return hmac.compare_digest(signature, _signature(folder, folder.name, files, _key()))
     except (OSError, ValueError, TypeError):  # missing, or garbage
-        pass
-    return trusted(workspace)
+        return False
 
 
 def _identity(workspace: Workspace, mark: str) -> dict[str, Any]:

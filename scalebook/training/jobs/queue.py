@@ -183,12 +183,25 @@ def _once_more(
         config,
         seeds=[request.seed],
         description=description,
-        notebook=request.notebook,
+        notebook=_notebook_now(workspace, job),
         cell=request.cell,
         priority=request.priority,
         resumed_from=resumed_from,
         hashed=request.config_hash,
     )[0]
+
+
+def _notebook_now(workspace: Workspace, job: JobFolder) -> str | None:
+    """The file of its notebook by the name that it has now: a renamed one is followed in MLflow only."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        tags: dict[str, str] = open_store(workspace).get_run(job.id).data.tags
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return job.request().notebook
+    return tags.get(names.TAG_NOTEBOOK, job.request().notebook)
 
 
 def delete(workspace: Workspace, job: JobFolder) -> None:

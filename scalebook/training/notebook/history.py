@@ -35,6 +35,11 @@ def folder(notebook: Path) -> Path:
     return Workspace(notebook.parent).history / notebook.name
 
 
+def taken(notebook: Path) -> bool:
+    """Whether a notebook is called so, or was: the states of a deleted one are kept under its name."""
+    return notebook.exists() or notebook.is_symlink() or folder(notebook).exists()
+
+
 def states(notebook: Path) -> list[PastState]:
     """What is kept of it, the newest first. Others may write and trim meanwhile."""
     states_ = []

@@ -92,7 +92,7 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
     path = stored.path.resolve()
     content = notebook.text.encode("utf-8")
     made = Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))  # ConfigError before it is written
-    with understood(path.parent), _alone(path.parent):
+    with understood(path.parent), alone(path.parent):
         if path.exists():
             current = read(path)
             if current.stamp not in (stored.stamp, _stamp(content)):
@@ -113,7 +113,7 @@ def restore(stored: Stored, state: PastState) -> Stored:
 
 def give_up(theirs: Stored, mine: Notebook) -> None:
     """Leave the file as it is; keep `mine`, which was not saved, in its history."""
-    with understood(theirs.path.parent), _alone(theirs.path.parent):
+    with understood(theirs.path.parent), alone(theirs.path.parent):
         history.keep(theirs.path, theirs.notebook.text.encode("utf-8"))
         history.keep(theirs.path, mine.text.encode("utf-8"))
 
@@ -123,6 +123,9 @@ def save_beside(stored: Stored, notebook: Notebook) -> Path:
     number = 2
     while True:
         path = stored.path.with_name(f"{stored.path.stem}-{number}.md")
+        if history.taken(path):
+            number += 1
+            continue
         try:
             with understood(path.parent), path.open("x", encoding="utf-8", newline="") as file:
                 file.write(notebook.text)
@@ -143,6 +146,9 @@ def create(workspace: Workspace, called: str) -> Stored:
     number = 1
     while True:
         path = workspace.root / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
+        if history.taken(path):
+            number += 1
+            continue
         try:
             with path.open("xb") as file:
                 # Scalebook's own umask is for its hidden folder: a notebook is for whoever the folder is for
@@ -159,7 +165,7 @@ def _stamp(content: bytes) -> str:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """A lock on the folder itself, which leaves no file behind. Held for the few ms of one write."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -9,8 +9,10 @@ import streamlit as st
 from scalebook.app.shared.components import press
 from scalebook.app.shared.services.notebooks import NotebookChoice
 
-HeadIntent = Literal["undo", "history", "new notebook", "new experiment"]
+HeadIntent = Literal["undo", "history", "new notebook", "new experiment", "rename", "duplicate", "delete", "deleted"]
 UNDO = "notebook-undo"
+WHOLE: dict[str, HeadIntent] = {"Rename": "rename", "Duplicate": "duplicate", "Delete": "delete"}
+DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,15 @@ def notebook(
     chosen: NotebookChoice | None,
     undo: str | None,
     export: Callable[[], str] | None = None,
+    *,
+    whole: bool = False,
+    deleted: bool = False,
 ) -> NotebookHead:
-    """Picker, Undo and History, Export, New notebook, New experiment.
+    """Picker, Undo and History, Export, a menu, New notebook, New experiment.
 
     `undo` tells the state that Undo would go back from; None where it has nothing to go back to. `export` makes the
-    HTML that is downloaded, when it is asked for; None where the notebook cannot be read.
+    HTML that is downloaded, when it is asked for; None where the notebook cannot be read. `whole`:
+    it can be renamed, duplicated and deleted now; `deleted`: some can be brought back.
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
@@ -64,6 +70,12 @@ def notebook(
                 icon=":material/download:", type="tertiary",
                 help="One HTML file with text, configs, results and charts. It opens anywhere, and prints well.",
             )  # fmt: skip
+        menu = {**(WHOLE if whole else {}), **(DELETED if deleted else {})}
+        if menu and (
+            entry := st.menu_button("More", list(menu), key="notebook-more", type="tertiary",
+                                    icon=":material/more_horiz:")
+        ):  # fmt: skip
+            intent = menu[entry]
         if st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
             intent = "new notebook"
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):

@@ -7,18 +7,23 @@ from pathlib import Path
 
 from scalebook.app.shared.services.drafts import written
 from scalebook.training.files import records
-from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook.cells import Cell, Note, Notebook
 from scalebook.training.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class NoteDraft:
-    """What the editor said last. `before` is the note as it was when the editor was opened, "" for a new one."""
+    """What the editor said last. `before` is the note as it was when the editor was opened, "" for a new one.
+
+    `above` and `below` are the cells around a new one, as `around` calls them: it stays between them when others come.
+    """
 
     notebook: str
     index: int
     before: str
     text: str
+    above: str = ""
+    below: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,23 +38,35 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _path(workspace: Workspace, notebook: str, index: int, before: str) -> Path:
-    # a note is known by its text, wherever it has moved to; a new one by its place
-    which = _digest(before) if before else f"new-{index}"
-    return workspace.cache / f"note-draft-{_digest(notebook)}-{which}.json"
+def around(notebook: Notebook, index: int) -> tuple[str, str]:
+    """What identifies the cells above and below a note that is begun before cell `index`; "" where there is none."""
+    above = _cell(notebook.cells[index - 1]) if index > 0 else ""
+    return above, _cell(notebook.cells[index]) if index < len(notebook.cells) else ""
+
+
+def _cell(cell: Cell) -> str:
+    """Its name; of a note, which has none, its text."""
+    return _digest(cell.source) if isinstance(cell, Note) else f"{type(cell).__name__} {cell.name}"
+
+
+def _path(workspace: Workspace, draft: NoteDraft) -> Path:
+    # a note is known by its text, wherever it has moved to; a new one by what stands around it
+    which = _digest(draft.before) if draft.before else f"new-{_digest(f'{draft.above}{chr(10)}{draft.below}')}"
+    return workspace.cache / f"note-draft-{_digest(draft.notebook)}-{which}.json"
 
 
 def save(workspace: Workspace, draft: NoteDraft) -> None:
     workspace.cache.mkdir(parents=True, exist_ok=True)
-    records.save(_path(workspace, draft.notebook, draft.index, draft.before), draft)
+    records.save(_path(workspace, draft), draft)
 
 
-def load(workspace: Workspace, notebook: str, index: int, before: str) -> LeftNote | None:
-    return _left(_path(workspace, notebook, index, before))
+def load(workspace: Workspace, same: NoteDraft) -> LeftNote | None:
+    """What was left of the note that `same` is a draft of, whatever text that has."""
+    return _left(_path(workspace, same))
 
 
 def discard(workspace: Workspace, draft: NoteDraft) -> None:
-    _path(workspace, draft.notebook, draft.index, draft.before).unlink(missing_ok=True)
+    _path(workspace, draft).unlink(missing_ok=True)
 
 
 def of_notebook(workspace: Workspace, notebook: str) -> list[LeftNote]:
@@ -66,15 +83,22 @@ def _left(path: Path) -> LeftNote | None:
 def belonging(left: Sequence[LeftNote], notebook: Notebook, index: int) -> list[LeftNote]:
     """Those that are of cell `index`; with the number of cells for the end: of a new note there, or of a note that has
     been changed or deleted meanwhile."""
-    sources = [cell.source if isinstance(cell, Note) else None for cell in notebook.cells]
-    if index == len(sources):
-        return [note for note in left if _place(note.draft, sources) >= index]
-    return [note for note in left if _place(note.draft, sources) == index]
+    count = len(notebook.cells)
+    return [note for note in left if min(_place(note.draft, notebook), count) == index]
 
 
-def _place(draft: NoteDraft, sources: Sequence[str | None]) -> int:
+def _place(draft: NoteDraft, notebook: Notebook) -> int:
+    """The cell that it belongs to, or before which it stands; the number of cells where it has lost its place."""
     if not draft.before:
-        return draft.index
+        return _between(draft, [_cell(cell) for cell in notebook.cells])
+    sources = [cell.source if isinstance(cell, Note) else None for cell in notebook.cells]
     if draft.index < len(sources) and sources[draft.index] == draft.before:
         return draft.index
     return sources.index(draft.before) if draft.before in sources else len(sources)
+
+
+def _between(draft: NoteDraft, cells: Sequence[str]) -> int:
+    """Of a new one: behind the cell that was above it, else before the one that was below, else where it was."""
+    if draft.above in cells:
+        return cells.index(draft.above) + 1
+    return cells.index(draft.below) if draft.below in cells else draft.index

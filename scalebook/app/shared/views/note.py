@@ -1,6 +1,7 @@
 """A note: Markdown that is edited in place. What is typed is kept as a draft until it is saved or given up."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -23,6 +24,8 @@ EDITED = "edited"  # the notebook as the person saw it then, so that an edit mea
 BEGUN = "begun"  # the text that the editor was opened with
 LEFT = "left-notes"  # the drafts of this notebook as they were when the page was begun
 LONGEST_NAME = 60
+MENU = {"Move up": -1, "Move down": 1, "Delete": 0}
+"""And by how many places it moves."""
 HINT = "Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$."
 FIRST_HINT = f"What is the question, and what do you expect? {HINT}"
 
@@ -37,10 +40,16 @@ def show(stored: Stored, index: int, note: Note) -> None:
         st.markdown(note.source)
         if PICTURE.search(note.source) and not trusted(resources.workspace()):
             st.caption("Pictures from elsewhere are not fetched: this folder is not trusted (`scalebook ui --trust`).")
-        with st.container(key=f"edit-note-{key}"):
+        with st.container(key=f"edit-note-{key}", horizontal=True, gap="small"):
             if press.button("Edit", f"edit-{key}", icon=":material/edit:"):
                 state.clicks().settle(f"edit-{key}")
                 _open(stored, key, note.source)
+            picked = st.menu_button("More", list(MENU), key=f"more-{key}", icon=":material/more_horiz:")
+    if picked == "Delete":
+        deleting.confirm(stored, index, "note", _name(note.source), "")
+    if picked:
+        write(stored, partial(notebooks.move, index=index, by=MENU[picked]), said="")
+        st.rerun()
 
 
 def opened_here(path: Path) -> Stored | None:
@@ -118,8 +127,14 @@ def _draft_at_work() -> NoteDraft | None:
     at_work = _at_work()
     if at_work is None:
         return None
-    left = note_drafts.load(resources.workspace(), at_work[0].path.stem, at_work[1], at_work[2])
+    left = note_drafts.load(resources.workspace(), _draft(*at_work[:3], ""))
     return left.draft if left else None
+
+
+def _draft(opened: Stored, index: int, before: str, text: str) -> NoteDraft:
+    """Of cell `index`; of a new note before it, where there is no text `before`."""
+    around = note_drafts.around(opened.notebook, index)
+    return NoteDraft(opened.path.stem, index, before, text, *around)
 
 
 def _editor(key: str) -> None:
@@ -132,11 +147,15 @@ def _editor(key: str) -> None:
     begun = state.recall(BEGUN, before)
     with st.container(border=True, key=f"editor-{key}"):
         height = min(600, max(140, 26 * (begun.count("\n") + 3)))
-        text = st.text_area(
-            "Markdown", begun, height=height, key=f"text-{key}", label_visibility="collapsed",
-            placeholder=HINT if opened.notebook.cells else FIRST_HINT,
-        )  # fmt: skip
-        draft = NoteDraft(opened.path.stem, index, before, text)
+        typed, preview = st.columns(2, gap="medium")
+        with typed:
+            text = st.text_area(
+                "Markdown", begun, height=height, key=f"text-{key}", label_visibility="collapsed",
+                placeholder=HINT if opened.notebook.cells else FIRST_HINT,
+            )  # fmt: skip
+        with preview, st.container(key="note-preview"):
+            st.markdown(text if text.strip() else ":gray[How it will look.]")
+        draft = _draft(opened, index, before, text)
         if text not in (before, aside.text if aside else before):
             note_drafts.save(resources.workspace(), draft)
         with st.container(horizontal=True):

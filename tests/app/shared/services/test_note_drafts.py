@@ -17,8 +17,8 @@ def test_a_draft_is_kept_by_notebook_and_note(tmp_path: Path) -> None:
     note_drafts.save(workspace, NoteDraft("second", 0, "One.\n\n", "Another notebook's"))
     path = next(one for one in workspace.cache.iterdir() if "One and a h" in one.read_text(encoding="utf-8"))
     os.utime(path, (1000.0, 1000.0))
-    assert note_drafts.load(workspace, "first", 7, "One.\n\n") == LeftNote(mine, 1000.0)
-    assert note_drafts.load(workspace, "first", 0, "Two.\n") is None
+    assert note_drafts.load(workspace, NoteDraft("first", 7, "One.\n\n", "")) == LeftNote(mine, 1000.0)
+    assert note_drafts.load(workspace, NoteDraft("first", 0, "Two.\n", "")) is None
     assert [one.draft.text for one in note_drafts.of_notebook(workspace, "first")] == ["One and a h", "New"]
     note_drafts.discard(workspace, mine)
     assert [one.draft.text for one in note_drafts.of_notebook(workspace, "first")] == ["New"]
@@ -38,3 +38,20 @@ def test_a_draft_belongs_to_its_note_wherever_that_is_and_to_the_end_where_it_is
     left = [LeftNote(one, 0.0) for one in drafts.values()]
     found = {index: [one.draft.text for one in note_drafts.belonging(left, notebook, index)] for index in range(4)}
     assert found == {0: ["a"], 1: ["d"], 2: ["b"], 3: ["c", "e"]}
+
+
+def test_a_new_note_stays_between_its_cells_when_others_come_or_go() -> None:
+    b = "```yaml experiment=b\nconfig: {}\n```\n\n"
+    drafts = [NoteDraft("n", i, "", str(i), *note_drafts.around(parse(TEXT), i)) for i in range(4)]
+    left = [LeftNote(draft, 0.0) for draft in drafts]
+
+    def found(text: str) -> list[list[str]]:
+        notebook = parse(text)
+        places = range(len(notebook.cells) + 1)
+        return [[note.draft.text for note in note_drafts.belonging(left, notebook, place)] for place in places]
+
+    assert found(TEXT) == [["0"], ["1"], ["2"], ["3"]]
+    assert found(b + TEXT) == [[], ["0"], ["1"], ["2"], ["3"]]
+    assert found(TEXT.replace("Two.", f"{b}Two.")) == [["0"], ["1"], ["2"], [], ["3"]]
+    assert found(TEXT.replace("One.", "Another.")) == [["0"], ["1"], ["2"], ["3"]]
+    assert found("") == [["0", "1", "2", "3"]]

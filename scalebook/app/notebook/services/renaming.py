@@ -1,0 +1,97 @@
+"""What follows a notebook that gets another file name: its runs and searches, and what was typed and not saved."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from scalebook.app.search.services import search_setup
+from scalebook.app.shared.services import drafts, note_drafts
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import record_folder
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import ENDED
+from scalebook.training.notebook import lifecycle
+from scalebook.training.notebook.cells import Note
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search.folder import all_searches
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.trust import SEARCH, sign, signed
+from scalebook.training.workspace import Workspace, sqlite_address
+
+MOST_RUNS: Final = 50_000
+LIVE_SEARCH: Final = ("running", "stopping", "waiting")
+
+
+def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -> Stored:
+    """The notebook in the file `stem`.md, with all that refers to it.
+
+    Begins with the runs, which are in MLflow and may be out of reach: where it breaks off, done again it goes on.
+    ConfigError while anything of the notebook runs, and where the name cannot be had; EditedMeanwhile.
+    """
+    old, new = stored.path.name, f"{stem}.md"
+    lifecycle.require_stem(stored.path, stem)
+    if _under_way(workspace, old):
+        raise ConfigError("file name", f"cannot change while runs of {old} go on", "Stop them, or wait for their end.")
+    _runs(workspace, reader, old, new)
+    _searches(workspace, old, new)
+    moved = lifecycle.move_file(stored, stem)
+    _drafts(workspace, moved, stored.path.stem)
+    return moved
+
+
+def _under_way(workspace: Workspace, notebook: str) -> bool:
+    jobs = (job for job in queue.all_jobs(workspace) if job.request().notebook == notebook)
+    searches = (search for search in all_searches(workspace) if search.request().notebook == notebook)
+    return any(job.state() not in ENDED for job in jobs) or any(search.state() in LIVE_SEARCH for search in searches)
+
+
+def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
+    """Those of this workspace: a store that is shared may have runs of other notebooks with this name."""
+    from mlflow.exceptions import MlflowException
+
+    own = reader.tracking_uri == sqlite_address(workspace.database)
+    try:
+        for run in reader.runs(notebook=old, limit=MOST_RUNS):
+            if own or (workspace.jobs / run.id).exists() or (workspace.studies / run.id).exists():
+                reader.client.set_tag(run.id, names.TAG_NOTEBOOK, new)
+        experiment, other = (reader.client.get_experiment_by_name(Path(name).stem) for name in (old, new))
+        if own and experiment is not None and other is None:
+            reader.client.rename_experiment(experiment.experiment_id, Path(new).stem)
+    except MlflowException as error:
+        raise ConfigError("MLflow", f"did not take the new name ({error.message[:200]})", "Try again.") from error
+
+
+def _searches(workspace: Workspace, old: str, new: str) -> None:
+    for search in all_searches(workspace):
+        request = search.request()
+        if request.notebook != old:
+            continue
+        mine = signed(search.path, SEARCH)
+        search.write(replace(request, notebook=new))
+        if mine:
+            sign(search.path, search.id, SEARCH)
+    record_folder.forget()
+
+
+def _drafts(workspace: Workspace, moved: Stored, old: str) -> None:
+    """`old` is the stem that it had."""
+    cells = ["", *(cell.name for cell in moved.notebook.cells if not isinstance(cell, Note))]
+    new = moved.path.stem
+    for cell in cells:
+        if (draft := drafts.load(workspace, old, cell)) is not None:
+            drafts.save(workspace, replace(draft, notebook=new))
+            drafts.discard(workspace, old, cell)
+    for left in note_drafts.of_notebook(workspace, old):
+        note_drafts.save(workspace, replace(left.draft, notebook=new))
+        note_drafts.discard(workspace, left.draft)
+    for source in _setups(cells):
+        if (setup := search_setup.load(workspace, (old, *source))) is not None:
+            search_setup.save(workspace, replace(setup, notebook=new))
+            search_setup.discard(workspace, (old, *source))
+
+
+def _setups(cells: Sequence[str]) -> list[tuple[str, str]]:
+    """Cell and experiment of each search that may have been begun."""
+    return [*((cell, "") for cell in cells), *(("", cell) for cell in cells[1:])]

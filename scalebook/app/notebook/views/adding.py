@@ -1,0 +1,20 @@
+"""Below the last cell: what can be added to a notebook there."""
+
+import streamlit as st
+
+from scalebook.app import resources
+from scalebook.app.compare.services import plans
+from scalebook.app.compare.views import editing
+from scalebook.app.shared.views import note
+from scalebook.training.notebook.store import Stored
+
+
+def show(stored: Stored) -> None:
+    """A note; a comparison, where there is something to compare."""
+    with st.container(horizontal=True):
+        if st.button("Add a note", icon=":material/add:", type="tertiary"):
+            note.add(stored, len(stored.notebook.cells))
+        if stored.notebook.experiments() and st.button(
+            "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
+        ):
+            editing.ask([plans.new(stored, resources.description())])

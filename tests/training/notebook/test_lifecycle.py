@@ -1,0 +1,72 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook import history, lifecycle, store
+from scalebook.training.notebook.parse import parse
+from scalebook.training.notebook.store import EditedMeanwhile, Stored
+from scalebook.training.workspace import Workspace
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Stored:
+    """A notebook with two states."""
+    (tmp_path / "first.md").write_text("# One\n", encoding="utf-8")
+    return store.save(store.read(tmp_path / "first.md"), parse("# Two\n"))
+
+
+def test_a_file_takes_its_states_along(stored: Stored) -> None:
+    moved = lifecycle.move_file(stored, "Größe 2")
+    assert [path.name for path in moved.path.parent.glob("*.md")] == ["Größe 2.md"]
+    before = history.before(moved.path, b"# Two\n")
+    assert before is not None
+    assert before.content() == b"# One\n"
+    assert history.states(stored.path) == []
+    assert lifecycle.move_file(moved, "Größe 2") == moved
+
+
+@pytest.mark.parametrize("stem", ["", ".hidden", "a/b", "../up", "a\nb", "x" * 201])
+def test_what_cannot_be_a_name_is_refused(stored: Stored, stem: str) -> None:
+    with pytest.raises(ConfigError, match="file name"):
+        lifecycle.move_file(stored, stem)
+    assert stored.path.exists()
+
+
+def test_a_name_that_is_taken_or_that_a_deleted_one_had_is_refused(stored: Stored) -> None:
+    beside = lifecycle.duplicate(stored)
+    assert (beside.path.name, beside.notebook.title) == ("first-2.md", "Two (copy)")
+    with pytest.raises(ConfigError, match="taken"):
+        lifecycle.move_file(stored, "first-2")
+    lifecycle.delete(beside)
+    with pytest.raises(ConfigError, match="taken"):
+        lifecycle.move_file(stored, "first-2")
+    assert lifecycle.duplicate(stored).path.name == "first-3.md"
+    lifecycle.delete(stored)
+    assert store.create(Workspace(stored.path.parent), "First").path.name == "first-4.md"
+
+
+def test_a_deleted_one_comes_back_as_it_was_with_its_states(stored: Stored) -> None:
+    workspace = Workspace(stored.path.parent)
+    other = lifecycle.duplicate(stored)
+    lifecycle.delete(other)
+    os.utime(history.folder(other.path), (1000.0, 1000.0))
+    lifecycle.delete(stored)
+    assert not stored.path.exists()
+    gone = lifecycle.deleted(workspace)
+    assert [notebook.title for notebook in gone] == ["Two", "Two (copy)"]
+    assert lifecycle.bring_back(gone[0]) == stored
+    assert history.before(stored.path, b"# Two\n") is not None
+    assert [notebook.path for notebook in lifecycle.deleted(workspace)] == [other.path]
+    with pytest.raises(ConfigError, match="there already"):
+        lifecycle.bring_back(gone[0])
+
+
+def test_what_somebody_has_edited_meanwhile_is_neither_moved_nor_deleted(stored: Stored) -> None:
+    stored.path.write_text("# Theirs\n", encoding="utf-8")
+    with pytest.raises(EditedMeanwhile):
+        lifecycle.move_file(stored, "second")
+    with pytest.raises(EditedMeanwhile):
+        lifecycle.delete(stored)
+    assert stored.path.read_text(encoding="utf-8") == "# Theirs\n"
