@@ -1,5 +1,6 @@
 """Curves as they are drawn: several seeds as one with its interval, and no more points than can be seen."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,3 +62,21 @@ def thin(x: Sequence[float], y: Sequence[float], points: int) -> tuple[list[floa
     if kept[-1] != len(x) - 1:
         kept.append(len(x) - 1)
     return [x[i] for i in kept], [y[i] for i in kept]
+
+
+def smooth(values: Sequence[float], weight: float) -> list[float]:
+    """Exponential moving average, point by point: each keeps `weight` of what came before, 0 to below 1.
+
+    Without the pull towards zero at the beginning (Kingma & Ba 2015, the correction of bias). What is not finite stays
+    as it is, and is not averaged.
+    """
+    assert 0.0 <= weight < 1.0, weight
+    averages, average, share = [], 0.0, 0.0
+    for value in values:
+        if not math.isfinite(value):
+            averages.append(value)
+            continue
+        average = weight * average + (1.0 - weight) * value
+        share = weight * share + (1.0 - weight)
+        averages.append(average / share)
+    return averages

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from scalebook.training.curves import at_x, mean_curve, thin
+from scalebook.training.curves import at_x, mean_curve, smooth, thin
 from scalebook.training.tracking.reading import MetricCurve
 
 
@@ -46,3 +46,14 @@ def test_thinning_keeps_the_ends_and_every_spike() -> None:
 
 def test_a_short_curve_stays_as_it_is() -> None:
     assert thin([1.0, 2.0], [3.0, 4.0], 600) == ([1.0, 2.0], [3.0, 4.0])
+
+
+def test_a_moving_average_keeps_its_weight_of_the_past_and_is_not_pulled_to_zero() -> None:
+    assert smooth([4.0, 4.0, 4.0], 0.9) == pytest.approx([4.0, 4.0, 4.0])
+    assert smooth([0.0, 1.0], 0.5) == pytest.approx([0.0, 2 / 3])  # (0 * 0.25 + 1 * 0.5) / 0.75
+    assert smooth([1.0, 3.0, 2.0], 0.0) == [1.0, 3.0, 2.0]
+    gap = smooth([1.0, math.nan, math.inf, 3.0], 0.5)
+    assert math.isnan(gap[1])
+    assert gap[2] == math.inf
+    assert gap[3] == pytest.approx((1 * 0.25 + 3 * 0.5) / 0.75)
+    assert smooth([], 0.5) == []

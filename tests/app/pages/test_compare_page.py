@@ -1,3 +1,5 @@
+import json
+
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html, number, words
 from tests.app.recorded import config, record
@@ -37,3 +39,12 @@ def test_target_scale_and_grouping_come_from_the_address(open_page: Open, worksp
     assert "updates to 2.5" in html(app)
     assert '<td class="num">2</td>' in html(app), "two runs in one row"
     assert "Their configs do not differ." in words(app)
+
+
+def test_several_metrics_each_have_a_chart_and_the_first_the_table(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compare", runs=record(workspace, cell="a").id, smooth="0.5")
+    app.multiselect(key="more-val/bits_per_dim").select("train/loss").run()
+    drawn = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    assert [chart["layout"]["yaxis"]["title"]["text"] for chart in drawn] == ["val/bits_per_dim", "train/loss"]
+    assert [len(chart["data"]) for chart in drawn] == [2, 2]  # as logged, and smoothed
+    assert "best val/bits_per_dim" in html(app)

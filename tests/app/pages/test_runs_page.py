@@ -1,3 +1,4 @@
+import json
 import re
 import zipfile
 from typing import Any
@@ -189,6 +190,24 @@ def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Wor
     assert "Since then" not in html(open_page("runs", run=fresh.id))
     (workspace.root / "first-steps.md").unlink()
     assert "Since then" not in html(open_page("runs", run=job.id))
+
+
+def test_any_metrics_are_drawn_also_in_one_chart_and_smoothed(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("runs", run=record(workspace).id)
+    shown, rate = [charts(app)[i]["data"][0]["name"] for i in range(2)], names.per_worker(names.SAMPLES_PER_SECOND, 0)
+    assert shown == ["val/bits_per_dim", "train/loss"]
+    app.slider(key="smooth").set_value(0.6).run()
+    assert [len(one["data"]) for one in charts(app)] == [2, 2, 2]  # the last is of the two workers
+    app.multiselect(key="metrics").set_value(["train/loss", rate]).run()
+    app.toggle(key="together").set_value(True).run()
+    first = charts(app)[0]["data"]
+    assert [line["name"] for line in first] == ["train/loss"] * 2 + [rate] * 2
+    assert [line["opacity"] for line in first] == [0.38, 1.0, 0.38, 1.0]
+    assert len(charts(app)) == 2
+
+
+def charts(app: AppTest) -> list[dict[str, Any]]:
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspace: Workspace) -> None:

@@ -21,7 +21,9 @@ def colours(comparison: Comparison) -> dict[str, str]:
     return {row.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, row in enumerate(comparison.rows)}
 
 
-def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400) -> None:
+def curves(
+    comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400, smoothing: float = 0.0
+) -> None:
     """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
     lines: list[Series] = []
     by_run = {curve.run_id: curve for curve in comparison.curves}
@@ -40,6 +42,7 @@ def curves(comparison: Comparison, axis: Axis, log_y: bool, key: str, height: in
         x_title=axis,
         y_title=comparison.metric,
         log_y=log_y,
+        smoothing=smoothing,
         target=comparison.target,
         dark=style.dark(),
         height=height,

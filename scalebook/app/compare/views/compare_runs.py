@@ -12,10 +12,11 @@ from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
 from scalebook.app.shared.components import axis_choice, html, number_box, page_head, press
+from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import links
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
-from scalebook.training.notebook.cells import Axis, ComparisonCell
+from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
@@ -51,6 +52,9 @@ def show(run_ids: Sequence[str]) -> None:
     metric_column, target_column, axis_column = st.columns([2, 1, 3], vertical_alignment="bottom")
     with metric_column:
         metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
+        others = [name for name in metrics if name != metric]
+        more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="More metrics",
+                              label_visibility="collapsed", disabled=not others)  # fmt: skip
     with target_column:
         hint = "Adds what it took to get there first: updates, samples and seconds."
         target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
@@ -58,13 +62,15 @@ def show(run_ids: Sequence[str]) -> None:
         st.error(f"Target: {target!r} is not a number. Give one, with a point where it has decimals.")
         target = None
     with axis_column:
-        axis, log_y = axis_choice.draw()
+        look = axis_choice.draw()
     hint = "Runs that differ in their seed alone are one line, with the interval of their mean."
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
-        _save(records, ComparisonCell("", "", [], metric, [axis], target, "log" if log_y else "linear"), metrics)
+        _save(
+            records, ComparisonCell("", "", [], metric, [look.axis], target, "log" if look.log_y else "linear"), metrics
+        )
     live = any(record.ended is None for record in records)
-    st.fragment(_body, run_every=EVERY_S if live else None)(records, metric, target, axis, log_y, grouped)
+    st.fragment(_body, run_every=EVERY_S if live else None)(records, [metric, *more], target, look, grouped)
 
 
 def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
@@ -119,11 +125,16 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 
 def _body(
-    records: Sequence[RunRecord], metric: str, target: float | None, axis: Axis, log_y: bool, grouped: bool
+    records: Sequence[RunRecord], metrics: Sequence[str], target: float | None, look: CurveLook, grouped: bool
 ) -> None:
-    ids = [record.id for record in records]
-    comparison_ = compare_runs(resources.reader(), ids, metric, target, configs=_configs(records), grouped=grouped)
-    comparison.curves(comparison_, axis, log_y, key="compare")
-    comparison.table(comparison_, link_runs=True)
+    """A chart of each metric; the table is of the first, and the target is one of it."""
+    ids, configs = [record.id for record in records], _configs(records)
+    by_metric = [
+        compare_runs(resources.reader(), ids, metric, None if i else target, configs=configs, grouped=grouped)
+        for i, metric in enumerate(metrics)
+    ]
+    for i, shown in enumerate(by_metric):
+        comparison.curves(shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing)
+    comparison.table(by_metric[0], link_runs=True)
     st.subheader("What differs")
-    comparison.differences(comparison_.differences, [row.experiment for row in comparison_.rows])
+    comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

@@ -9,6 +9,7 @@ import streamlit as st
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import chart_view, charts, html, style
+from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import ago, figure, sentence
 from scalebook.training.durations import duration
@@ -97,14 +98,43 @@ def figures(view: RunView) -> None:
         html.facts(shown)
 
 
-def curves(shown: Sequence[MetricCurve], axis: str, log_y: bool, live: bool) -> None:
+def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool) -> None:
     """A chart for each metric, two in a row; also of one, while more may come."""
     columns = st.columns(2, gap="medium") if live or len(shown) > 1 else [st.container()]
     for i, curve in enumerate(shown):
-        series = [Series(curve.metric, curve.axis(axis), curve.values, charts.PALETTE[0])]
-        drawn = charts.lines(series, x_title=axis, title=curve.metric, log_y=log_y, dark=style.dark(), height=280)
+        series = [Series(curve.metric, curve.axis(look.axis), curve.values, charts.PALETTE[0])]
         with columns[i % len(columns)]:
-            chart_view.draw(drawn, f"curve-{curve.metric}", f"{curve.metric} against {axis}")
+            _chart(series, look, curve.metric, f"curve-{curve.metric}", curve.metric, height=280)
+
+
+def together(shown: Sequence[MetricCurve], look: CurveLook) -> None:
+    """All metrics in one chart, on one scale."""
+    series = [
+        Series(curve.metric, curve.axis(look.axis), curve.values, charts.PALETTE[i % len(charts.PALETTE)])
+        for i, curve in enumerate(shown)
+    ]
+    _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in shown), height=400)
+
+
+def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what: str, height: int) -> None:
+    drawn = charts.lines(
+        series,
+        x_title=look.axis,
+        title=title,
+        log_y=look.log_y,
+        smoothing=look.smoothing,
+        dark=style.dark(),
+        height=height,
+    )
+    chart_view.draw(drawn, key, f"{what} against {look.axis}")
+
+
+def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:
+    """Which metrics to draw, none for the main ones; and whether in one chart."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        chosen = st.multiselect("Metrics", offered, key="metrics", placeholder="The main metrics", width=420,
+                                label_visibility="collapsed")  # fmt: skip
+        return chosen, st.toggle("In one chart", key="together", bind="query-params")
 
 
 def samples(picture: bytes | None) -> None:

@@ -218,6 +218,13 @@ def curve_metrics(record: RunRecord) -> list[str]:
     return sorted(metrics, key=lambda name: (name != main, not name.startswith("val/"), name))
 
 
+def all_metrics(record: RunRecord) -> list[str]:
+    """All that has a history: `curve_metrics`, then what we measure about the run."""
+    own = curve_metrics(record)
+    measured = [name for name in record.metrics if name.startswith(("perf/", "ps/", "system/", "worker_"))]
+    return [*own, *sorted(measured)]
+
+
 def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
     """The metrics whose charts are shown, `most` of them: those `known` where they stood, new ones after them."""
     kept = [name for name in known if name in metrics]

@@ -10,6 +10,7 @@ from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.views import run_files
 from scalebook.app.shared.components import axis_choice, page_head
+from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import drafts, links
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
@@ -34,10 +35,10 @@ def show(run_id: str) -> None:
     _head(view)
     _siblings(view)
     below_head = st.container()
-    axis, log_y = axis_choice.draw()
+    look = axis_choice.draw()
     live = not view.ended
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
-    st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, axis, log_y)
+    st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, look)
     st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
     st.fragment(run_files.show, run_every=CURVES_EVERY_S if live else None)(run_id)
     with below_head:
@@ -110,20 +111,29 @@ def _standing(run_id: str, was_live: bool) -> None:
         run_detail.figures(view)
 
 
-def _curves(run_id: str, axis: str, log_y: bool) -> None:
-    """What the model logs, then how fast each worker is."""
+def _curves(run_id: str, look: CurveLook) -> None:
+    """What the model logs, or what was chosen, then how fast each worker is."""
     view = _load(run_id)
-    metrics = runs.in_place(state.recall(f"charts-{run_id}", []), runs.curve_metrics(view.record), CHARTS)
-    state.remember(f"charts-{run_id}", metrics)
-    rates = runs.rates(view.record)[:LINES]
-    curves = resources.curves(view.record, [*metrics, *rates])
-    own = [curve for curve in curves if curve.metric in metrics]
     with st.container(key="live-curves"):
-        if own:
-            run_detail.curves(own, axis, log_y, not view.ended)
+        chosen, in_one = run_detail.metrics_choice(runs.all_metrics(view.record))
+        metrics = chosen or _main_metrics(view)
+        rates = runs.rates(view.record)[:LINES]
+        curves = resources.curves(view.record, list(dict.fromkeys([*metrics, *rates])))
+        own = [curve for curve in curves if curve.metric in metrics]
+        if own and in_one:
+            run_detail.together(own, look)
+        elif own:
+            run_detail.curves(own, look, not view.ended)
         elif not view.ended:
             st.caption("The first point of the curves comes with the first validation or after a few updates.")
-        workers.throughput([curve for curve in curves if curve.metric in rates], axis)
+        workers.throughput([curve for curve in curves if curve.metric in rates], look.axis)
+
+
+def _main_metrics(view: RunView) -> list[str]:
+    """Those whose charts are shown where none was chosen; each stays where it stood when others come."""
+    metrics = runs.in_place(state.recall(f"charts-{view.id}", []), runs.curve_metrics(view.record), CHARTS)
+    state.remember(f"charts-{view.id}", metrics)
+    return metrics
 
 
 def _workers(run_id: str) -> None:

@@ -1,13 +1,25 @@
-"""Against what curves are drawn: one choice for all charts of a page, remembered in the address."""
+"""How curves are drawn: one choice for all charts of a page, remembered in the address."""
+
+from typing import NamedTuple
 
 import streamlit as st
 
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.rows import AXES
 
+MOST_SMOOTH = 0.99
 
-def draw() -> tuple[Axis, bool]:
-    """The axis (`updates`, `samples` or `seconds`), and whether the metric is on a logarithmic scale."""
+
+class CurveLook(NamedTuple):
+    """Against what, whether the metric is on a logarithmic scale, and the weight of the past in a moving average."""
+
+    axis: Axis
+    log_y: bool
+    smoothing: float
+
+
+def draw() -> CurveLook:
+    """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
             "Against",
@@ -19,4 +31,9 @@ def draw() -> tuple[Axis, bool]:
             label_visibility="collapsed",
         )
         log_y = st.toggle("Log scale", key="log", bind="query-params")
-    return axis, log_y
+        smoothing = st.slider(
+            "Smoothing", 0.0, MOST_SMOOTH, 0.0, 0.01, format="%.2f", key="smooth", bind="query-params", width=200,
+            help="An exponential moving average: how much of it each point takes from those before. "
+            "The curve as it was logged stays behind it, faint.",
+        )  # fmt: skip
+    return CurveLook(axis, log_y, float(smoothing))

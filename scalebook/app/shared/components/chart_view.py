@@ -1,4 +1,4 @@
-"""A chart on a page: our template, and no toolbar that hides the curve."""
+"""A chart on a page: our template, and above it what it can be downloaded as (`chart_files.js`)."""
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -6,7 +6,7 @@ import streamlit as st
 
 def draw(figure: go.Figure, key: str, alt: str) -> None:
     """`alt` is what a screen reader says of it."""
-    config = {"displaylogo": False, "displayModeBar": False, "responsive": True}
+    config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "responsive": True}
     st.plotly_chart(figure, theme=None, key=key, alt=alt, config=config)
 
 

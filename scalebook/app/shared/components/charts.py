@@ -1,12 +1,12 @@
 """Every chart: one template, one palette, figures from plain numbers. Nothing here reads or draws a page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import plotly.graph_objects as go
 
-from scalebook.training.curves import thin
+from scalebook.training.curves import smooth, thin
 
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
 """Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
@@ -27,7 +27,7 @@ class Series:
     y: Sequence[float]
     colour: str
     faint: bool = False
-    """A single seed behind its mean."""
+    """A single seed behind its mean, or what was logged behind its moving average."""
     low: Sequence[float] = field(default_factory=tuple)
     high: Sequence[float] = field(default_factory=tuple)
 
@@ -81,32 +81,25 @@ def lines(
     y_title: str = "",
     title: str = "",
     log_y: bool = False,
+    smoothing: float = 0.0,
     target: float | None = None,
     dark: bool = False,
     height: int = 320,
 ) -> go.Figure:
-    """Curves over one axis. A curve of one point is drawn as a marker, so that a run's first value is seen at once."""
+    """Curves over one axis. A curve of one point is drawn as a marker, so that a run's first value is seen at once.
+
+    With `smoothing`, a weight below 1, each is its moving average, with the curve as it was logged faint behind it.
+    """
     figure = _figure(dark, height, title)
     named: set[str] = set()
+    several = len({curve.name for curve in series}) > 1
     for curve in series:
         if curve.low and curve.high:
             figure.add_trace(_band(curve))
-        x, y = thin(curve.x, curve.y, POINTS)
-        figure.add_trace(
-            go.Scatter(
-                x=x,
-                y=y,
-                name=curve.name,
-                legendgroup=curve.name,
-                showlegend=not curve.faint and curve.name not in named and len({s.name for s in series}) > 1,
-                mode="lines" if len(x) > 12 else "lines+markers",
-                line={"color": curve.colour, "width": 1.0 if curve.faint else 2.0},
-                marker={"size": 5},
-                opacity=0.38 if curve.faint else 1.0,
-                hoverinfo="skip" if curve.faint else None,
-                hovertemplate=f"%{{y:.5g}} at %{{x:,.5~g}} {UNITS.get(x_title, x_title)}" if not curve.faint else None,
-            )
-        )
+        if smoothing and not curve.faint:
+            figure.add_trace(_line(replace(curve, faint=True), x_title, in_legend=False))
+            curve = replace(curve, y=smooth(curve.y, smoothing))
+        figure.add_trace(_line(curve, x_title, in_legend=several and not curve.faint and curve.name not in named))
         if not curve.faint:
             named.add(curve.name)
     ends = [x for series in series for x in series.x]
@@ -116,6 +109,23 @@ def lines(
     figure.update_xaxes(title_text=x_title, rangemode="tozero")
     figure.update_yaxes(title_text=y_title, type="log" if log_y else "linear")
     return figure
+
+
+def _line(curve: Series, x_title: str, *, in_legend: bool) -> go.Scatter:
+    x, y = thin(curve.x, curve.y, POINTS)
+    return go.Scatter(
+        x=x,
+        y=y,
+        name=curve.name,
+        legendgroup=curve.name,
+        showlegend=in_legend,
+        mode="lines" if len(x) > 12 else "lines+markers",
+        line={"color": curve.colour, "width": 1.0 if curve.faint else 2.0},
+        marker={"size": 5},
+        opacity=0.38 if curve.faint else 1.0,
+        hoverinfo="skip" if curve.faint else None,
+        hovertemplate=f"%{{y:.5g}} at %{{x:,.5~g}} {UNITS.get(x_title, x_title)}" if not curve.faint else None,
+    )
 
 
 def _target(target: float, left: float, right: float) -> go.Scatter:

@@ -6,6 +6,7 @@ import streamlit as st
 
 HERE = Path(__file__).parent
 ICON = str(HERE / "mark.svg")
+SCRIPTS = ("keep_typing.js", "chart_files.js")
 
 
 def draw() -> None:
@@ -13,8 +14,8 @@ def draw() -> None:
     st.logo(str(HERE / "wordmark.svg" if not dark() else HERE / "wordmark_dark.svg"), size="large")
     st.html(HERE / "style.css")
     with st.container(key="keep-typing"):
-        script = (HERE / "keep_typing.js").read_text(encoding="utf-8")
-        st.html(f"<script>{script}</script>", unsafe_allow_javascript=True)
+        scripts = "".join(f"<script>{(HERE / name).read_text(encoding='utf-8')}</script>" for name in SCRIPTS)
+        st.html(scripts, unsafe_allow_javascript=True)
 
 
 def dark() -> bool:

@@ -39,3 +39,12 @@ def test_every_run_is_told_of_with_its_unit() -> None:
     )
     assert drawn.layout.hoverdistance == -1
     assert {one.hovertemplate for one in drawn.data} == {"%{y:.5g} at %{x:,.5~g} s"}
+
+
+def test_a_smoothed_curve_has_what_was_logged_faint_behind_it() -> None:
+    seed = Series("a", [1, 2], [0, 1], "#12868c", faint=True)
+    mean = Series("a", [1, 2], [0, 1], "#12868c")
+    drawn = charts.lines([seed, mean], x_title="updates", smoothing=0.5).data
+    assert [list(trace.y) for trace in drawn] == [[0, 1], [0, 1], [0, pytest.approx(2 / 3)]]
+    assert [trace.opacity for trace in drawn] == [0.38, 0.38, 1.0]
+    assert [trace.hoverinfo for trace in drawn] == ["skip", "skip", None]
