@@ -144,6 +144,10 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     expect(page.locator(".js-plotly-plot .scatterlayer .trace")).to_have_count(2, timeout=20_000)
     page.get_by_text("seconds", exact=True).first.click()
     expect(page.locator(".js-plotly-plot .xtitle").first).to_have_text("seconds", timeout=10_000)
+    for word, begins in (("PNG", b"\x89PNG"), ("SVG", b"<svg"), ("CSV", b"series,seconds,val/bits_per_dim\r\n")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Download this chart as {word}").first.click()
+        assert Path(download.value.path()).read_bytes().startswith(begins)
     table = page.locator("table.sb").first
     expect(table).to_contain_text("pixelcnn-asyncps-x2 seed 1")
     expect(table).to_contain_text("pixelcnn-ddp-x2 seed 1")
