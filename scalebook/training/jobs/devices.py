@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,6 +20,17 @@ class Gpu:
     uuid: str
     name: str
     memory_mb: int
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """How a GPU stands just now."""
+
+    uuid: str
+    busy: float
+    """Share of the last moment in which it computed, 0 to 1."""
+    memory_mb: float
+    temperature_c: float
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,26 @@ def _gpus(allowed: str | None) -> list[Gpu]:
             return []
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         return visible([_gpu(nvml, handle) for handle in handles], allowed)
+
+
+def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
+    """Of these GPUs, those that answer."""
+    if not uuids:
+        return []
+    with _nvml() as nvml:
+        if nvml is None:
+            return []
+        readings = []
+        for uuid in uuids:
+            try:
+                handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                used = nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20
+                heat = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+            except nvml.NVMLError:
+                continue  # lost, or without such a sensor
+            readings.append(GpuReading(uuid, float(busy), float(used), float(heat)))
+        return readings
 
 
 def _gpu(nvml: Any, handle: Any) -> Gpu:

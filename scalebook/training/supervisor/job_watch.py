@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.usage import UsageMeter
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class JobWatch:
         self.job = job
         self.started = started
         self.limits = limits
+        self.meter = UsageMeter(job, started)
         self.timed_out = ""
         """Why the watchdog ended it, if it did."""
         self.signals: list[str] = []

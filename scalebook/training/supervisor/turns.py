@@ -217,6 +217,8 @@ class Turns:
         for name, watch in list(self.watches.items()):
             if name not in self._results:
                 self._guarded(name, partial(self._look_at, name, watch, now))
+            if not self._full:
+                self._guarded(f"what {name} takes", partial(watch.meter.look, now))
 
     def _look_at(self, name: str, watch: JobWatch, now: float) -> None:
         watch.look(now)

@@ -1,15 +1,19 @@
 import json
 import re
 import zipfile
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.runs.services import devices
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
-from scalebook.training.jobs import queue
+from scalebook.training.jobs import queue, usage
+from scalebook.training.jobs.devices import Gpu, GpuReading, Machine
 from scalebook.training.jobs.folder import Result
+from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
@@ -204,6 +208,38 @@ def test_any_metrics_are_drawn_also_in_one_chart_and_smoothed(open_page: Open, w
     assert [line["name"] for line in first] == ["train/loss"] * 2 + [rate] * 2
     assert [line["opacity"] for line in first] == [0.38, 1.0, 0.38, 1.0]
     assert len(charts(app)) == 2
+
+
+def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    for i in range(3):
+        sample = Usage(2.0 * i, 1.5, 500.0 + i, [GpuReading("GPU-a", 0.5, 900.0, 60.0)])
+        with usage.file_of(job).open("a") as file:
+            file.write(json.dumps(asdict(sample)) + "\n")
+    drawn = {one["layout"]["title"]["text"]: one["data"] for one in charts(open_page("runs", run=job.id))}
+    assert drawn["CPU cores busy"][0]["y"] == [1.5] * 3
+    assert drawn["memory, MB"][0]["y"] == [500.0, 501.0, 502.0]
+    assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
+    assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
+
+
+def test_devices_are_shown_with_who_holds_them(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = record(workspace, cell="live", state="running")
+    job.write(replace(job.started() or pytest.fail("it runs"), cores=[1, 0], gpus=["GPU-b"]))
+    machine = Machine([0, 1, 2, 3], [Gpu("GPU-a", "H100", 80000), Gpu("GPU-b", "H100", 80000)])
+    monkeypatch.setattr(devices, "this_machine", lambda: machine)
+    monkeypatch.setattr(devices, "gpu_readings", lambda uuids: [GpuReading("GPU-b", 0.25, 4000.0, 88.0)])
+    app = open_page("runs")
+    assert "Held by" not in html(app)  # nobody looks while it is closed
+    app.session_state["devices"] = True
+    app.run()
+    shown = html(app)
+    assert re.search(rf'run={job.id}">[^<]*</a></td><td class="">0, 1</td><td class="">1</td>', shown)
+    assert '<td class="dim">free</td><td class="">2, 3</td><td class="">0</td>' in shown
+    assert '<td class="">1 · H100</td><td class="num">25%</td><td class="num">4.00 of 80.0</td>' in shown
+    assert "88 (hot)" in shown
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, RUNS, SEARCH
 from scalebook.app.runs.components import run_detail, workers
+from scalebook.app.runs.components import usage as usage_charts
 from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.runs import RunView
@@ -13,7 +14,7 @@ from scalebook.app.shared.components import axis_choice, page_head
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import drafts, links
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs import queue
+from scalebook.training.jobs import queue, usage
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.tracking import names
 
@@ -40,6 +41,7 @@ def show(run_id: str) -> None:
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, look)
     st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
+    st.fragment(_usage, run_every=CURVES_EVERY_S if live else None)(run_id)
     st.fragment(run_files.show, run_every=CURVES_EVERY_S if live else None)(run_id)
     with below_head:
         _stale(view)  # last, since it may have to wait for the description of all classes
@@ -156,6 +158,12 @@ def _workers(run_id: str) -> None:
         if pushes is not None:
             workers.staleness(pushes.counts)
         run_detail.samples(resources.samples_picture(record))
+
+
+def _usage(run_id: str) -> None:
+    job = _load(run_id).job
+    with st.container(key="live-usage"):
+        usage_charts.over_time(usage.read(job) if job else [])
 
 
 def _stale(view: RunView) -> None:

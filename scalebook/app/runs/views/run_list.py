@@ -8,8 +8,8 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPARE, RUNS
-from scalebook.app.runs.components import progress, run_table
-from scalebook.app.runs.services import runs
+from scalebook.app.runs.components import progress, run_table, usage
+from scalebook.app.runs.services import devices, runs
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import broken, html, page_head, press
 from scalebook.training.errors import ConfigError
@@ -19,6 +19,7 @@ from scalebook.training.jobs.folder import JobFolder
 PER_PAGE = 50
 OLDEST_FIRST = ("attributes.start_time ASC",)
 EVERY_S = 1.0
+DEVICES_EVERY_S = 2.0
 MOST_WAITING = 200  # are put in order
 MOVES: tuple[tuple[str, str, moving.Direction, int], ...] = (
     ("Start earlier:", "arrow_upward", "earlier", 0),
@@ -38,8 +39,20 @@ def show() -> None:
         word = st.selectbox("State", ["any state", *runs.STATES], key="state", label_visibility="collapsed", width=160)
     broken.draw(resources.broken_records())
     living = _living()
+    _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
     _table(text or "", "" if word == "any state" else word or "")
+
+
+def _devices() -> None:
+    """Who holds what; looked at only while it is open."""
+    with (fold := st.expander("Devices", key="devices", icon=":material/memory:", on_change="rerun")):
+        if fold.open:
+            st.fragment(_show_devices, run_every=DEVICES_EVERY_S)()
+
+
+def _show_devices() -> None:
+    usage.devices(devices.device_state(resources.workspace()))
 
 
 def _living() -> list[RunView]:

@@ -1,12 +1,21 @@
 """The seam between jobs and the machines that run them: what any process asks by a job's handle."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from scalebook.training.jobs.devices import Machine
 
 H = TypeVar("H")
 Level = Literal["terminate", "kill"]
+
+
+class Taken(NamedTuple):
+    """What a job has taken of its machine."""
+
+    cpu_s: float
+    """CPU seconds of all its processes so far, those that have ended included."""
+    memory_mb: float
+    """Memory that it has now; what its processes share is counted once."""
 
 
 class Executor(ABC, Generic[H]):
@@ -45,6 +54,10 @@ class Executor(ABC, Generic[H]):
 
         True when nothing of it is left, and all that it has written is in its folder here. Call it until then.
         """
+
+    def taken(self, handle: H) -> Taken | None:
+        """What the job takes; None where it has ended, or an executor does not tell."""
+        return None
 
     @abstractmethod
     def shown(self, handle: H) -> str:

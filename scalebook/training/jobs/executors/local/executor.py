@@ -1,11 +1,14 @@
 """Processes of this machine: found, ended and cleared away by what the kernel knows of them."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from signal import SIGKILL, SIGTERM
 from typing import ClassVar
 
+import psutil
+
 from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executors.executor import Executor, Level
+from scalebook.training.jobs.executors.executor import Executor, Level, Taken
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
 
 
@@ -54,6 +57,18 @@ class LocalExecutor(Executor[LocalHandle]):
         if not left:
             self._family.pop(handle, None)
         return not left
+
+    def taken(self, handle: LocalHandle) -> Taken | None:
+        """By `/proc`: of memory the proportional set size (PSS), in which n processes have 1/n of a shared page."""
+        cpu_s = memory = 0.0
+        if not alive(handle.process):
+            return None
+        for process in (handle.process, *self._left(handle)):
+            with suppress(psutil.Error):  # ended meanwhile
+                one = psutil.Process(process.pid)
+                cpu_s += sum(one.cpu_times()[:4])  # its own, and of its children that have ended
+                memory += one.memory_full_info().pss
+        return Taken(cpu_s, memory / 1e6)
 
     def shown(self, handle: LocalHandle) -> str:
         return f"pid {handle.process.pid}"

@@ -1,0 +1,78 @@
+"""What a run takes of its machine, over time; and who holds which devices."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from scalebook.app.navigation import RUNS
+from scalebook.app.runs.services.devices import DeviceState, HeldBy
+from scalebook.app.shared.components import chart_view, charts, html, style
+from scalebook.app.shared.components.charts import Series
+from scalebook.app.shared.services.words import figure
+from scalebook.training.jobs.usage import Usage
+
+HEIGHT = 240
+FULL_C = 85.0
+"""From here on a GPU is called hot."""
+
+
+def over_time(samples: Sequence[Usage]) -> None:
+    """CPU and memory; of runs on GPUs also theirs. Nothing before the first sample."""
+    if not samples:
+        return
+    st.subheader("What it takes of the machine")
+    seconds = [one.seconds for one in samples]
+    shown = [
+        ("CPU cores busy", [Series("CPU cores", seconds, [one.cores for one in samples], charts.PALETTE[0])]),
+        ("memory, MB", [Series("memory", seconds, [one.memory_mb for one in samples], charts.PALETTE[0])]),
+    ]
+    uuids = list(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))
+    for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
+                                ("GPU temperature, °C", "temperature_c", 1.0)):  # fmt: skip
+        lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
+        shown += [(title, lines)] if lines else []
+    columns = st.columns(2, gap="medium")
+    for i, (title, lines) in enumerate(shown):
+        drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=HEIGHT)
+        drawn.update_yaxes(rangemode="tozero")
+        with columns[i % 2]:
+            chart_view.draw(drawn, f"usage-{title}", f"{title} against seconds")
+
+
+def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:
+    points = [(one.seconds, times * getattr(gpu, field)) for one in samples for gpu in one.gpus if gpu.uuid == uuid]
+    colour = charts.PALETTE[index % len(charts.PALETTE)]
+    return Series(f"GPU {index}", [x for x, _ in points], [y for _, y in points], colour)
+
+
+def devices(state: DeviceState) -> None:
+    """A row for each run that holds devices, and what is free; then a row for each GPU."""
+    rows = [
+        [_who(holder), html.text(_numbers(holder.cores)), html.text(_numbers(holder.gpus) if holder.gpus else "–")]
+        for holder in state.held
+    ]
+    rows.append([html.text("free", "dim"), html.text(_numbers(state.free_cores) or "–"),
+                 html.text(_numbers(state.free_gpus) or "–")])  # fmt: skip
+    html.draw(html.table(["Held by", "Cores", *(["GPUs"] if state.gpus else [])],
+                         rows if state.gpus else [row[:2] for row in rows]))  # fmt: skip
+    st.caption(f"Memory: {figure(state.memory_used_mb / 1000, 3)} of {figure(state.memory_mb / 1000, 3)} GB in use.")
+    if state.gpus:
+        gpu_rows = [
+            [
+                html.text(f"{gpu.index} · {gpu.name}"),
+                html.number(f"{gpu.busy:.0%}" if gpu.busy is not None else ""),
+                html.number(f"{figure((gpu.used_mb or 0) / 1000, 3)} of {figure(gpu.memory_mb / 1000, 3)}"),
+                html.number("" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}"
+                            + (" (hot)" if gpu.temperature_c >= FULL_C else "")),
+            ]
+            for gpu in state.gpus
+        ]  # fmt: skip
+        html.draw(html.table(["GPU", "busy", "memory, GB", "temperature, °C"], gpu_rows, numeric=range(1, 4)))
+
+
+def _who(holder: HeldBy) -> html.Cell:
+    return html.link(holder.name, RUNS.url(run=holder.run_id))
+
+
+def _numbers(found: Sequence[int]) -> str:
+    return ", ".join(str(number) for number in found)
