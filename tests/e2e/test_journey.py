@@ -121,7 +121,7 @@ def test_a_bounded_run_shows_what_each_worker_does(page: Page, served: Served) -
         page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
     )
     expect(page.get_by_role("heading", name="Pushes")).to_be_visible(timeout=START_MS)
-    expect(page.locator(".sb-summary").first).to_contain_text("AsyncPS × 2, bounded, bound 3")
+    expect(page.locator(".sb-summary").first).to_contain_text("parameter server × 2, bounded, bound 3")
     wait_until_finished(page)
     for title in ("Where the time went", "Throughput by worker", "Staleness", "Pushes"):
         expect(page.get_by_role("heading", name=title)).to_be_visible(timeout=10_000)

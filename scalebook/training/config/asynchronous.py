@@ -70,5 +70,7 @@ def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
             )
         )
     if (trainer.get("num_nodes") or 1) != 1:
-        refusals.append(Problem("trainer.num_nodes", "is not 1, but AsyncPS runs on one machine", "Write 1."))
+        refusals.append(
+            Problem("trainer.num_nodes", "is not 1, but the parameter server runs on one machine", "Write 1.")
+        )
     return refusals

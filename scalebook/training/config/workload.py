@@ -10,8 +10,15 @@ from scalebook.training.config.complete import complete
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.rate_scaling import rate_scaling
 
-STRATEGY_LABELS: Final = {"single": "One process", "ddp": "DDP", "AsyncPS": "Parameter server"}
+STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server"}
+"""What people read of a strategy, everywhere; in a config it is called by its class."""
 SYNCHRONOUS: Final = ("single", "ddp")
+
+
+def strategy_words(name: str, rule: str | None, workers: int | str | None = None) -> str:
+    """`one process`, `DDP × 2`, `parameter server × 4, bounded, bound 3`; the number of workers where it is not 1."""
+    many = f" × {workers}" if str(workers or 1) != "1" else ""
+    return ", ".join(part for part in (f"{STRATEGY_NAMES.get(name, name)}{many}", rule or "") if part)
 
 
 @dataclass(frozen=True)

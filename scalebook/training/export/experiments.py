@@ -8,7 +8,7 @@ from typing import Any, Final
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import strategy_words, workload
 from scalebook.training.curves import mean_curve
 from scalebook.training.durations import duration
 from scalebook.training.estimate import Estimate
@@ -19,7 +19,6 @@ from scalebook.training.notebook import figures
 from scalebook.training.notebook.cells import Axis, ExperimentCell
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.results import SeedResult, results
-from scalebook.training.notebook.table import strategy
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 from scalebook.training.workspace import Workspace
@@ -89,7 +88,7 @@ def _facts(cell: ExperimentCell, description: Description) -> Facts:
     pairs = [
         ("model", _class(cell.config.get("model"))),
         ("data", _class(cell.config.get("data"))),
-        ("strategy", strategy(load.strategy, load.rule)),
+        ("strategy", strategy_words(load.strategy, load.rule)),
         ("workers", f"{load.workers:,}"),
         ("batch per worker", "" if load.batch_per_worker is None else f"{load.batch_per_worker:,}"),
         ("global batch", "" if load.batch_global is None else f"{load.batch_global:,}"),

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from scalebook.training.config.workload import strategy_words
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import ExperimentRow
 
 WIDTH: Final = 120
 GAP: Final = "  "
-STRATEGIES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "async PS"}
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,10 @@ def filled(comparison: Comparison) -> list[Column]:
     return [column for column in columns if column.rank == 0 or any(_filled(column, row) for row in comparison.rows)]
 
 
-def strategy(name: str, rule: str | None) -> str:
-    """`one process`, `DDP`, `async PS`, or with what matters of its rule `bounded PS, bound 3`."""
-    if name == "AsyncPS" and rule:
-        rule, comma, more = rule.partition(",")
-        return f"{rule} PS{comma}{more}"
-    return STRATEGIES.get(name, name or figures.NOTHING)
-
-
 def _columns(comparison: Comparison) -> list[Column]:
     columns = [
         Column("experiment", lambda row: row.experiment, left=True),
-        Column("strategy", lambda row: strategy(row.strategy, row.rule), left=True),
+        Column("strategy", lambda row: strategy_words(row.strategy, row.rule) or figures.NOTHING, left=True),
         Column("x batch", _workers, "workers"),
         Column(
             "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7

@@ -170,5 +170,5 @@ def operation_name(operation: Any) -> str:
     """As Lightning's strategies take it: a name or a ReduceOp; None is a sum. ValueError for what cannot be done."""
     name = "sum" if operation is None else str(operation).rsplit(".", 1)[-1].lower()
     if name not in OPERATIONS:
-        raise ValueError(f"reduce: AsyncPS cannot reduce by {name!r}. Use one of {', '.join(OPERATIONS)}.")
+        raise ValueError(f"reduce: the parameter server cannot reduce by {name!r}. Use one of {', '.join(OPERATIONS)}.")
     return name

@@ -46,7 +46,9 @@ class IndependentWorkers(ParallelStrategy):
     @num_nodes.setter
     def num_nodes(self, number: int) -> None:
         if number != 1:
-            raise ValueError(f"trainer.num_nodes: AsyncPS runs on one machine, not on {number}. Set it to 1.")
+            raise ValueError(
+                f"trainer.num_nodes: the parameter server runs on one machine, not on {number}. Set it to 1."
+            )
 
     @property
     @override

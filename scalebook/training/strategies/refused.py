@@ -75,7 +75,8 @@ def announce_memory(need: Need) -> None:
     available = available_bytes()
     parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
     needs = (
-        f"AsyncPS takes {need.total / 1e9:.2f} GB of memory for parameters of {need.parameters / 1e9:.2f} GB: {parts}"
+        f"The parameter server takes {need.total / 1e9:.2f} GB of memory"
+        f" for parameters of {need.parameters / 1e9:.2f} GB: {parts}"
     )
     if available is not None and need.total > available:
         raise MemoryError(

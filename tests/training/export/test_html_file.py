@@ -106,7 +106,12 @@ def test_an_experiment_has_its_results_by_seed_its_curve_and_its_config(text: st
     assert section.count('class="line c0 faint"') == 2  # the seeds, behind their mean
     assert section.count('class="line c0"') == section.count('class="band c0"') == 1
     assert "<summary>Config</summary><pre><code>repeats: 2   # two seeds\n" in section
-    for name, value in (("model", "PixelCNN"), ("strategy", "async PS"), ("global batch", "64"), ("seeds", "2")):
+    for name, value in (
+        ("model", "PixelCNN"),
+        ("strategy", "parameter server, async"),
+        ("global batch", "64"),
+        ("seeds", "2"),
+    ):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in section
 
 
@@ -119,7 +124,7 @@ def test_a_failure_a_stale_result_and_a_cell_that_never_ran_say_so(text: str) ->
 
 def test_a_comparison_has_table_charts_and_differences(text: str) -> None:
     found = rows(text, "both")
-    assert found[1][:5] == ["pixelcnn-async-2", "async PS", "2 x 32", "0.001", "2.10 ± 0.64"]
+    assert found[1][:5] == ["pixelcnn-async-2", "parameter server, async", "2 x 32", "0.001", "2.10 ± 0.64"]
     assert "earlier: 0 of 1 runs, missing (its results are of an earlier config)" in text
     assert "target 2.5" in text
     for axis in ("updates", "seconds"):

@@ -6,11 +6,12 @@ import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
+from scalebook.training.config.workload import strategy_words
 from scalebook.training.estimate import Estimate
 from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning, meanings
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.results import results
-from scalebook.training.notebook.table import WIDTH, strategy, table
+from scalebook.training.notebook.table import WIDTH, table
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from tests.training.tracking.recorded import record
@@ -150,7 +151,11 @@ def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader, descriptio
 
 @pytest.mark.parametrize(
     ("rule", "words"),
-    [("async", "async PS"), ("bounded, bound 3", "bounded PS, bound 3"), ("sync, 1 backup", "sync PS, 1 backup")],
+    [
+        ("async", "parameter server, async"),
+        ("bounded, bound 3", "parameter server, bounded, bound 3"),
+        ("sync, 1 backup", "parameter server, sync, 1 backup"),
+    ],
 )
 def test_a_rule_is_named_with_what_matters(rule: str, words: str) -> None:
-    assert strategy("AsyncPS", rule) == words
+    assert strategy_words("AsyncPS", rule) == words

@@ -233,5 +233,5 @@ def test_wrong_arguments_name_key_and_remedy(arguments: dict[str, Any], reason: 
 
 
 def test_several_machines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"trainer.num_nodes: AsyncPS runs on one machine"):
+    with pytest.raises(ValueError, match=r"trainer.num_nodes: the parameter server runs on one machine"):
         trainer(tmp_path, AsyncPS(), num_nodes=2)

@@ -144,7 +144,7 @@ def test_what_a_run_needs_is_known_before_it_starts(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(refused, "rank_zero_info", said.write_text)
     monkeypatch.setattr(refused, "available_bytes", lambda: 100 * size)
     fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))
-    assert "AsyncPS takes 0.00 GB of memory for parameters" in said.read_text()
+    assert "The parameter server takes 0.00 GB of memory for parameters" in said.read_text()
     monkeypatch.setattr(refused, "available_bytes", lambda: 9 * size)
     with pytest.raises(MemoryError, match=r"0\.00 GB are available. Use fewer workers"):
         fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))

@@ -8,7 +8,8 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.experiment_summary import interval
-from scalebook.app.shared.services.words import figure, plain, strategy
+from scalebook.app.shared.services.words import figure, plain
+from scalebook.training.config.workload import strategy_words
 from scalebook.training.curves import mean_curve
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
@@ -82,7 +83,7 @@ def _row(
     )
     cells = [
         html.Cell(name + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))),
-        html.text(strategy(row.strategy, row.rule, row.workers)),
+        html.text(strategy_words(row.strategy, row.rule, row.workers)),
         html.number("" if row.batch_global is None else str(row.batch_global)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
         html.number(shown(row.best), best=best),

@@ -11,7 +11,7 @@ from scalebook.app.shared.services import form
 from scalebook.training.config.class_fields import chosen, short
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Field
-from scalebook.training.config.workload import STRATEGY_LABELS
+from scalebook.training.config.workload import STRATEGY_NAMES
 from scalebook.training.errors import one_line
 
 DrawField = Callable[[str, Field], Any]
@@ -63,7 +63,8 @@ def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo 
 def label_of(info: ClassInfo) -> str:
     """The class in a list of choices."""
     name = "single" if info.config_value == "auto" else info.config_value or info.name
-    return STRATEGY_LABELS.get(name, info.name) + (" (yours)" if info.source == "user" else "")
+    words = STRATEGY_NAMES.get(name, info.name)
+    return words[:1].upper() + words[1:] + (" (yours)" if info.source == "user" else "")
 
 
 def written(value: Any) -> str:

@@ -56,7 +56,7 @@ class ConfigForm:
             self._class("model", "models", "Model")
         with right:
             self._class("data", "data", "Data")
-        self._section("How it is spread")
+        self._section("Strategy and workers")
         with st.container():
             self._strategy()
         self._section("Optimizer")

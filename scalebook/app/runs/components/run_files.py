@@ -105,7 +105,7 @@ def others(views: Sequence[RunView], shown: str, config_hash: str) -> None:
     html.draw(html.table(head, rows, numeric=range(4, len(head))))
 
 
-def circumstances(record: RunRecord) -> None:
+def environment(record: RunRecord) -> None:
     tags = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
     rows = [[html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in tags.items()]
     html.draw(html.table(["What", "Value"], [*rows, [html.text("run id", "dim"), html.text(record.id)]]))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scalebook.app.shared.services.words import strategy
+from scalebook.training.config.workload import strategy_words
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
 from scalebook.training.jobs.schedule import in_order
@@ -46,9 +46,9 @@ class RunView:
 
     @property
     def strategy(self) -> str:
-        """`one process`, `DDP × 2`, `AsyncPS × 4, bounded, bound 3`."""
+        """As `strategy_words`."""
         tags = self.record.tags
-        return strategy(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
+        return strategy_words(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
 
     @property
     def workers(self) -> int:

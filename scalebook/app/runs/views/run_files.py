@@ -12,7 +12,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.tracking import names
 
-TABS = ("Config", "Log", "Files", "Other runs", "Circumstances")
+TABS = ("Config", "Log", "Files", "Other runs", "Environment")
 
 
 def show(run_id: str) -> None:
@@ -32,7 +32,7 @@ def show(run_id: str) -> None:
             others = runs.views(workspace, since.others(reader, view.record), resources.waiting_reasons)
             component.others(others, run_id, view.record.tags.get(names.TAG_CONFIG_HASH, ""))
         with about_tab:
-            component.circumstances(view.record)
+            component.environment(view.record)
 
 
 def _log(view: RunView, failed: bool) -> None:

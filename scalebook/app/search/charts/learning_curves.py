@@ -16,7 +16,7 @@ from scalebook.training.search.map.shades import Shades
 from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
-    "A line for each trial, darker the better it ended; pruned ones end where they were given up. "
+    "A line for each trial, darker the better it ended; pruned ones end where they were stopped early. "
     "What is far worse than the rest runs along the edge."
 )
 READING_DARK = READING.replace("darker", "brighter")

@@ -13,10 +13,10 @@ from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
 from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
-    "Each mark is a trial; the line is the best value so far. Marks on the rail at the edge have no value, because "
+    "Each mark is a trial; the line is the best value so far. Marks along the edge have no value, because "
     "they could not run, or one that is worse than all that is shown."
 )
-RAIL = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
+BEYOND = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
 
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: int = 230) -> go.Figure | None:
@@ -28,22 +28,22 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: i
         return None
     low, high = (shades.best, shades.worst) if shades else (0.0, 1.0)
     log = bool(shades and shades.log)
-    floor, rail = _ends(low, high, log)
+    floor, edge = _ends(low, high, log)
     figure = looks.figure(dark, height)
     for name in KINDS:
         mine = [record for record in ended if kind(record) == name]
         if mine:
-            figure.add_trace(_marks(name, mine, spec, (floor, rail), dark))
-    figure.add_trace(_best(ended, spec, (floor, rail), dark))
+            figure.add_trace(_marks(name, mine, spec, (floor, edge), dark))
+    figure.add_trace(_best(ended, spec, (floor, edge), dark))
     last = max(record.number for record in ended)
     figure.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
-    ends = sorted((floor, rail * (rail / floor) ** RAIL if log else rail + (rail - floor) * RAIL))
+    ends = sorted((floor, edge * (edge / floor) ** BEYOND if log else edge + (edge - floor) * BEYOND))
     figure.update_yaxes(title_text=objective.name, **(looks.log_axis(*ends) if log else {"range": ends}))
     return figure
 
 
 def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
-    """A little beyond the best value, and the rail a little beyond the worst one that is told apart."""
+    """A little beyond the best value, and the edge a little beyond the worst one that is told apart."""
     if log:
         room = (worst / best) ** 0.08
         return best / room, worst * room
@@ -55,7 +55,7 @@ def _marks(
     name: str, mine: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
 ) -> go.Scatter:
     low, high = sorted(ends)
-    rail = ends[1]
+    edge = ends[1]
     heights = []
     for record in mine:
         known = (
@@ -63,7 +63,7 @@ def _marks(
             if name == "finished"
             else (record.curve[-1][1] if name == "pruned" and record.curve else None)
         )
-        heights.append(rail if known is None or not np.isfinite(known) else min(max(known, low), high))
+        heights.append(edge if known is None or not np.isfinite(known) else min(max(known, low), high))
     small = len(mine) > 300
     return go.Scatter(
         x=np.array([record.number for record in mine], dtype=np.int32),
@@ -77,7 +77,7 @@ def _marks(
 
 
 def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool) -> go.Scatter:
-    """Within the frame: what is worse than all that is shown begins on the rail."""
+    """Within the frame: what is worse than all that is shown begins on the edge."""
     lower = spec.objectives[0].lower
     x: list[int] = []
     y: list[float] = []

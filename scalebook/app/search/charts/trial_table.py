@@ -92,5 +92,5 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
     columns["seconds"] = column.NumberColumn(
         "Seconds", format="%.1f", width=80, help="Of training, all seeds together."
     )
-    columns["why"] = column.TextColumn("Why", width=380, help="Why it was given up, could not run, or failed.")
+    columns["why"] = column.TextColumn("Why", width=380, help="Why it was pruned, could not run, or failed.")
     return columns

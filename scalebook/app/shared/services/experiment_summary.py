@@ -9,7 +9,7 @@ from scalebook.app.shared.services.rates import rate_words
 from scalebook.app.shared.services.words import figure, plural
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import Description
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import strategy_words, workload
 from scalebook.training.durations import duration
 
 
@@ -33,7 +33,7 @@ def summary(config: Mapping[str, Any], description: Description) -> ExperimentSu
     model, data = _short(config.get("model")), _short(config.get("data"))
     return ExperimentSummary(
         what=" on ".join(part for part in (model, data) if part),
-        how=_how(load.strategy, load.rule, load.workers),
+        how=strategy_words(load.strategy, load.rule, load.workers),
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),
         optimizer=_optimizer(config, description, rate_words(load)),
         budget=_budget(config),
@@ -42,13 +42,6 @@ def summary(config: Mapping[str, Any], description: Description) -> ExperimentSu
 
 def _short(value: Any) -> str:
     return (named(value).name or "").rsplit(".", 1)[-1]
-
-
-def _how(strategy: str, rule: str | None, workers: int) -> str:
-    if strategy == "single":
-        return "one process"
-    name = {"ddp": "DDP"}.get(strategy, strategy)
-    return f"{name}{f' ({rule})' if rule else ''}, {plural(workers, 'worker')}"
 
 
 def _batch(per_worker: int | None, together: int | None, workers: int) -> str:

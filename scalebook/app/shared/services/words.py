@@ -50,13 +50,6 @@ def ago(moment: float, now: float | None = None) -> str:
     return time.strftime("%d %b %Y", time.localtime(moment))
 
 
-def strategy(name: str, rule: str | None, workers: int | str | None) -> str:
-    """`one process`, `DDP × 2`, `AsyncPS × 4, bounded, bound 3`."""
-    word = {"single": "one process", "ddp": "DDP"}.get(name, name)
-    many = f" × {workers}" if str(workers or 1) != "1" else ""
-    return ", ".join(part for part in (f"{word}{many}", rule or "") if part)
-
-
 def plural(count: int, noun: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

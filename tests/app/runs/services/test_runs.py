@@ -36,7 +36,7 @@ def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
     assert failed.advice == "Look for the cause in the log, then run again."
     assert found["b · seed 2"].reason == "waits for 2 cores"
     assert found["b · seed 2"].seconds is None
-    assert found["a · seed 1"].strategy == "AsyncPS × 2, async"
+    assert found["a · seed 1"].strategy == "parameter server × 2, async"
 
 
 def test_a_run_that_was_stopped_before_it_began_took_no_time(workspace: Workspace) -> None:

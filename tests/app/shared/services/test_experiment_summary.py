@@ -6,7 +6,7 @@ from tests.app.recorded import config
 def test_an_experiment_in_one_line() -> None:
     assert summary(config(), description()).parts() == [
         "PixelCNN on Digits",
-        "AsyncPS (async), 2 workers",
+        "parameter server × 2, async",
         "batch 32 per worker, 64 global",
         "Adam, lr 0.001",
         "5 epochs",
@@ -15,7 +15,7 @@ def test_an_experiment_in_one_line() -> None:
 
 def test_a_rule_is_named_with_what_matters() -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"rule": {"class_path": "Bounded", "init_args": {"bound": 3}}}}
-    assert summary(config(2, strategy), description()).how == "AsyncPS (bounded, bound 3), 2 workers"
+    assert summary(config(2, strategy), description()).how == "parameter server × 2, bounded, bound 3"
 
 
 def test_one_process_needs_fewer_words() -> None:
