@@ -32,6 +32,25 @@ TIMING: Final = ClockSettings(
 Gradient = Callable[[], None]
 
 
+class Endless:
+    """A `Work`: there is always another batch."""
+
+    def take(self, worker: int) -> bool:
+        return True
+
+    def done(self, worker: int) -> None:
+        """Nothing."""
+
+    def may_come_back(self, worker: int) -> bool:
+        return False
+
+    def lost(self, worker: int) -> None:
+        """Nothing."""
+
+    def returns(self, worker: int) -> None:
+        """Nothing."""
+
+
 def gradient_of(model: Module) -> Gradient:
     """Forward and backward of the next batch."""
     inputs, labels = samples(0)
@@ -65,7 +84,7 @@ def virtual(workers: int, rule: str) -> Iterator[Callable[[], None]]:
     one_model, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
     clock = VirtualClock(TIMING, workers)
     run = SharedRun(workers, Settings(RULES[rule]()), clock)
-    all_of_them = VirtualWorkers(run, clock, one_model.make, wants=lambda worker: True)
+    all_of_them = VirtualWorkers(run, clock, one_model.make, Endless())
     all_of_them.begin()
 
     def step() -> None:

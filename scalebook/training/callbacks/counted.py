@@ -34,6 +34,10 @@ class CountedHere:
         self._bucket_bytes = math.nan if self.workers > 1 else 0.0  # of gradients; told by DDP
         self._first_update = trainer.global_step
 
+    @property
+    def is_virtual(self) -> bool:
+        return False
+
     def now(self) -> float:
         return perf_counter()
 

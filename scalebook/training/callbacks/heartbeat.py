@@ -76,7 +76,7 @@ class Heartbeat(Callback):
     def _progress(self, trainer: Trainer, phase: Phase) -> Progress:
         counts, seconds = self.measure.counts(), self.measure.seconds()
         done = fraction(trainer, counts.updates)
-        left = seconds * (1 - done) / done if done else None
+        left = self.measure.real_seconds() * (1 - done) / done if done else None
         return Progress(
             time=time.time(),
             phase=phase,

@@ -43,6 +43,7 @@ class Measure(Callback):
         self.latest: dict[str, float] = {}
         """Last values of what was recorded, by metric."""
         self._begun: float | None = None  # when the first training batch began; earlier when resumed
+        self._really_begun = perf_counter()  # the same on the clock on the wall, which says when to record
         self._batch_begun = 0.0
         self._busy = 0.0  # seconds inside batches, not yet told to `measured`
         self._data_told = 0.0
@@ -74,6 +75,10 @@ class Measure(Callback):
         """Since the first training batch began."""
         return 0.0 if self._begun is None else self._now() - self._begun
 
+    def real_seconds(self) -> float:
+        """As `seconds`, on the clock on the wall: others where the run's own is virtual."""
+        return 0.0 if self._begun is None else perf_counter() - self._really_begun
+
     # --- the run -------------------------------------------------------------------------------------------------
 
     @override
@@ -96,7 +101,9 @@ class Measure(Callback):
         now = self._now()
         if self._begun is None:
             self._begun = now - self._restored.get("seconds", 0.0)
-            self._next_event = self._next_figures = now
+            real = perf_counter()
+            self._really_begun = real - self._restored.get("real_seconds", self._restored.get("seconds", 0.0))
+            self._next_event = self._next_figures = real
             self._window.begin(now, self.counts(), self._rates_per_worker())
         self._batch_begun = now
 
@@ -109,18 +116,18 @@ class Measure(Callback):
         self._busy += now - self._batch_begun
         self.measured.add_samples(batch_size(batch))
         self._last_loss = loss_of(outputs)
-        if now >= self._next_event:
+        if perf_counter() >= self._next_event:
             self._event(trainer, now)
 
     def _event(self, trainer: Trainer, now: float) -> None:
         self._settle(trainer)
-        age = self.seconds()
-        self._next_event = now + min(LONGEST_EVENT_S, max(FIRST_EVENT_S, age / EVENTS_PER_AGE))
+        real, age = perf_counter(), self.real_seconds()
+        self._next_event = real + min(LONGEST_EVENT_S, max(FIRST_EVENT_S, age / EVENTS_PER_AGE))
         if not trainer.is_global_zero:
             return
         points = self._own_metrics(trainer) | self._training_loss(trainer)
-        if now >= self._next_figures and self.counts().updates > 0:
-            self._next_figures = now + max(FIGURES_S, age / EVENTS_PER_AGE)
+        if real >= self._next_figures and self.counts().updates > 0:
+            self._next_figures = real + max(FIGURES_S, age / EVENTS_PER_AGE)
             points |= self._figures(trainer, now)
         self._record(trainer, points)
 
@@ -178,7 +185,7 @@ class Measure(Callback):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return {"samples": self.counts().samples, "seconds": self.seconds()}
+        return {"samples": self.counts().samples, "seconds": self.seconds(), "real_seconds": self.real_seconds()}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -238,6 +245,7 @@ class Measure(Callback):
             **shares(self.measured.worker_times()),
             **staleness(self.measured.staleness()),
             **pushes(rows),
+            **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),
             names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
             names.BYTES_PER_UPDATE: self.measured.moved_bytes() / max(1, updates),
         }

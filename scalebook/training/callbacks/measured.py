@@ -9,6 +9,11 @@ from scalebook.training.ps.coordination.measures import Counts, PushMeasures, St
 class Measured(Protocol):
     """Run-wide figures, readable at any time from worker 0 while the others go on."""
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether `now`, and all other seconds, are of a virtual clock."""
+        ...
+
     def now(self) -> float:
         """Seconds on the run's clock; only differences mean something."""
         ...

@@ -44,8 +44,9 @@ def _contradictions(
 ) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
     settings = CheckedSettings(
-        rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True
-    )
+        rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True,
+        args.get("clock") is not None,
+    )  # fmt: skip
     first = nobody_left(rule, counts, workers)
     return [_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]
 

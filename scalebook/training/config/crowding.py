@@ -10,7 +10,7 @@ MOST_A_CORE: Final = 8
 
 def crowd_words(load: Workload, cores: int) -> str:
     """`1,000 workers on 2 cores: ...`; "" where they have room enough, or crowd it no more than is often wanted."""
-    threads = load.workers * load.threads
+    threads = load.processes * load.threads
     if threads <= MOST_A_CORE * cores:
         return ""
     each = f" with {load.threads} threads each" if load.threads > 1 else ""

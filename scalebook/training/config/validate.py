@@ -10,7 +10,7 @@ from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mappi
 from scalebook.training.config.confined import class_problems, path_problems
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.fields import check_args, check_value, shown
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import VIRTUAL, workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files.yaml import TOP_KEYS
 
@@ -165,7 +165,8 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
     strategy = named(trainer.get("strategy"))
     workers = mapping(strategy.args).get("workers")
     devices = trainer.get("devices")
-    both = isinstance(workers, int) and isinstance(devices, int)
+    virtual = mapping(strategy.args).get("host") == VIRTUAL
+    both = isinstance(workers, int) and isinstance(devices, int) and not virtual
     if both and workers != devices and trainer.get("accelerator") == "cpu":
         problems.append(
             Problem(
@@ -181,13 +182,13 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
 def _crowded(config: Mapping[str, Any], description: Description, cores: int) -> list[Problem]:
     """Workers that would take turns on the cores: they run, and their times say little."""
     load = workload(config, description)
-    if load.threads * load.workers <= cores:
+    if load.threads * load.processes <= cores:
         return []
     each = f"{load.threads} threads" if load.threads > 1 else "1 thread"
     return [
         Problem(
             "threads" if load.threads > 1 else "trainer.devices",
-            f"is more than this machine has: {load.workers} workers with {each} each on {cores} cores",
+            f"is more than this machine has: {load.processes} workers with {each} each on {cores} cores",
             "They take turns, so times and staleness are those of a crowded machine. Use fewer to measure speed.",
             "warning",
         )

@@ -13,6 +13,8 @@ from scalebook.training.config.rate_scaling import rate_scaling
 STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server"}
 """What people read of a strategy, everywhere; in a config it is called by its class."""
 SYNCHRONOUS: Final = ("single", "ddp")
+VIRTUAL: Final = "virtual"
+"""Of the parameter server's hosts, the one whose workers are played by one process."""
 
 
 def strategy_words(name: str, rule: str | None, workers: int | str | None = None) -> str:
@@ -33,6 +35,8 @@ class Workload:
     rule: str | None
     """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`."""
     workers: int
+    processes: int
+    """That train: one for each worker, but a single one that plays all virtual ones."""
     threads: int
     batch_per_worker: int | None
     accumulate: int
@@ -53,6 +57,8 @@ class Workload:
     learning_rate_scaled: float | None
     """What `lr_scaling` makes of it; None where the config has none, or one of the two is not known."""
     accelerator: str
+    is_virtual: bool
+    """Whether workers are virtual, and so are seconds."""
 
 
 def workload(config: Mapping[str, Any], description: Description) -> Workload:
@@ -65,6 +71,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     args = mapping(strategy.args)
     devices = _count(trainer.get("devices")) or 1
     workers = 1 if name == "single" else _count(args.get("workers")) or devices
+    virtual = name == "AsyncPS" and args.get("host") == VIRTUAL
     rule = choice("rule", args, info)
     gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
     batch = _count(_argument(done, "data", "data", "batch_size", description))
@@ -76,6 +83,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         strategy=name,
         rule=_rule_words(rule, args, info) if rule else None,
         workers=workers,
+        processes=1 if virtual else workers,
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
         accumulate=accumulate,
@@ -87,6 +95,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         learning_rate=rate,
         learning_rate_scaled=_scaled(done, rate, averaged),
         accelerator=str(trainer.get("accelerator") or "auto"),
+        is_virtual=virtual,
     )
 
 

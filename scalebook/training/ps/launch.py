@@ -9,13 +9,15 @@ from pathlib import Path
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.server import serve
+from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, STARTED, SharedRows, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, WorkerEnd
+from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, PlayingEnd, WorkerEnd
+from scalebook.training.ps.worker.played_end import PlayedEnd
 from scalebook.training.ps.worker.shared_end import SharedEnd, SharedFigures
 
 __all__ = ["Launch", "ServerEnd", "anonymous_file"]
@@ -23,12 +25,20 @@ __all__ = ["Launch", "ServerEnd", "anonymous_file"]
 
 class Launch:
     """Anonymous memory: gone with the last process that has it, whatever ends it. ValueError for settings that
-    contradict each other, naming key and remedy."""
+    contradict each other, naming key and remedy. `seed`: of what a virtual run's clock draws."""
 
-    def __init__(self, workers: int, settings: Settings) -> None:
-        self._run = SharedRun(workers, settings)
+    def __init__(self, workers: int, settings: Settings, seed: int = 0) -> None:
+        self._clock = None
+        if settings.clock is not None:
+            self._clock = VirtualClock(settings.clock, workers, settings.shards, seed)
+        self._run = SharedRun(workers, settings, self._clock)
         self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(), SharedRows(workers)
         self._meetings = SharedMeetings(self._run.control)
+
+    @property
+    def processes(self) -> int:
+        """Worker processes to start: one for each worker, or one that plays them all."""
+        return self._run.control.workers if self._clock is None else 1
 
     @property
     def servers(self) -> int:
@@ -45,6 +55,11 @@ class Launch:
     def worker(self, worker: int, deadline_s: float) -> WorkerEnd:
         """Become worker `worker`; `deadline_s` (seconds) bounds each of its waits."""
         return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
+
+    def players(self, deadline_s: float) -> PlayingEnd:
+        """Become the process that plays all workers of a virtual run; `deadline_s` as above."""
+        assert self._clock is not None, "host virtual, with a clock"
+        return PlayedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def server(self, server: int, deadline_s: float) -> "ServerEnd":
         """Become server process `server`."""

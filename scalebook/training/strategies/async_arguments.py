@@ -31,6 +31,11 @@ class AsyncArguments:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether one process plays all workers."""
+        return self.server.host == "virtual"
+
     def settings(self, trainer: Trainer) -> Settings:
         """What the engine is told, of the Trainer's `max_steps` and, for gathering rules, of its clipping too."""
         return replace(

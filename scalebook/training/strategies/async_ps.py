@@ -15,10 +15,11 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
-from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
+from scalebook.training.ps.worker.end import Phase, PlayingEnd, Pushed, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
@@ -28,7 +29,7 @@ from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage
 from scalebook.training.strategies.pushing import Pushing
-from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
+from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers, refuse_playing
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.steps import Steps
@@ -49,7 +50,8 @@ class AsyncPS(SharedMeasures, Forking):
         warmup_updates: Updates at the beginning that worker 0 makes alone.
         shards: Parts that the parameters are cut into, each with a lock, or a server, of its own.
         host: Where shards live. `inline`: in shared memory, the worker that pushes applies. `process`: a server process
-            for each.
+            for each. `virtual`: one process plays all workers, each gradient computed from the version that its worker
+            would have had, in the order in which they would have come by `clock`; `seconds` is then its time.
         overlap: Whether a worker computes while its last push is applied (host `process`); its parameters are then one
             push of its own older.
         batch_norm: Whose running statistics are validated and saved: `averaged` over the workers, `per_worker` (worker
@@ -59,6 +61,7 @@ class AsyncPS(SharedMeasures, Forking):
         trace: Whether to write every update down, to be replayed (`scalebook.training.ps.replay`).
         norms: Whether to measure how far the parameters moved under each gradient.
         deadline_s: Seconds after which any wait for another process counts as failed.
+        clock: How long everything takes for virtual workers.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
             part of the cores. On the command line it is the config's own key `threads`.
     """
@@ -79,6 +82,7 @@ class AsyncPS(SharedMeasures, Forking):
         trace: bool = False,
         norms: bool = False,
         deadline_s: PositiveFloat = 600.0,
+        clock: ClockSettings | None = None,
         threads: CountOrNone = None,
     ) -> None:
         require_linux()
@@ -92,6 +96,7 @@ class AsyncPS(SharedMeasures, Forking):
                     host=host,
                     overlap=overlap,
                     norms=norms,
+                    clock=clock,
                 ),
                 workers=workers,
                 batch_norm=batch_norm,
@@ -118,9 +123,11 @@ class AsyncPS(SharedMeasures, Forking):
             self._serve(trainer)
         super().setup(trainer)
         if self._end is not None:
-            refuse_model(trainer.lightning_module, self.num_processes)  # what configure_model has made, too
-            refuse_optimizers(self.optimizers, self._end.settings.writable(self.num_processes))
+            refuse_model(trainer.lightning_module, self.workers)  # what configure_model has made, too
+            refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
             self._share_statistics(self._end)
+            if self._playing is not None:
+                self._play(self._playing, trainer)
             self._joined = self._end.join(self.optimizers, announce_memory)
             self._begin_anew()
             if self._statistics is not None:
@@ -137,22 +144,42 @@ class AsyncPS(SharedMeasures, Forking):
         super().barrier(name)
         if name == LAST_MEETING and self._joined is not None:
             server = self.arguments.server
-            come = self.num_processes > 1 or server.overlap or server.rule.push_every > 1  # updates, between steps
+            come = self.workers > 1 or server.overlap or server.rule.push_every > 1  # updates, between steps
             snapshots = [SnapshotFirst(self.have_snapshot, self.is_training)] if come and self._worker == 0 else []
             totals = bar_totals(self._trainer, self.gradients_computed(), self.num_processes)
             stand_first(self._trainer, [*snapshots, First(self), *totals])
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
-        with updates_estimated(trainer, self.arguments.server.rule, self.num_processes):
+        with updates_estimated(trainer, self.arguments.server.rule, self.num_processes, self.workers):
             super().setup_optimizers(trainer)
 
     def _share_statistics(self, end: WorkerEnd) -> None:
         self._statistics = RunningStatistics(
-            self._trainer.lightning_module, self.arguments.batch_norm, self._worker, self.num_processes
+            self._trainer.lightning_module, self.arguments.batch_norm, self._worker, self.workers
         )
         if self._worker == 0:
             self._statistics.allocate(end.rows)
+
+    def _play(self, playing: PlayingEnd, trainer: Trainer) -> None:
+        """Tell the process that plays all workers what it needs of the model and the data."""
+        assert self._statistics is not None
+        refuse_playing(trainer)
+        statistics = self._statistics
+
+        def shown(worker: int) -> None:
+            statistics.be(worker)
+
+        def begins(worker: int) -> None:
+            self._follow_schedules()
+
+        playing.play(
+            self._own_data.work,
+            [buffer for buffer in trainer.lightning_module.buffers() if not statistics.has(buffer)],
+            begins,
+            shown,
+            torch.initial_seed(),
+        )
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
@@ -169,8 +196,10 @@ class AsyncPS(SharedMeasures, Forking):
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._statistics.freeze()
         self._own_data.start(trainer, self._position)
+        if self._playing is not None and self._resumed is not None and "clock_s" in self._ours:
+            self._playing.go_on_from(self._ours["clock_s"])
         resumed = self._resumed or [0] * len(self.optimizers)
-        if self.num_processes > 1 and trainer.lightning_module.automatic_optimization:
+        if self.workers > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(
                 trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._own_end.signals
             )
@@ -179,6 +208,8 @@ class AsyncPS(SharedMeasures, Forking):
             )
             self.lr_scheduler_configs = self._schedules.mine()
         self._joined.start()
+        if self._playing is not None:
+            self._statistics.spread()
         meetings = self._own_end.meetings
         if self._collectives is not None:
             share_metrics(trainer.lightning_module, lambda: self._meeting)
@@ -188,7 +219,7 @@ class AsyncPS(SharedMeasures, Forking):
         self._joined.begin()
         meetings.enter(Phase.TRAINING)
         self._snapshot, self._has_begun = None, True
-        self._steps = Steps(trainer, self._versions(), resumed, alone=self.num_processes == 1)
+        self._steps = Steps(trainer, self._versions(), resumed, alone=self.workers == 1)
         self._follow_schedules()
 
     @override
@@ -243,7 +274,7 @@ class AsyncPS(SharedMeasures, Forking):
     @override
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy or a pickle: without what belongs to this process of this run."""
-        ends = {"_launch", "_aside", "_figures", "_end", "_server", "_data"}
+        ends = {"_launch", "_aside", "_figures", "_end", "_playing", "_server", "_data"}
         shared = {*ends, "_joined", "_schedules", "_statistics", "_snapshot"}  # None in every new one
         kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
         return {**kept, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}
@@ -257,11 +288,11 @@ class AsyncPS(SharedMeasures, Forking):
 
     def gradients_averaged(self) -> int:
         """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
-        return self.arguments.server.rule.averaged(self.num_processes)
+        return self.arguments.server.rule.averaged(self.workers)
 
     def gradients_computed(self) -> int:
         """Single workers' gradients that are computed for each update."""
-        return self.arguments.server.rule.computed(self.num_processes)
+        return self.arguments.server.rule.computed(self.workers)
 
     @override
     def optimizer_step(
@@ -293,6 +324,10 @@ class AsyncPS(SharedMeasures, Forking):
             self._own_data.pushed(trainer)
 
     # --- counted in checkpoints ----------------------------------------------------------------------------------
+
+    @override
+    def _clock_state(self) -> dict[str, Any]:
+        return {} if self._playing is None else {"clock_s": self._playing.now()}
 
     @override
     def _samples(self) -> int:

@@ -67,6 +67,24 @@ class RunningStatistics:
             self._own = mine[:-1]
         self._point_to(self._own)
 
+    def has(self, buffer: Tensor) -> bool:
+        """Whether this is one of the statistics that are shared."""
+        return self._shares and any(buffer is one for one in self._buffers())
+
+    def be(self, worker: int) -> None:
+        """Have the statistics of `worker`, of those that one process plays."""
+        if self._rows is None:
+            return
+        self.show_own()
+        if worker != self._worker:
+            self._own, self._worker = self._rows[worker, :-1].to(self._own.device), worker
+            self._point_to(self._own)
+
+    def spread(self) -> None:
+        """All workers, which one process plays, begin with the statistics of now."""
+        if self._rows is not None:
+            self._rows[:, :-1] = self._own
+
     def publish(self) -> None:
         """Show the others this worker's statistics; with every push."""
         if self._rows is not None:

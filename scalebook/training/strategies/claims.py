@@ -1,7 +1,7 @@
 """Which batches a worker's loader has claimed, delivered and done."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from scalebook.training.ps.worker.end import Claim, DataCursor
 from scalebook.training.strategies.epoch_order import EpochOrder, Indices
@@ -24,6 +24,10 @@ class Claims:
         self._held, self._epoch = None, epoch
         self._given.clear()
         self._cursor.begin(self._worker, epoch, batches, self._turns)
+
+    def succeed(self, before: "Claims") -> None:
+        """Take the place of those of an earlier loader."""
+        self.plans = before.plans
 
     def finish(self) -> None:
         """Every batch delivered so far is done."""
@@ -61,10 +65,17 @@ class Claims:
     def left(self) -> dict[int, list[list[int]]]:
         """The batches of each epoch that are not done, as ranges [epoch, start, stop) of the epochs that the data set
         counts."""
-        state = self._cursor.state()
-        return {epoch: [part for r in ranges for part in self._origins(epoch, *r)] for epoch, ranges in state.items()}
+        return origins_left(self._cursor.state(), self.plans)
 
-    def _origins(self, epoch: int, start: int, stop: int) -> list[list[int]]:
-        if epoch not in self.plans:
+
+def origins_left(
+    state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[Claim]]
+) -> dict[int, list[list[int]]]:
+    """What the cursor says is not done, in terms of the data's own epochs: by epoch, [epoch, start, stop]."""
+
+    def origins(epoch: int, start: int, stop: int) -> list[list[int]]:
+        if epoch not in plans:
             return [[epoch, start, stop]]
-        return [[origin.epoch, origin.batch, origin.batch + 1] for origin in self.plans[epoch][start:stop]]
+        return [[origin.epoch, origin.batch, origin.batch + 1] for origin in plans[epoch][start:stop]]
+
+    return {epoch: [part for r in ranges for part in origins(epoch, *r)] for epoch, ranges in state.items()}

@@ -1,5 +1,6 @@
 """The processes of AsyncPS: what they share, who becomes what, where they meet, what follows when one dies."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import Launch, ServerEnd
-from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, Phase
+from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, Phase, PlayingEnd, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
@@ -36,6 +37,7 @@ class Forking(Snapshots, AroundFork):
     _launch: Launch | None = None  # in the monitor, until the workers have ended
     _server: ServerEnd | None = None  # in a server process
     _figures: Figures | None = None  # also after the fit
+    _playing: PlayingEnd | None = None  # `_end`, in the process that plays all virtual workers
     _aside: SetAside | None = None  # in the monitor, its parameters
 
     def __init__(self, arguments: AsyncArguments) -> None:
@@ -49,8 +51,13 @@ class Forking(Snapshots, AroundFork):
     @property
     @override
     def num_processes(self) -> int:
-        """Workers of the run; before it starts, of a fit."""
-        return self._forked or self.arguments.workers or super().num_processes
+        """Worker processes of the run; before it starts, of a fit."""
+        return self._forked or (1 if self.arguments.is_virtual else self.workers)
+
+    @property
+    def workers(self) -> int:
+        """Workers of a fit; the processes, but that one plays all virtual ones."""
+        return self.arguments.workers or super().num_processes
 
     @property
     @override
@@ -75,17 +82,17 @@ class Forking(Snapshots, AroundFork):
         if trainer.state.fn != TrainerFn.FITTING:
             self._forked = 1
             return Processes(1, threads=self.arguments.threads)
-        workers = self.num_processes
+        workers = self.workers
         settings = self.arguments.settings(trainer)
         refuse_settings(trainer, workers, settings)
         refuse_model(trainer.lightning_module, workers)
         self._kept = StateFile()
-        self._launch = Launch(workers, settings)
+        self._launch = Launch(workers, settings, seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
         self._figures = self._launch.figures
         self._aside = SetAside.of(trainer.lightning_module.parameters())
         self._deaths = Deaths(self._launch, self.arguments.restarts)
-        self._forked = workers
-        return Processes(workers, self._launch.servers, self.arguments.threads)
+        self._forked = self._launch.processes
+        return Processes(self._forked, self._launch.servers, self.arguments.threads)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -94,12 +101,12 @@ class Forking(Snapshots, AroundFork):
         take_rank(worker, self.num_processes)
         _without_finders(trainer)
         if self._launch is not None:
-            end = self._launch.worker(worker, self.arguments.deadline_s)
+            end = self._worker_end(self._launch, worker)
             self._end = self._figures = end
             self._begin_collectives(trainer, worker, end.meetings)
             if end.settings.clip is not None:
                 trainer.gradient_clip_val = None  # the engine does it
-            self._data = self._shared_data(end.cursor, end.meetings)
+            self._data = self._shared_data(end.cursor, end.meetings, self._playing)
             self._data.join(worker, self.arguments.deadline_s, self._idle, end.is_over)
 
     @override
@@ -113,8 +120,15 @@ class Forking(Snapshots, AroundFork):
         serve_only(trainer)
         self._begin_collectives(trainer, LISTENER, self._server.meetings)
 
-    def _shared_data(self, cursor: DataCursor, meetings: Meetings) -> SharedData:
-        return SharedData(cursor, turns=self.arguments.server.rule.synchronous, meetings=meetings)
+    def _worker_end(self, launch: Launch, worker: int) -> WorkerEnd:
+        if not self.arguments.is_virtual:
+            return launch.worker(worker, self.arguments.deadline_s)
+        self._playing = launch.players(self.arguments.deadline_s)
+        return self._playing
+
+    def _shared_data(self, cursor: DataCursor, meetings: Meetings, playing: PlayingEnd | None = None) -> SharedData:
+        turn = None if playing is None else playing.turn
+        return SharedData(cursor, self.arguments.server.rule.synchronous, meetings, turn)
 
     @override
     def lost(self, lost: Lost) -> Reaction:
@@ -132,7 +146,7 @@ class Forking(Snapshots, AroundFork):
             self._aside.bring_back()
         if self._launch is not None:
             self._launch.close()
-        self._launch = self._aside = self._end = self._data = self._collectives = None
+        self._launch = self._aside = self._end = self._playing = self._data = self._collectives = None
         self._forked, self._has_finished = 0, False
 
     def _serve(self, trainer: Trainer) -> None:

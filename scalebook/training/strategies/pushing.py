@@ -53,7 +53,7 @@ class Pushing:
         pushed, self._pushed = self._pushed, None
         if pushed is None:
             pushed = self._push(valid=False)
-        return pushed
+        return self._client.completed(pushed)
 
     def end(self) -> None:
         """Give the optimizer its own step back."""

@@ -70,6 +70,20 @@ def refuse_model(module: LightningModule, workers: int) -> None:
                 )
 
 
+def refuse_playing(trainer: Trainer) -> None:
+    """ValueError for what a process that plays all workers cannot do."""
+    if not trainer.lightning_module.automatic_optimization:
+        raise _refused(
+            "model: with manual optimization it steps when it likes, and virtual workers push once a batch. Use "
+            "automatic optimization, host: inline"
+        )
+    if trainer.accumulate_grad_batches != 1:
+        raise _refused(
+            "trainer.accumulate_grad_batches: virtual workers push once a batch. Set it to 1 and use a larger batch or "
+            "the rule's push_every"
+        )
+
+
 def announce_memory(need: Need) -> None:
     """Say in a line what a run of some size will take; MemoryError where the machine clearly does not have it."""
     available = available_bytes()

@@ -96,8 +96,8 @@ def _own_step(module: LightningModule) -> Any:
 
 
 @contextmanager
-def updates_estimated(trainer: Trainer, rule: Rule, workers: int) -> Iterator[None]:
-    """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one worker's batches."""
+def updates_estimated(trainer: Trainer, rule: Rule, processes: int, workers: int) -> Iterator[None]:
+    """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one process's batches."""
     loop = trainer.fit_loop
     own: list[int | float] = []
 
@@ -105,7 +105,7 @@ def updates_estimated(trainer: Trainer, rule: Rule, workers: int) -> Iterator[No
         type(loop).setup_data(loop)
         if not own:
             own.append(loop.max_batches)
-            loop.max_batches *= workers / rule.computed(workers)
+            loop.max_batches *= processes / rule.computed(workers)
             if math.isfinite(loop.max_batches):
                 loop.max_batches = math.ceil(loop.max_batches)
 

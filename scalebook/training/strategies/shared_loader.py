@@ -7,7 +7,7 @@ and the `length` of its fetcher, where Lightning keeps the copies that it counts
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
@@ -19,26 +19,8 @@ from scalebook.training.ps.memory.uncopied import UncopiedIterator
 from scalebook.training.ps.worker.end import Claim, DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
-
-
-class Interval(int):
-    """`trainer.val_check_batch`: the interval of an equal share of the batches, which divides what we say it divides.
-
-    Copies and pickles are ints.
-    """
-
-    divides: int
-
-    def __new__(cls, value: int, divides: int) -> "Interval":
-        interval = super().__new__(cls, value)
-        interval.divides = divides
-        return interval
-
-    def __rmod__(self, batches: int) -> int:
-        return batches % self.divides
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)
+from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
+from scalebook.training.strategies.steps import Interval
 
 
 class SharedLoader:
@@ -50,15 +32,35 @@ class SharedLoader:
     number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch.
 
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
+
+    `turn`: of a process that plays all workers, whose gradient is due next (`PlayedClaims`; `is_over`: nobody is to
+    take another batch). It has all batches, and loads each when its gradient is due: nothing is prefetched.
     """
 
-    def __init__(self, loader: DataLoader[Any], trainer: Trainer, cursor: DataCursor, worker: int, turns: bool) -> None:
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        trainer: Trainer,
+        cursor: DataCursor,
+        worker: int,
+        turns: bool,
+        turn: Callable[[], int | None] | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.loader, self._trainer, self._workers = loader, trainer, cursor.workers
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
-        self._claims = Claims(cursor, worker, turns, self._order)
+        self._claims: Claims | PlayedClaims
         self._inner = copy.copy(loader)
-        which = "sampler" if loader.batch_sampler is None else "batch_sampler"
-        for name, value in ((which, self._claims), ("_iterator", None)):
+        inside: list[tuple[str, Any]] = [("_iterator", None)]
+        if turn is None:
+            self._claims = Claims(cursor, worker, turns, self._order)
+            self._processes = cursor.workers
+        else:
+            self._claims = PlayedClaims(cursor, turns, self._order, turn, self._batches_in, self._epochs, is_over)
+            self._processes = 1
+            inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
+        inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", self._claims))
+        for name, value in inside:
             object.__setattr__(self._inner, name, value)  # a DataLoader guards its samplers against mistakes
         _auto_add_worker_init_fn(self._inner, worker)
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
@@ -78,6 +80,12 @@ class SharedLoader:
         if name == "loader":  # while being copied
             raise AttributeError(name)
         return getattr(self.loader, name)
+
+    @property
+    def played(self) -> PlayedClaims:
+        """The claims of virtual workers."""
+        assert isinstance(self._claims, PlayedClaims)
+        return self._claims
 
     @property
     def _iterator(self) -> Any:
@@ -131,15 +139,14 @@ class SharedLoader:
     def succeed(self, before: "SharedLoader") -> None:
         """Take over from `before`, the loader that this worker has used until now."""
         before._claims.finish_all()
-        self._claims.plans = before._claims.plans
+        self._claims.succeed(before._claims)  # type: ignore[arg-type]  # of one run, so of one kind
 
     # --- what Lightning is told --------------------------------------------------------------------------------------
 
     def _enter(self) -> None:
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
-        plan, whole = self._claims.plans.get(self._epoch), self._limit(len(self._order(self._epoch)))
-        batches = whole if plan is None else len(plan)
+        whole, batches = self._limit(len(self._order(self._epoch))), self._batches_in(self._epoch)
         self._claims.enter(self._epoch, batches)
         self._batches = max(whole, batches)
         self._before = self._batches - batches
@@ -168,7 +175,7 @@ class SharedLoader:
     def _interval(self) -> int:
         """Batches of all workers between two validations; where validation goes by time, those of the whole epoch."""
         interval = getattr(self._trainer, "val_check_interval", None)  # absent where it is a time
-        share = self._per_worker(self._batches)
+        share = -(-self._batches // self._workers)
         mine = (
             interval if isinstance(interval, int) else int(share * interval) if isinstance(interval, float) else share
         )
@@ -177,7 +184,7 @@ class SharedLoader:
     def _tell_validation(self, number: int) -> None:
         """Tell Lightning whether to validate after batch `number`: when an interval is over, and at the end of the
         epoch."""
-        whole_rounds = -(-(self._before + number + 1) // self._workers) * self._workers
+        whole_rounds = -(-(self._before + number + 1) // self._processes) * self._processes
         at = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
         over = max(self._validations, at // self._interval())
         self._due, self._validations = over > self._validations, over
@@ -202,13 +209,22 @@ class SharedLoader:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a scheduler warns that it comes too early
         self._trainer.fit_loop.epoch_loop.update_lr_schedulers("epoch", update_plateau_schedulers=False)
 
+    def _batches_in(self, epoch: int) -> int:
+        plan = self._claims.plans.get(epoch)
+        return self._limit(len(self._order(epoch))) if plan is None else len(plan)
+
+    def _epochs(self) -> int:
+        most = self._trainer.max_epochs
+        return NO_LIMIT if most is None else most
+
     def _limit(self, batches: int) -> int:
         limit = self._trainer.limit_train_batches
         assert limit is not None
         return int(batches * limit) if isinstance(limit, float) else min(batches, limit * self._workers)
 
     def _per_worker(self, batches: int) -> int:
-        return -(-batches // self._workers)
+        """Of so many batches, those that this process will have."""
+        return -(-batches // self._processes)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 

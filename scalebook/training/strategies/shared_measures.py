@@ -16,6 +16,11 @@ class SharedMeasures:
     _figures: Figures | None
     _end: WorkerEnd | None
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether one process plays all workers, on a virtual clock."""
+        return self._figures is not None and self._figures.settings.clock is not None
+
     def now(self) -> float:
         """Seconds on the run's clock."""
         return perf_counter() if self._end is None else self._end.now()

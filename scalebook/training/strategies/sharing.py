@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.ps.worker.end import DataCursor, Meetings
+from scalebook.training.strategies.played_claims import PlayedWork
 from scalebook.training.strategies.shared_loader import SharedLoader
 from scalebook.training.strategies.streams import Stream
 
@@ -40,10 +41,19 @@ class SharedData(Uncopied):
     Args:
         cursor: Which batches are whose; of all workers of the run.
         turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
+        turn: In a process that plays all workers, whose gradient is due next; `work` is then theirs.
     """
 
-    def __init__(self, cursor: DataCursor, turns: bool, meetings: Meetings | None = None) -> None:
-        self.cursor, self.workers, self.turns = cursor, cursor.workers, turns
+    def __init__(
+        self,
+        cursor: DataCursor,
+        turns: bool,
+        meetings: Meetings | None = None,
+        turn: Callable[[], int | None] | None = None,
+    ) -> None:
+        self.cursor, self.turns, self._turn = cursor, turns, turn
+        self.workers = cursor.workers if turn is None else 1
+        self.work = PlayedWork()
         self._meetings = meetings
         self.worker, self._joined = 0, False  # not, in a server process
         self.deadline_s = 600.0
@@ -68,17 +78,30 @@ class SharedData(Uncopied):
     def process(self, trainer: Trainer, dataloader: Any) -> Any:
         """The loader that takes the place of a training loader of the user's."""
         divided = isinstance(getattr(dataloader, "sampler", None), DistributedSampler)
-        if divided or not trainer._accelerator_connector.use_distributed_sampler:
-            return dataloader
+        divided |= not trainer._accelerator_connector.use_distributed_sampler
         stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
-        if stream or sized_len(dataloader) is None:
+        stream |= sized_len(dataloader) is None
+        if self._turn is not None and (divided or stream):
+            raise ValueError(
+                "data: virtual workers take the batches of one loader in turn, and this one has no length, or is "
+                "divided already. Use a DataLoader over a data set with a length and use_distributed_sampler: true, "
+                "or host: inline."
+            )
+        if divided:
+            return dataloader
+        if stream:
             if self.workers == 1:
                 return dataloader
             _worker_check(trainer, dataloader, "train_dataloader")  # Lightning's, which looks at DataLoaders alone
             compare = self._joined and self._meetings is not None
             return Stream(dataloader, self.worker, self.workers, self._meetings if compare else None)
         _worker_check(trainer, dataloader, "train_dataloader")  # as above
-        before, self._loader = self._loader, SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns)
+        before, self._loader = (
+            self._loader,
+            SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns, self._turn, self._stopped),
+        )
+        if self._turn is not None:
+            self.work.claims = self._loader.played
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
         return self._loader
@@ -97,10 +120,11 @@ class SharedData(Uncopied):
                 if not trainer.lightning_module.automatic_optimization:
                     trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
             return
-        if self.workers > 1:
+        if self.workers > 1 or self._turn is not None:
             what = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
             remedy = "one loader over a data set that returns all of them" if len(loaders) > 1 else "`batch` instead"
-            raise ValueError(f"data: {what} cannot be shared by {self.workers} workers. Use {remedy}, or one worker.")
+            workers = self.cursor.workers
+            raise ValueError(f"data: {what} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
         assert fit._combined_loader is not None
         assert fit._data_fetcher is not None
         originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
@@ -166,7 +190,8 @@ class SharedData(Uncopied):
     def end(self) -> None:
         """Claim no more batches. What this worker holds, and its share of what was never begun, go to the others."""
         self.done()
-        self.cursor.mark_dead(self.worker)
+        if self._turn is None:
+            self.cursor.mark_dead(self.worker)
 
     def _wait_for_more(self, loader: "SharedLoader") -> bool:
         besides = {0, self.worker}

@@ -204,7 +204,7 @@ class Snapshots(IndependentWorkers):
 
     def _portable(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
         assert self._snapshot is not None
-        ours = {"versions": self._snapshot.versions, "samples": self._samples()}
+        ours = {"versions": self._snapshot.versions, "samples": self._samples(), **self._clock_state()}
         step = {"global_step": sum(self._snapshot.versions)}  # Lightning asked before there was a snapshot
         if self._joined is not None and self._data is not None:
             self._position = self._data.position()
@@ -238,6 +238,10 @@ class Snapshots(IndependentWorkers):
                 self._joined.restore(self._resumed, states or [optimizer.state_dict() for optimizer in self.optimizers])
                 self._restore_samples(self._ours.get("samples", 0))
             self._joined.show_state()
+
+    def _clock_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the run's clock, if that does not go by itself."""
+        return {}
 
     def _samples(self) -> int:
         """Samples that all workers together have computed on."""

@@ -59,6 +59,26 @@ class Step(int):
         return int, (int(self),)
 
 
+class Interval(int):
+    """`trainer.val_check_batch`: the interval of an equal share of the batches, which divides what we say it divides.
+
+    Copies and pickles are ints.
+    """
+
+    divides: int
+
+    def __new__(cls, value: int, divides: int) -> "Interval":
+        interval = super().__new__(cls, value)
+        interval.divides = divides
+        return interval
+
+    def __rmod__(self, batches: int) -> int:
+        return batches % self.divides
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+
 class _Completed(_ReadyCompletedTracker):
     """Replaces Lightning's count of optimizer steps, from which `global_step` is computed."""
 

@@ -28,6 +28,7 @@ WAIT_SHARE: Final = "perf/wait_share"  # parameter server: for rule and locks; u
 COMMUNICATE_SHARE: Final = "perf/communicate_share"
 DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
+REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
 PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # resident set of worker 0, or allocated on its GPU
 BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradients handed in and parameters taken, counted, by all workers
 
@@ -81,6 +82,8 @@ TAG_ADVICE: Final = "scalebook.advice"  # what to do about it
 TAG_STRATEGY: Final = "scalebook.strategy"  # single, ddp, AsyncPS, or the name of another class
 TAG_RULE: Final = "scalebook.rule"
 TAG_WORKERS: Final = "scalebook.workers"
+TAG_CLOCK: Final = "scalebook.clock"  # VIRTUAL where `seconds` is the time of virtual workers
+VIRTUAL: Final = "virtual"
 TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"
 TAG_BATCH_GLOBAL: Final = "scalebook.batch_global"
 TAG_LR_ASKED: Final = "scalebook.learning_rate"

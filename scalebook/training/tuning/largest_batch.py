@@ -76,7 +76,7 @@ def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
         return None
     if asked_mb is not None or (free := available_bytes()) is None:
         return asked_mb
-    return int(free * (1 - SPARED) / MB / load.workers)
+    return int(free * (1 - SPARED) / MB / load.processes)
 
 
 def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int:

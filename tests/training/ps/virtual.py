@@ -23,6 +23,7 @@ from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Rule, View
 from scalebook.training.ps.trace import read_updates
 from scalebook.training.ps.worker.virtual import VirtualWorkers
+from tests.training.ps.worker.works import Asked
 
 Speed = Callable[[random.Random], float]
 """Seconds for one gradient."""
@@ -122,7 +123,7 @@ class VirtualRun:
                 run,
                 self._clock,
                 self._make,
-                lambda worker: self._left[worker] > 0,
+                Asked(lambda worker: self._left[worker] > 0),
                 gradient_s=self._seconds,
                 watch=self,
             )

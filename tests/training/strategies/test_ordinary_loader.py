@@ -11,8 +11,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDat
 
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.strategies.async_ps import AsyncPS
-from scalebook.training.strategies.shared_loader import Interval
 from scalebook.training.strategies.sharing import SharedData
+from scalebook.training.strategies.steps import Interval
 from tests.training.strategies.sharing_runs import numbers
 from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, loader, trainer
 

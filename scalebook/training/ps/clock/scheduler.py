@@ -109,6 +109,7 @@ class Scheduler:
         self._waiting: dict[int, Wait] = {}
         self._asked: dict[int, int] = {}  # of those, when in vain: `changes` before that
         self._ready: set[int] = set()
+        self._computing: set[int] = set()
         self._dead: set[int] = set()
         self._due: int | None = None  # whose gradient is awaited
         self._begun = 0
@@ -121,6 +122,11 @@ class Scheduler:
     def alive(self) -> list[int]:
         """The workers that are neither dead nor finished, in order."""
         return sorted(self._lives)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anybody has had a life."""
+        return bool(self._number)
 
     def live(self, worker: int, life: Life) -> None:
         """Begin a worker's life, and play it up to where it must wait."""
@@ -143,9 +149,12 @@ class Scheduler:
             entry = heapq.heappop(self._agenda)
             if entry.kind in (_GOES_ON, _COMPUTED) and entry.life != self._number_of(entry.worker):
                 continue  # it has died meanwhile
+            if entry.kind == _DIES and entry.worker not in self._lives:
+                continue  # it has finished
             self._clock.time_s = max(self._clock.time_s, entry.at_s)
             if entry.kind == _COMPUTED:
                 self._due = entry.worker
+                self._computing.discard(entry.worker)
                 return entry.worker
             if entry.kind == _GOES_ON:
                 self._play(entry.worker)
@@ -162,6 +171,18 @@ class Scheduler:
         worker, self._due = self._due, None
         self._play(worker)
 
+    def give_up(self, ends: Callable[[int], Life]) -> None:
+        """Nobody computes any more: who does, or was about to, gets the life `ends(worker)` instead. Nobody dies or
+        returns either; who waits, or travels, goes on."""
+        kept = [entry for entry in self._agenda if entry.kind in (_GOES_ON, _COMPUTED)]
+        self._agenda = kept
+        heapq.heapify(self._agenda)
+        left = self._computing | self._ready | ({self._due} if self._due is not None else set())
+        self._computing, self._ready, self._due = set(), set(), None
+        for worker in sorted(left):
+            self._lives[worker].close()
+            self.live(worker, ends(worker))
+
     def die(self, worker: int) -> bool:
         """End a life where it is; False, and nothing, for who has finished or is dead."""
         if worker not in self._lives:
@@ -170,6 +191,7 @@ class Scheduler:
         self._waiting.pop(worker, None)
         self._asked.pop(worker, None)
         self._ready.discard(worker)
+        self._computing.discard(worker)
         self._dead.add(worker)
         self._mark_dead(worker)
         return True
@@ -214,6 +236,7 @@ class Scheduler:
 
     def _begin(self, worker: int) -> None:
         self._ready.discard(worker)
+        self._computing.add(worker)
         self._plan(self._clock.time_s + self._gradient_s(worker), _COMPUTED, worker)
         self._watch.begins(worker)
 

@@ -41,7 +41,7 @@ DRAWS: Final[Mapping[str, Draw]] = {
 class Draws:
     """Numbers for each worker and purpose from a stream of their own: whoever else asks, and when, changes nothing."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | str) -> None:
         self._seed = seed
         self._streams: dict[tuple[str, int], random.Random] = {}
 
@@ -80,7 +80,13 @@ class VirtualClock:
         self.servers = [Line() for _ in range(shards)]
         self.inward, self.outward = Line(), Line()
         """The servers' link, towards them and away from them."""
+        self._seed = seed
         self._draws = Draws(seed)
+
+    def go_on_from(self, seconds: float) -> None:
+        """Before anything has happened: it is so late, and draws are others than those of the run that came here."""
+        self.time_s = seconds
+        self._draws = Draws(f"{self._seed} from {seconds!r}")
 
     def now(self) -> float:
         return self.time_s

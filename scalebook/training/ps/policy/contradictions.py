@@ -16,6 +16,7 @@ class CheckedSettings(NamedTuple):
     host: str
     overlap: bool
     norms: bool
+    has_clock: bool = False
 
 
 class Contradiction(NamedTuple):
@@ -48,7 +49,7 @@ TABLE: Final = (
     ),
     _Row(
         "overlap",
-        lambda a: a.overlap and a.host == "inline",
+        lambda a: a.overlap and a.host != "process",
         "needs a server that applies meanwhile",
         "Write host: process, or false.",
     ),
@@ -69,6 +70,18 @@ TABLE: Final = (
         lambda a: a.overlap and (a.damping.compensates or a.damping.drops),
         "does not go with {damping.name}",
         "Write false, or leave {damping.name} out.",
+    ),
+    _Row(
+        "clock",
+        lambda a: a.host == "virtual" and not a.has_clock,
+        "is missing, and virtual workers have no time but what it says",
+        "Write how long a gradient takes, as clock: {{gradient_s: 0.05}}.",
+    ),
+    _Row(
+        "clock",
+        lambda a: a.host != "virtual" and a.has_clock,
+        "is for virtual workers; those of host {host} take the time they take",
+        "Write host: virtual, or leave clock out.",
     ),
     _Row("overlap", lambda a: a.overlap and a.norms, "does not go with norms", "Write false, or leave norms out."),
 )

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from scalebook.training.ps.policy.bounds import NonNegativeInt, PositiveInt, check
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Async, Rule
 
-HostName = Literal["inline", "process"]
+HostName = Literal["inline", "process", "virtual"]
 ClipKind = Literal["norm", "value"]
 
 
@@ -38,10 +39,12 @@ class Settings:
         clip: Clipping of gradients before they are applied; None: none.
         shards: Parts that the parameters of each optimizer are divided into, each with a lock of its own (and a server,
             with host `process`).
-        host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`).
+        host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`); or one
+            process plays all workers (`virtual`).
         overlap: With host `process`: workers compute while their last push is being applied.
         trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
         norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
+        clock: How long everything takes for virtual workers; None for real ones.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -54,15 +57,21 @@ class Settings:
     overlap: bool = False
     trace: Path | None = None
     norms: bool = False
+    clock: ClockSettings | None = None
 
     def check(self, workers: int) -> None:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
         self.rule.check(workers)
         if self.host not in get_args(HostName):
-            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is neither inline nor process. Write inline.")
+            known = ", ".join(get_args(HostName))
+            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is none of {known}. Write inline.")
         check(type(self), vars(self), ARGUMENTS)
+        if self.clock is not None:
+            self.clock.check(workers)
         for contradiction in contradictions(
-            CheckedSettings(self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms)
+            CheckedSettings(
+                self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms, self.clock is not None
+            )
         ):
             raise contradiction.error()
 
@@ -105,7 +114,7 @@ class Settings:
 
         That holds where the pusher itself applies the update and then pulls the newest version anyway.
         """
-        return self.host == "inline" and not self.rule.gathers and self.rule.pull_every == 1
+        return self.host != "process" and not self.rule.gathers and self.rule.pull_every == 1
 
     def most(self, workers: int) -> int:
         """The largest number of gradients that one update averages."""

@@ -39,8 +39,30 @@ class DataCursor(Protocol):
     def mark_dead(self, worker: int) -> None:
         """The worker claims no more: what it has claimed and not done, and its share, is open to all."""
 
+    def rejoin(self, worker: int) -> None:
+        """A dead worker is there again: what nobody has taken of its share meanwhile is its own."""
+
     def state(self) -> dict[int, list[tuple[int, int]]]:
         """What is not done: by epoch, in order, ranges [start, stop) of batches."""
+
+
+class Work(Protocol):
+    """What virtual workers compute on, said by whoever has the data. Nothing here blocks."""
+
+    def take(self, worker: int) -> bool:
+        """Whether there is a batch for this worker now; if so it is the worker's, who begins its gradient."""
+
+    def done(self, worker: int) -> None:
+        """The gradient of the batch that it took is pushed."""
+
+    def may_come_back(self, worker: int) -> bool:
+        """Nothing is left now: whether somebody else's death can bring it something."""
+
+    def lost(self, worker: int) -> None:
+        """It has died: what it took, and what was set aside for it, is open to all."""
+
+    def returns(self, worker: int) -> None:
+        """It is there again."""
 
 
 class Signals(Protocol):

@@ -87,6 +87,10 @@ class Client:
         """
         return self._clock.play(self.push_steps(valid))
 
+    def completed(self, pushed: Pushed) -> Pushed:
+        """The same: a process of its own has waited for all there is to know."""
+        return pushed
+
     def push_steps(self, valid: bool = True) -> Steps[Pushed]:
         """The steps of `push`."""
         started, waited = self._now(), self._waited()

@@ -23,7 +23,7 @@ from scalebook.training.ps.coordination.measures import Counts, PushMeasures, St
 from scalebook.training.ps.coordination.meetings import AFTER, IN_BATCH, Phase, boundary
 from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.beside import DataCursor, Meetings, Rows, Signals
+from scalebook.training.ps.worker.beside import DataCursor, Meetings, Rows, Signals, Work
 from scalebook.training.ps.worker.cursor import Claim
 
 __all__ = [
@@ -38,10 +38,12 @@ __all__ = [
     "OptimizerEnd",
     "Phase",
     "PlateauStep",
+    "PlayingEnd",
     "Pushed",
     "Rows",
     "Signals",
     "Snapshot",
+    "Work",
     "WorkerEnd",
     "WrittenError",
     "boundary",
@@ -110,6 +112,10 @@ class OptimizerEnd(Protocol):
         Blocks as the rule says. `WrittenError` for what was written into the parameters, ValueError for param groups
         that others do not know of, TypeError for an optimizer that changes its kind of state.
         """
+
+    def completed(self, pushed: Pushed) -> Pushed:
+        """What `push` has returned, once the optimizer's step is over in whose place it stood. Where one process plays
+        all workers it is known only now, since a push may make others begin."""
 
     def groups(self) -> list[dict[str, Any]]:
         """The param groups of now as a state dict has them, places instead of parameters."""
@@ -248,3 +254,31 @@ class WorkerEnd(Figures, Protocol):
 
     def add_samples(self, samples: int) -> None:
         """Add to the samples that this worker has computed on."""
+
+
+class PlayingEnd(WorkerEnd, Protocol):
+    """All workers of a virtual run, played by one process (host virtual): to whoever trains they look like one worker
+    that computes every gradient. Its optimizers' parameters, the model's buffers and torch's random numbers are those
+    of the worker whose turn it is; between two turns they show the newest version.
+    """
+
+    def play(
+        self,
+        work: Work,
+        buffers: Iterable[Tensor],
+        begins: Callable[[int], None],
+        shown: Callable[[int], None],
+        seed: int,
+    ) -> None:
+        """Once, before `join`. `begins(worker)` is told before each worker's next gradient begins, `shown(worker)` when
+        the model has become that worker's. `seed`: worker w's random numbers are those of seed + w, worker 0's those
+        that are there when training begins."""
+
+    def turn(self) -> int | None:
+        """Let virtual time pass until a worker's gradient is due, and show it; None when nobody will compute any more.
+
+        `Deadlock`, a TimeoutError, where all wait for each other.
+        """
+
+    def go_on_from(self, seconds: float) -> None:
+        """Before training: the clock of the run that this one resumes."""

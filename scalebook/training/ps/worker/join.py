@@ -104,7 +104,11 @@ class Joined:
 
     def rest(self) -> None:
         """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
-        self.run.control.clock.play(self._leave(RESTING))
+        self.run.control.clock.play(self.rest_steps())
+
+    def rest_steps(self) -> Steps[None]:
+        """The steps of `rest`."""
+        yield from self._leave(RESTING)
 
     def push_rest(self) -> bool:
         """Push what has been summed and not pushed; False where the budget of updates does not allow it."""

@@ -1,6 +1,7 @@
 """One model that stands for the model of each virtual worker in turn, without a copy of its parameters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.optimizer.rebuilding import parameters_of, rebuild
 
+Hyper = list[dict[str, Any]]
+"""Param groups without their parameters."""
+
 
 class _Own:
     """What one worker has of its own: optimizers over parameters that point to the version it holds, buffers, and the
@@ -16,42 +20,90 @@ class _Own:
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor) -> None:
         self.optimizers = [
-            rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
-            for optimizer in optimizers
+            rebuild(one, [Parameter(p.data, p.requires_grad) for p in parameters_of(one)]) for one in optimizers
         ]
-        self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
+        self.parameters = [p for one in self.optimizers for p in parameters_of(one)]
         self.buffers = [buffer.clone() for buffer in buffers]
         self.random_state = random_state
+        self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
 
 
 class OneModel:
     """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
 
     `buffers`: the model's; each worker begins with copies of what they are now. `seed`: worker w's random numbers are
-    those of `torch.manual_seed(seed + w)`. Between `show(worker)` and `hand_over(worker)` the model is that worker's.
+    those of `torch.manual_seed(seed + w)`. From `show(worker)` until another is shown the model is that worker's;
+    `put` gives it other parameters meanwhile, to be looked at.
+
+    Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
+    is shown, so that a schedule's rate is that of the version it computes from. What somebody changes meanwhile
+    travels with that gradient, and stays, from `shown_again` on, for those who begin later.
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Iterable[Tensor] = (), seed: int = 0) -> None:
         self._optimizers, self._buffers, self._seed = list(optimizers), list(buffers), seed
-        self._parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
+        self.parameters = [p for one in self._optimizers for p in parameters_of(one)]
+        """The model's, those of each optimizer in turn."""
         self._first = [buffer.clone() for buffer in self._buffers]
         self._own: dict[int, _Own] = {}
+        self._shown: int | None = None  # whose buffers and random numbers are there
+        self._common: list[Hyper] | None = None  # while those of when somebody began are there
 
     def make(self, worker: int) -> list[Optimizer]:
         """The optimizers with which `worker` joins, and joins again when it returns."""
         random_state = torch.Generator().manual_seed(self._seed + worker).get_state()
         self._own[worker] = _Own(self._optimizers, self._first, random_state)
+        if self._shown == worker:
+            self._shown = None
         return self._own[worker].optimizers
+
+    def start(self) -> None:
+        """The model is worker 0's, with the buffers and the random numbers of now; the others' buffers are copies."""
+        self._first = [buffer.clone() for buffer in self._buffers]
+        for own in self._own.values():
+            own.buffers = [buffer.clone() for buffer in self._first]
+        self._shown = 0
+
+    def begins(self, worker: int) -> None:
+        """It begins a gradient: these are its hyper-parameters."""
+        self._own[worker].asked = [_hyper(optimizer) for optimizer in self._optimizers]
 
     def show(self, worker: int) -> None:
         """Be the model of `worker`: its version, its buffers, its random numbers; without gradients."""
         own = self._own[worker]
-        for parameter, mine in zip(self._parameters, own.parameters, strict=True):
+        for parameter, mine in zip(self.parameters, own.parameters, strict=True):
             parameter.data = mine.data
             parameter.grad = None
+        self.be(worker)
+        if own.asked is not None:
+            self._common = [_hyper(optimizer) for optimizer in self._optimizers]
+            _set(self._optimizers, own.asked)
+
+    def be(self, worker: int) -> None:
+        """Have the buffers and the random numbers of `worker`."""
+        if worker == self._shown:
+            return
+        if self._shown is not None:
+            before = self._own[self._shown]
+            before.buffers = [buffer.data for buffer in self._buffers]
+            before.random_state = torch.get_rng_state()
+        own, self._shown = self._own[worker], worker
         for buffer, kept in zip(self._buffers, own.buffers, strict=True):
             buffer.data = kept
         torch.set_rng_state(own.random_state)
+
+    def put(self, values: Mapping[int, Tensor]) -> None:
+        """Have these tensors as the parameters at these places of `parameters`."""
+        for place, value in values.items():
+            self.parameters[place].data = value
+
+    def carry(self, worker: int) -> None:
+        """Tell `worker`'s parameters what has become of the model's: other tensors, other wishes for a gradient."""
+        for parameter, mine in zip(self.parameters, self._own[worker].parameters, strict=True):
+            if mine.requires_grad != parameter.requires_grad:
+                mine.requires_grad_(parameter.requires_grad)
+            if mine.data_ptr() != parameter.data_ptr():  # somebody has put another tensor there
+                mine.data = parameter.data
 
     def hand_over(self, worker: int) -> None:
         """Give `worker` the gradients, and whatever else has become of its model and the hyper-parameters.
@@ -59,19 +111,32 @@ class OneModel:
         ValueError where a param group was added.
         """
         own = self._own[worker]
-        for parameter, mine in zip(self._parameters, own.parameters, strict=True):
+        for parameter, mine in zip(self.parameters, own.parameters, strict=True):
             mine.grad, parameter.grad = parameter.grad, None
-            if mine.requires_grad != parameter.requires_grad:
-                mine.requires_grad_(parameter.requires_grad)
-            if mine.data_ptr() != parameter.data_ptr():  # somebody has put another tensor there
-                mine.data = parameter.data
-        own.buffers = [buffer.data for buffer in self._buffers]
-        own.random_state = torch.get_rng_state()
+        self.carry(worker)
         for optimizer, theirs in zip(self._optimizers, own.optimizers, strict=True):
             if len(optimizer.param_groups) != len(theirs.param_groups):
                 raise ValueError(
                     "optimizer: a param group was added during training. Add all groups in configure_optimizers and "
                     "freeze them by requires_grad, or train without virtual workers."
                 )
-            for group, given in zip(theirs.param_groups, optimizer.param_groups, strict=True):
-                group.update({key: value for key, value in given.items() if key != "params"})
+        _set(own.optimizers, [_hyper(optimizer) for optimizer in self._optimizers])
+
+    def shown_again(self, worker: int) -> None:
+        """After `hand_over`: have the hyper-parameters again that the next to begin will have."""
+        asked, common, self._common = self._own[worker].asked, self._common, None
+        if asked is None or common is None:
+            return
+        for optimizer, theirs, ours in zip(self._optimizers, asked, common, strict=True):
+            for group, was, now in zip(optimizer.param_groups, theirs, ours, strict=True):
+                group.update({key: value for key, value in now.items() if group.get(key) is was.get(key)})
+
+
+def _hyper(optimizer: Optimizer) -> Hyper:
+    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def _set(optimizers: Sequence[Optimizer], hyper: Sequence[Hyper]) -> None:
+    for optimizer, groups in zip(optimizers, hyper, strict=True):
+        for group, given in zip(optimizer.param_groups, groups, strict=True):
+            group.update(given)

@@ -68,6 +68,17 @@ class Replica:
         self._watch()
         return self._size if first else self._size - sum([self._sizes[place] for place in self.frozen])
 
+    def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
+        """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
+        taken, and what is this worker's own alone is not among them."""
+        found = {}
+        for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
+            views = self._views[number][newest.buffer] if self.lent else shard.views[newest.buffer]
+            for place, view in zip(shard.plan.parameters, views, strict=True):
+                if place not in self.frozen:
+                    found[place] = view if self.lent else view.to(self.parameters[place].device, copy=True)
+        return found
+
     # --- what others write into the parameters -------------------------------------------------------------------
 
     def written(self, thorough: bool = False) -> list[int]:

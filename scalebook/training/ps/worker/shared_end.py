@@ -12,8 +12,8 @@ from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.ps.worker.end import Need, Part
-from scalebook.training.ps.worker.join import Joined, join
+from scalebook.training.ps.worker.end import JoinedEnd, Need, Part
+from scalebook.training.ps.worker.join import join
 
 PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
 
@@ -63,7 +63,7 @@ class SharedEnd(SharedFigures):
     def rendezvous(self, name: str) -> None:
         self._run.control.clock.play(self._membership.rendezvous(name))
 
-    def join(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = lambda need: None) -> Joined:
+    def join(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = lambda need: None) -> JoinedEnd:
         return join(self._run, self._membership, optimizers, announce)
 
     def living(self) -> list[int]:

@@ -6,18 +6,22 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler, Watch
-from scalebook.training.ps.clock.steps import Steps
+from scalebook.training.ps.clock.steps import Steps, T, Wait
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.memory.region import COMPUTE, ROW
+from scalebook.training.ps.worker.beside import Work
+from scalebook.training.ps.worker.end import Need, Pushed
 from scalebook.training.ps.worker.join import Common, Joined, join_steps
 
 
 class VirtualWorkers:
     """The workers of `run`, whose clock is `clock`; they join at once, which takes no time.
 
-    `make(worker)`: optimizers over parameters of that worker's own; again for a worker that returns. `wants(worker)`:
-    whether it has a batch to compute on; asked before each of its gradients, once. `gradient_s(worker)`: seconds of its
-    next one, the clock's own by default. `deadline_s` is of waits for locks, which nobody else holds.
+    `make(worker)`: optimizers over parameters of that worker's own; again for a worker that returns. `work`: asked for
+    a batch before each gradient. `begins(worker)`: it has a batch and the version to compute from. `gradient_s(worker)`
+    are seconds of its next gradient, the clock's own by default. `announce` is told what the run needs, before it takes
+    it, and may raise. `deadline_s` is of waits for locks, which nobody else holds.
 
     `next` says whose gradient is due; put it into the parameters of `joined[worker]`, whose values are those of the
     version that it pulled, and call `push`. One model can do that for all of them: `OneModel`, whose `make` is given.
@@ -28,28 +32,37 @@ class VirtualWorkers:
         run: SharedRun,
         clock: VirtualClock,
         make: Callable[[int], Sequence[Optimizer]],
-        wants: Callable[[int], bool],
+        work: Work,
         deadline_s: float = 10.0,
         gradient_s: Callable[[int], float] | None = None,
         watch: Watch | None = None,
+        begins: Callable[[int], None] = lambda worker: None,
+        announce: Callable[[Need], None] = lambda need: None,
     ) -> None:
         assert run.control.clock is clock, "SharedRun(workers, settings, clock)"
-        assert run.settings.host == "inline", "servers are the clock's"
-        self._run, self._make, self._wants, self._deadline_s = run, make, wants, deadline_s
+        assert run.settings.host != "process", "servers are the clock's"
+        self._run, self._make, self._work, self._deadline_s = run, make, work, deadline_s
+        self._begins, self._gradient_s = begins, gradient_s or clock.gradient_s
         self._common = Common()
         self.joined: dict[int, Joined] = {}
+        self.pushed: dict[int, Pushed] = {}
+        """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
         event = run.control.event
         self.scheduler = Scheduler(
-            clock, gradient_s or clock.gradient_s, lambda: event.calls, run.mark_dead, self._rejoin,
-            clock.settings.deaths, watch,
-        )  # fmt: skip
-        self._valid = True
-        self._join()
+            clock, self._computes, lambda: event.calls, self._bury, self._revive, clock.settings.deaths, watch
+        )
+        self._valid, self._ended = True, False
+        for worker, joined in self._in_turn(lambda worker: self._join_steps(worker, announce)).items():
+            self.joined[worker] = joined
 
     @property
     def sections(self) -> list[Section]:
         """One for each optimizer, the same for all workers."""
         return self._common.sections
+
+    def start(self) -> None:
+        """All workers' `Joined.start`; what has been written into worker 0's parameters since is the first version."""
+        self._in_turn(lambda worker: self.joined[worker].start_steps())
 
     def begin(self) -> None:
         """Let all begin, in order; once, before `next`."""
@@ -65,40 +78,83 @@ class VirtualWorkers:
         self._valid = valid
         self.scheduler.go_on()
 
+    def end(self) -> None:
+        """Nobody begins another gradient, and those under way are given up; what was pushed arrives and is applied."""
+        self._ended = True
+        if not self.scheduler.has_begun:
+            self.begin()
+        self.scheduler.give_up(lambda worker: self.joined[worker].finish_steps())
+        due = self.scheduler.next()
+        assert due is None, f"worker {due} computes after the end"
+
     def detach(self) -> None:
         """Give every parameter memory of its own again; nothing else here may be called afterwards."""
         for joined in self.joined.values():
             joined.detach()
 
-    def _join(self) -> None:
-        """All in turn, since they wait for each other."""
-        joining = {worker: self._join_steps(worker) for worker in range(self._run.control.workers)}
-        while joining:
-            for worker, steps in list(joining.items()):
+    def _in_turn(self, steps_of: Callable[[int], Steps[T]]) -> dict[int, T]:
+        """The results of all workers' steps, which wait for each other."""
+        left = {worker: steps_of(worker) for worker in range(self._run.control.workers)}
+        results: dict[int, T] = {}
+        while left:
+            for worker, steps in list(left.items()):
                 try:
                     next(steps)
                 except StopIteration as end:
-                    del joining[worker]
-                    self.joined[worker] = end.value
+                    del left[worker]
+                    results[worker] = end.value
+        return results
 
-    def _join_steps(self, worker: int) -> Steps[Joined]:
+    def _join_steps(self, worker: int, announce: Callable[[Need], None] = lambda need: None) -> Steps[Joined]:
         membership = self._run.member(worker, self._deadline_s)
-        return join_steps(self._run, membership, self._make(worker), common=self._common)
+        return join_steps(self._run, membership, self._make(worker), announce, self._common)
 
     def _life(self, worker: int, joined: Joined | None) -> Life:
         if joined is None:
             joined = yield from self._join_steps(worker)
             self.joined[worker] = joined
         yield from joined.begin_steps()
-        while self._wants(worker):
+        while self._takes(worker) or (yield from self._rests(worker, joined)):
+            self._begins(worker)
             yield Computes()
             valid = self._valid
             for client in joined.clients:
-                yield from client.push_steps(valid)
+                self.pushed[worker] = yield from client.push_steps(valid)
                 for parameter in client.replica.parameters:
                     parameter.grad = None
+            self._work.done(worker)
         yield from joined.finish_steps()
 
-    def _rejoin(self, worker: int) -> Life:
+    def _takes(self, worker: int) -> bool:
+        return not self._ended and self._work.take(worker)
+
+    def _rests(self, worker: int, joined: Joined) -> Steps[bool]:
+        """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""
+        if self._ended or not self._work.may_come_back(worker):
+            return False
+        yield from joined.rest_steps()
+        taken = False
+
+        def is_decided() -> bool:
+            nonlocal taken
+            taken = taken or self._takes(worker)
+            return taken or self._ended or not self._work.may_come_back(worker)
+
+        yield Wait(is_decided, self._deadline_s, lambda: f"worker {worker} waits for what a death may bring back")
+        if taken:
+            yield from joined.begin_steps()
+        return taken
+
+    def _computes(self, worker: int) -> float:
+        seconds = self._gradient_s(worker)
+        self._run.control.seconds[worker * ROW + COMPUTE] += seconds
+        return seconds
+
+    def _bury(self, worker: int) -> None:
+        self._work.lost(worker)
+        self._run.mark_dead(worker)
+
+    def _revive(self, worker: int) -> Life:
         self._run.rejoin(worker)
+        self._work.returns(worker)
         return self._life(worker, None)

@@ -80,7 +80,7 @@ def side_by_side(spec: SearchSpec, description: Description) -> int:
     if spec.exclusive:
         return 1
     load = workload(spec.config, description)
-    each = max(1, load.workers * load.threads)
+    each = max(1, load.processes * load.threads)
     return max(1, sum(len(machine.cores) // each for machine in chosen().machines()))
 
 

@@ -13,6 +13,7 @@ from scalebook.training.ps.policy.clock import ClockSettings, Death, Distributio
 from scalebook.training.ps.policy.rules import Bounded, Rule, Sync
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.virtual import VirtualWorkers
+from tests.training.ps.worker.works import Asked
 
 SEED = 9
 WORKERS = 3
@@ -71,7 +72,7 @@ def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
         optimizer.param_groups[0]["lr"] = 0.01 if number < 15 else 0.005
         one.hand_over(worker)
 
-    return trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, wants), compute, rule, deaths)
+    return trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, Asked(wants)), compute, rule, deaths)
 
 
 def with_a_model_each(rule: Rule) -> Tensor:
@@ -87,7 +88,9 @@ def with_a_model_each(rule: Rule) -> Tensor:
         states[worker] = torch.get_rng_state()
 
     return trained(
-        lambda wants, run, clock: VirtualWorkers(run, clock, lambda worker: [optimizers[worker]], wants), compute, rule
+        lambda wants, run, clock: VirtualWorkers(run, clock, lambda worker: [optimizers[worker]], Asked(wants)),
+        compute,
+        rule,
     )
 
 
@@ -124,7 +127,7 @@ def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
         one.hand_over(worker)
 
     with pytest.raises(WrittenError, match=r"wrote into parameter 0 in a forward pass"):
-        trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, wants), compute, Bounded(2))
+        trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, Asked(wants)), compute, Bounded(2))
 
 
 def test_a_group_that_is_added_is_an_error() -> None:
@@ -139,7 +142,7 @@ def test_a_group_that_is_added_is_an_error() -> None:
         one.hand_over(worker)
 
     with pytest.raises(ValueError, match=r"optimizer: a param group was added during training\. Add all groups"):
-        trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, wants), compute, Bounded(2))
+        trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, Asked(wants)), compute, Bounded(2))
 
 
 def test_no_worker_has_parameters_of_its_own() -> None:
@@ -147,7 +150,7 @@ def test_no_worker_has_parameters_of_its_own() -> None:
     one = OneModel([optimizer_of(model)])
     clock = VirtualClock(ClockSettings(1.0), workers=8)
     run = SharedRun(8, Settings(), clock)
-    workers = VirtualWorkers(run, clock, one.make, lambda worker: True)
+    workers = VirtualWorkers(run, clock, one.make, Asked(lambda worker: True))
     workers.begin()
     assert len({joined.clients[0].replica.parameters[0].data_ptr() for joined in workers.joined.values()}) == 1
     worker = workers.next()

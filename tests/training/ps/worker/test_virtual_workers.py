@@ -20,6 +20,7 @@ from scalebook.training.ps.policy.damping import Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.trace import read_updates
 from scalebook.training.ps.worker.virtual import VirtualWorkers
+from tests.training.ps.worker.works import Asked
 
 Make = Callable[[Sequence[Parameter]], Optimizer]
 Compute = Callable[[int, Sequence[Parameter]], None]
@@ -67,7 +68,7 @@ def play(
         claimed[worker] = next(number, -1)
         return claimed[worker] >= 0
 
-    virtual = VirtualWorkers(run, clock, made, wants)
+    virtual = VirtualWorkers(run, clock, made, Asked(wants))
     virtual.begin()
     pushed = []
     while (worker := virtual.next()) is not None:
