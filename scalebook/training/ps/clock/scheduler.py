@@ -139,6 +139,21 @@ class Scheduler:
 
         `Deadlock` where those that are left wait for ever.
         """
+        entry = self._advance()
+        if entry is None:
+            return None
+        heapq.heappop(self._agenda)
+        self._clock.time_s = max(self._clock.time_s, entry.at_s)
+        self._due = entry.worker
+        self._computing.discard(entry.worker)
+        return entry.worker
+
+    def advance(self) -> None:
+        """Let time pass as far as it can before the next gradient is due: what travels arrives. Errors as `next`."""
+        self._advance()
+
+    def _advance(self) -> "_Entry | None":
+        """The entry of the gradient that is due next, first of the agenda; None when nobody will compute any more."""
         assert self._due is None, f"worker {self._due} has computed: go on"
         while True:
             self._settle()
@@ -146,24 +161,27 @@ class Scheduler:
                 if self._waiting:
                     raise Deadlock(self._stuck())
                 return None
-            entry = heapq.heappop(self._agenda)
+            entry = self._agenda[0]
             if entry.kind in (_GOES_ON, _COMPUTED) and entry.life != self._number_of(entry.worker):
-                continue  # it has died meanwhile
-            if entry.kind == _DIES and entry.worker not in self._lives:
-                continue  # it has finished
-            self._clock.time_s = max(self._clock.time_s, entry.at_s)
-            if entry.kind == _COMPUTED:
-                self._due = entry.worker
-                self._computing.discard(entry.worker)
-                return entry.worker
-            if entry.kind == _GOES_ON:
-                self._play(entry.worker)
-            elif entry.kind == _DIES:
-                self.die(entry.worker)
-            elif entry.worker in self._dead:
-                self._dead.remove(entry.worker)
-                self._watch.returns(entry.worker)
-                self.live(entry.worker, self._rejoin(entry.worker))
+                heapq.heappop(self._agenda)  # it has died meanwhile
+            elif entry.kind == _DIES and entry.worker not in self._lives:
+                heapq.heappop(self._agenda)  # it has finished
+            elif entry.kind == _COMPUTED:
+                return entry
+            else:
+                heapq.heappop(self._agenda)
+                self._clock.time_s = max(self._clock.time_s, entry.at_s)
+                self._happens(entry)
+
+    def _happens(self, entry: "_Entry") -> None:
+        if entry.kind == _GOES_ON:
+            self._play(entry.worker)
+        elif entry.kind == _DIES:
+            self.die(entry.worker)
+        elif entry.worker in self._dead:
+            self._dead.remove(entry.worker)
+            self._watch.returns(entry.worker)
+            self.live(entry.worker, self._rejoin(entry.worker))
 
     def go_on(self) -> None:
         """The gradient that was due is in place: its worker goes on, up to where it must wait again."""

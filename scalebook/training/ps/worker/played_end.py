@@ -74,8 +74,9 @@ class PlayedEnd(SharedEnd):
         one = OneModel(optimizers, self._buffers, self._seed)
 
         def begins(worker: int) -> None:
-            self._begins(worker)
-            one.begins(worker)
+            if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer
+                self._begins(worker)
+                one.begins(worker)
 
         workers = VirtualWorkers(
             self._run, self._clock, one.make, self._work, self._deadline_s, begins=begins, announce=announce
@@ -185,7 +186,7 @@ class PlayedJoined:
         self._pending = valid
 
     def push_pending(self) -> None:
-        """What was handed over sets out; others may begin meanwhile."""
+        """What was handed over sets out, and time passes as far as it can before the next gradient is due."""
         if self._pending is None:
             return
         assert self.due is not None
@@ -193,6 +194,7 @@ class PlayedJoined:
         self.one.shown_again(worker)
         self.due = self._pending = None
         self.workers.push(valid)
+        self.workers.advance()
         self._show_newest()
 
     def push_rest(self) -> bool:
@@ -280,6 +282,11 @@ class PlayedJoined:
         one worker alone, else a `WrittenError`."""
         if not self._put:
             return
+        client, alone = self._clients(0)[0], self._run.settings.writable(self._run.control.workers)
+        if alone and not self._private:
+            self.one.carry(0)
+            client.settle(moment, thorough=True)
+            return
         newest = self._newest() if self._private else self._put
         written = [
             place
@@ -289,8 +296,7 @@ class PlayedJoined:
         ]
         if not written:
             return
-        client = self._clients(0)[0]
-        if not self._run.settings.writable(self._run.control.workers):
+        if not alone:
             raise client.refused(written, moment)
         self.one.carry(0)
         client.settle(moment, thorough=True)

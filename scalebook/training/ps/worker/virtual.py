@@ -49,7 +49,7 @@ class VirtualWorkers:
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
         event = run.control.event
         self.scheduler = Scheduler(
-            clock, self._computes, lambda: event.calls, self._bury, self._revive, clock.settings.deaths, watch
+            clock, self._computes, lambda: event.calls, self._mark_dead, self._rejoin, clock.settings.deaths, watch
         )
         self._valid, self._ended = True, False
         for worker, joined in self._in_turn(lambda worker: self._join_steps(worker, announce)).items():
@@ -77,6 +77,10 @@ class VirtualWorkers:
         """The gradient that was due is in its worker's parameters; `valid` as `Client.push` has it."""
         self._valid = valid
         self.scheduler.go_on()
+
+    def advance(self) -> None:
+        """Let what travels arrive, as far as it does before the next gradient is due."""
+        self.scheduler.advance()
 
     def end(self) -> None:
         """Nobody begins another gradient, and those under way are given up; what was pushed arrives and is applied."""
@@ -150,11 +154,11 @@ class VirtualWorkers:
         self._run.control.seconds[worker * ROW + COMPUTE] += seconds
         return seconds
 
-    def _bury(self, worker: int) -> None:
+    def _mark_dead(self, worker: int) -> None:
         self._work.lost(worker)
         self._run.mark_dead(worker)
 
-    def _revive(self, worker: int) -> Life:
+    def _rejoin(self, worker: int) -> Life:
         self._run.rejoin(worker)
         self._work.returns(worker)
         return self._life(worker, None)
