@@ -19,17 +19,23 @@ from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
-from scalebook.training.ps.worker.end import Phase, PlayingEnd, Pushed, WorkerEnd
+from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
+<<<<<<< HEAD
 from scalebook.training.strategies.first import First, SnapshotFirst, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING, Forking
+=======
+from scalebook.training.strategies.first import First, stand_first
+from scalebook.training.strategies.forking import LAST_MEETING
+>>>>>>> ee5873e (Virtual workers: one concept a file)
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage
+from scalebook.training.strategies.playing import Playing
 from scalebook.training.strategies.pushing import Pushing
-from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers, refuse_playing
+from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.steps import Steps
@@ -37,7 +43,7 @@ from scalebook.training.strategies.worker_role import train_only
 from scalebook.training.system import require_linux
 
 
-class AsyncPS(SharedMeasures, Forking):
+class AsyncPS(SharedMeasures, Playing):
     """Workers that share parameters and optimizer state through a parameter server, by one of several rules.
 
     Args:
@@ -126,8 +132,7 @@ class AsyncPS(SharedMeasures, Forking):
             refuse_model(trainer.lightning_module, self.workers)  # what configure_model has made, too
             refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
             self._share_statistics(self._end)
-            if self._playing is not None:
-                self._play(self._playing, trainer)
+            self.play_if_virtual(trainer)
             self._joined = self._end.join(self.optimizers, announce_memory)
             self._begin_anew()
             if self._statistics is not None:
@@ -161,26 +166,6 @@ class AsyncPS(SharedMeasures, Forking):
         if self._worker == 0:
             self._statistics.allocate(end.rows)
 
-    def _play(self, playing: PlayingEnd, trainer: Trainer) -> None:
-        """Tell the process that plays all workers what it needs of the model and the data."""
-        assert self._statistics is not None
-        refuse_playing(trainer)
-        statistics = self._statistics
-
-        def shown(worker: int) -> None:
-            statistics.be(worker)
-
-        def begins(worker: int) -> None:
-            self._follow_schedules()
-
-        playing.play(
-            self._own_data.work,
-            [buffer for buffer in trainer.lightning_module.buffers() if not statistics.has(buffer)],
-            begins,
-            shown,
-            torch.initial_seed(),
-        )
-
     @override
     def process_dataloader(self, dataloader: object) -> object:
         if self._data is None or not self._trainer.training:
@@ -196,8 +181,7 @@ class AsyncPS(SharedMeasures, Forking):
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._statistics.freeze()
         self._own_data.start(trainer, self._position)
-        if self._playing is not None and self._resumed is not None and "clock_s" in self._ours:
-            self._playing.go_on_from(self._ours["clock_s"])
+        self.go_on_if_virtual()
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.workers > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(
@@ -286,14 +270,6 @@ class AsyncPS(SharedMeasures, Forking):
         assert self._joined is not None
         return next(client.version for client in self._joined.clients if client.optimizer is optimizer)
 
-    def gradients_averaged(self) -> int:
-        """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
-        return self.arguments.server.rule.averaged(self.workers)
-
-    def gradients_computed(self) -> int:
-        """Single workers' gradients that are computed for each update."""
-        return self.arguments.server.rule.computed(self.workers)
-
     @override
     def optimizer_step(
         self,
@@ -322,17 +298,3 @@ class AsyncPS(SharedMeasures, Forking):
             trainer.should_stop = True
         if was_sent and (pushed.applied or not pushed.is_last):
             self._own_data.pushed(trainer)
-
-    # --- counted in checkpoints ----------------------------------------------------------------------------------
-
-    @override
-    def _clock_state(self) -> dict[str, Any]:
-        return {} if self._playing is None else {"clock_s": self._playing.now()}
-
-    @override
-    def _samples(self) -> int:
-        return self.counts().samples
-
-    @override
-    def _restore_samples(self, samples: int) -> None:
-        self.add_samples(samples)

@@ -59,6 +59,14 @@ class Forking(Snapshots, AroundFork):
         """Workers of a fit; the processes, but that one plays all virtual ones."""
         return self.arguments.workers or super().num_processes
 
+    def gradients_averaged(self) -> int:
+        """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
+        return self.arguments.server.rule.averaged(self.workers)
+
+    def gradients_computed(self) -> int:
+        """Single workers' gradients that are computed for each update."""
+        return self.arguments.server.rule.computed(self.workers)
+
     @property
     @override
     def root_device(self) -> torch.device:

@@ -8,6 +8,8 @@ and what only our strategy can use lies under a key of our own.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lightning.pytorch import Trainer
+
 from scalebook.training.strategies.steps import plain
 
 KEY: Final = "async_ps"
@@ -59,6 +61,28 @@ def position_in(ours: Mapping[str, Any]) -> dict[str, Any] | None:
     """The data position of the shared loader that wrote the checkpoint; None if there was none."""
     loaders = ours.get(_LOOPS, {}).get(_LOADERS)
     return loaders[0] if loaders else None
+
+
+def of_one_process(trainer: Trainer, whole: int, batches: int, known: bool) -> dict[str, Any]:
+    """The position that a shared loader would have said, of a checkpoint by a Trainer with one process and the user's
+    own loader.
+
+    Args:
+        whole: Batches of the epoch that the checkpoint found begun.
+        batches: Of the loader, without the Trainer's limit.
+        known: Whether any Trainer would draw the same order.
+    """
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    epoch = trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
+    done = min(whole, progress.current.processed)  # type: ignore[attr-defined]  # as above
+    interval = getattr(trainer, "val_check_interval", 1.0)  # absent where it is a time
+    every = interval if isinstance(interval, int) else max(1, int(whole * interval))
+    return {
+        "left": {} if progress.is_last_batch else {epoch: [[epoch, done, whole]]},
+        "batches": batches,
+        "validation_due": done > 0 and done % every == 0,
+        "known": known,
+    }
 
 
 def _moved(counts: dict[str, int], ready: int) -> dict[str, int]:

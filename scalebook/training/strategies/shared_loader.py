@@ -20,6 +20,7 @@ from scalebook.training.ps.worker.end import Claim, DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
 from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
+from scalebook.training.strategies.portable import of_one_process
 from scalebook.training.strategies.steps import Interval
 
 
@@ -33,8 +34,8 @@ class SharedLoader:
 
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
-    `turn`: of a process that plays all workers, whose gradient is due next (`PlayedClaims`; `is_over`: nobody is to
-    take another batch). It has all batches, and loads each when its gradient is due: nothing is prefetched.
+    `turn`: of a process that plays all workers, whose gradient is due next; `is_over`: nobody is to take another batch.
+    It has all batches (`PlayedClaims`) and loads each when its gradient is due.
     """
 
     def __init__(
@@ -82,10 +83,9 @@ class SharedLoader:
         return getattr(self.loader, name)
 
     @property
-    def played(self) -> PlayedClaims:
+    def played(self) -> PlayedClaims | None:
         """The claims of virtual workers."""
-        assert isinstance(self._claims, PlayedClaims)
-        return self._claims
+        return self._claims if isinstance(self._claims, PlayedClaims) else None
 
     @property
     def _iterator(self) -> Any:
@@ -261,7 +261,8 @@ class SharedLoader:
         """
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
         if position is None and fit.restarting:
-            position = self._of_one_process()
+            whole = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
+            position = of_one_process(self._trainer, whole, batches, self._order.is_the_same_everywhere)
         if position is None:
             return
         if position["batches"] != batches:
@@ -285,21 +286,6 @@ class SharedLoader:
         if ready:
             fit.max_batches = ready if over else ready + self._per_worker(len(self._claims.plans[first]))
             self._say_validation(ready, position["validation_due"])
-
-    def _of_one_process(self) -> dict[str, Any]:
-        """What `position` would have said in a Trainer with one process and the user's own loader."""
-        fit, trainer = self._trainer.fit_loop, self._trainer
-        progress, epoch = fit.epoch_loop.batch_progress, fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
-        whole = self._limit(len(self._order(epoch)))
-        done = min(whole, progress.current.processed)  # type: ignore[attr-defined]  # as above
-        interval = getattr(trainer, "val_check_interval", 1.0)  # absent where it is a time
-        every = interval if isinstance(interval, int) else max(1, int(whole * interval))
-        return {
-            "left": {} if progress.is_last_batch else {epoch: [[epoch, done, whole]]},
-            "batches": len(index_sampler(self.loader)),
-            "validation_due": done > 0 and done % every == 0,
-            "known": self._order.is_the_same_everywhere,
-        }
 
     def _plan(self, first: int, position: Mapping[str, Any]) -> None:
         """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""

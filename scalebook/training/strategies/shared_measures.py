@@ -59,3 +59,11 @@ class SharedMeasures:
         """Add to the samples that this worker has computed on."""
         if self._end is not None:
             self._end.add_samples(samples)
+
+    def _samples(self) -> int:
+        """Samples that all workers together have computed on: what a checkpoint says of them."""
+        return self.counts().samples
+
+    def _restore_samples(self, samples: int) -> None:
+        """Count those of before a checkpoint too."""
+        self.add_samples(samples)

@@ -100,8 +100,7 @@ class SharedData(Uncopied):
             self._loader,
             SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns, self._turn, self._stopped),
         )
-        if self._turn is not None:
-            self.work.claims = self._loader.played
+        self.work.claims = self._loader.played
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
         return self._loader

@@ -1,25 +1,20 @@
-"""The end of a process that plays all workers of a virtual run: `PlayingEnd` over `VirtualWorkers` and `OneModel`."""
+"""The end of a process that plays all workers of a virtual run."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.rows import SharedRows
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, ROW, SAMPLES
-from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
-from scalebook.training.ps.optimizer.seen import ShownState
-from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.ps.worker.end import Need, Part, Pushed, Snapshot, Work
+from scalebook.training.ps.worker.end import Need, Part, Work
 from scalebook.training.ps.worker.one_model import OneModel
+from scalebook.training.ps.worker.played import PlayedJoined
 from scalebook.training.ps.worker.shared_end import SharedEnd
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
@@ -64,7 +59,7 @@ class PlayedEnd(SharedEnd):
 
     def join(
         self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = lambda need: None
-    ) -> "PlayedJoined":
+    ) -> PlayedJoined:
         assert self._work is not None, "play first"
         if len(optimizers) > 1:
             raise ValueError(
@@ -98,258 +93,3 @@ class PlayedEnd(SharedEnd):
         """To the worker whose turn it is, or was last."""
         worker = 0 if self._played is None else self._played.last
         self._run.control.counters[worker * ROW + SAMPLES] += samples
-
-
-class PlayedJoined:
-    """A `JoinedEnd`: the workers that have joined, of which one at a time is shown by the one model."""
-
-    def __init__(
-        self,
-        workers: VirtualWorkers,
-        one: OneModel,
-        optimizers: Sequence[Optimizer],
-        told: Callable[[int], None],
-        run: SharedRun,
-    ) -> None:
-        self.workers, self.one, self._told, self._run = workers, one, told, run
-        self.clients = [PlayedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
-        self.due: int | None = None
-        """Whose gradient is to be computed now."""
-        self.last = 0
-        """Whose turn it was last."""
-        self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._put: dict[int, Tensor] = {}  # what the model shows between two turns
-        self._private = False  # that may be written to: it is a snapshot
-        self._has_begun = self._has_ended = False
-        self._show_again(0)
-
-    @property
-    def versions(self) -> list[int]:
-        return [client.version for client in self.clients]
-
-    def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
-        names = {id(parameter): name for name, parameter in named}
-        called = [names.get(id(p), f"parameter {place}") for place, p in enumerate(self.one.parameters)]
-        for joined in self.workers.joined.values():
-            joined.name_parameters(zip(called, [p for c in joined.clients for p in c.replica.parameters], strict=True))
-
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
-        self.workers.joined[0].restore(versions, states)
-
-    def start(self) -> None:
-        """What has been written into the model is worker 0's, and so the first version."""
-        for client, theirs in zip(self.clients, self._clients(0), strict=True):
-            client.give_state(theirs.optimizer)
-        self.one.carry(0)
-        self.workers.start()
-        self.one.start()
-        self._show_newest()
-        self.show_state()
-
-    def begin(self) -> None:
-        """Nothing: they begin when the first is asked for."""
-
-    def rest(self) -> None:
-        """Nothing: each rests by itself when it finds no data."""
-
-    def settle(self, moment: str, thorough: bool = True) -> None:
-        """What somebody has written into the model belongs to the worker whose turn it is, or comes in between two."""
-        if self.due is None:
-            self._settle_between(moment)
-            return
-        self.one.carry(self.due)
-        self.workers.joined[self.due].settle(moment, thorough)
-        self._show_again(self.due)
-
-    def pull(self, moment: str = "between two pulls") -> None:
-        """Nothing: who computes next has pulled when it began."""
-
-    def turn(self) -> int | None:
-        """See `PlayingEnd`."""
-        self.push_pending()
-        self._settle_between("between two steps, since its last step, validation or checkpoint")
-        if not self._has_begun:
-            self._has_begun = True
-            self.workers.begin()
-        self.due = None if self._has_ended else self.workers.next()
-        if self.due is None:
-            return None
-        self.last, self._put, self._private = self.due, {}, False
-        self.one.show(self.due)
-        self._told(self.due)
-        return self.due
-
-    def hand_over(self, valid: bool) -> None:
-        """The gradient of the worker whose turn it is, with the hyper-parameters of this moment."""
-        assert self.due is not None, "a push without a gradient that was due"
-        self.one.hand_over(self.due)
-        self._pending = valid
-
-    def push_pending(self) -> None:
-        """What was handed over sets out, and time passes as far as it can before the next gradient is due."""
-        if self._pending is None:
-            return
-        assert self.due is not None
-        worker, valid = self.due, self._pending
-        self.one.shown_again(worker)
-        self.due = self._pending = None
-        self.workers.push(valid)
-        self.workers.advance()
-        self._show_newest()
-
-    def push_rest(self) -> bool:
-        """True: each worker pushes what it has left when it finishes."""
-        return True
-
-    def finish(self) -> None:
-        """Who computes gives that up; what was pushed arrives and is applied."""
-        if self._has_ended:
-            return
-        self.push_pending()
-        self._has_ended, self.due = True, None
-        self.workers.end()
-        self._show_newest()
-
-    def wait_for_others(self) -> None:
-        """Nothing: they have finished too."""
-
-    def snapshot(self, renew: bool = True) -> Snapshot:
-        """The state of this virtual moment; nobody's gradient under way is touched. Buffers are worker 0's."""
-        self.push_pending()
-        if renew:
-            self.one.be(0)
-            self._told(0)
-            self._put = {place: value.clone() for place, value in self._newest().items()}
-            self._private = True
-            self.one.put(self._put)
-        states = [
-            {"state": client.state(), "param_groups": mine.groups()}
-            for client, mine in zip(self._clients(0), self.clients, strict=True)
-        ]
-        return Snapshot([self._version(number) for number in range(len(self.clients))], states)
-
-    def show_state(self) -> None:
-        for client in self.clients:
-            client.show_state()
-
-    def detach(self) -> None:
-        for client in self.clients:
-            client.hide_state()
-        with torch.no_grad():
-            for parameter in self.one.parameters:
-                parameter.data = parameter.data.clone()
-        self.workers.detach()
-
-    # --- what the model shows --------------------------------------------------------------------------------------
-
-    def client(self, number: int) -> Client:
-        """Worker 0's, of one optimizer: what all have in common can be asked of it."""
-        return self._clients(0)[number]
-
-    def version_of(self, number: int) -> int:
-        """What the gradient that is due is computed from, else the newest."""
-        return self._version(number) if self.due is None else self._clients(self.due)[number].version
-
-    def _clients(self, worker: int) -> list[Client]:
-        return self.workers.joined[worker].clients
-
-    def _version(self, number: int) -> int:
-        return min(shard.version for shard in self.workers.sections[number].shards)
-
-    def _versions_held(self, number: int) -> list[Newest]:
-        return [shard.newest() for shard in self.workers.sections[number].shards]
-
-    def _newest(self) -> dict[int, Tensor]:
-        """The parameters of the newest version, by their places in the model's."""
-        found: dict[int, Tensor] = {}
-        first = 0
-        for number, client in enumerate(self._clients(0)):
-            seen = client.replica.seen(self._versions_held(number))
-            found |= {first + place: value for place, value in seen.items()}
-            first += len(parameters_of(client.optimizer))
-        return found
-
-    def _show_newest(self) -> None:
-        self._put, self._private = self._newest(), False
-        self.one.put(self._put)
-
-    def _show_again(self, worker: int) -> None:
-        own = [p for client in self._clients(worker) for p in client.replica.parameters]
-        self.one.put({place: parameter.data for place, parameter in enumerate(own)})
-
-    def _settle_between(self, moment: str) -> None:
-        """What was written into the model while nobody's gradient was due: part of the newest version where there is
-        one worker alone, else a `WrittenError`."""
-        if not self._put:
-            return
-        client, alone = self._clients(0)[0], self._run.settings.writable(self._run.control.workers)
-        if alone and not self._private:
-            self.one.carry(0)
-            client.settle(moment, thorough=True)
-            return
-        newest = self._newest() if self._private else self._put
-        written = [
-            place
-            for place, shown in newest.items()
-            if self.one.parameters[place].data_ptr() != self._put[place].data_ptr()
-            or (self._private and not _same(self.one.parameters[place].detach(), shown))
-        ]
-        if not written:
-            return
-        if not alone:
-            raise client.refused(written, moment)
-        self.one.carry(0)
-        client.settle(moment, thorough=True)
-        self._show_newest()
-
-
-class PlayedClient:
-    """An `OptimizerEnd`: the model's optimizer, whose pushes are those of the worker whose turn it is."""
-
-    def __init__(self, joined: PlayedJoined, number: int, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
-        self._joined, self._number = joined, number
-        self._shown = ShownState(self._read_state, lambda: tuple(joined.versions))
-
-    @property
-    def version(self) -> int:
-        return self._joined.version_of(self._number)
-
-    def push(self, valid: bool = True) -> Pushed:
-        """Hand over; what becomes of it only `completed` can say."""
-        self._joined.hand_over(valid)
-        return Pushed(self.version, applied=valid, staleness=0, is_last=False)
-
-    def completed(self, pushed: Pushed) -> Pushed:
-        """A gradient that still travels, or waits for a round, counts as applied until it is known to be refused."""
-        worker = self._joined.last
-        self._joined.push_pending()
-        found = self._joined.workers.pushed.get(worker, pushed)
-        is_last = self._joined.client(self._number).host.section.admission.is_over()
-        return Pushed(self.version, found.applied, found.staleness, is_last)
-
-    def groups(self) -> list[dict[str, Any]]:
-        return packed(self.optimizer.param_groups)
-
-    def show_state(self) -> None:
-        """Let the model's optimizer show the run's state, to be read."""
-        self._shown.forget()
-        self.optimizer.state = self._shown
-
-    def hide_state(self) -> None:
-        """Undo `show_state`."""
-        if self.optimizer.state is self._shown:
-            self.optimizer.state = self._shown.plain()
-
-    def give_state(self, to: Optimizer) -> None:
-        """What somebody has put into the optimizer's state before training becomes worker 0's."""
-        if self.optimizer.state is not self._shown or self._shown.is_read:
-            to.load_state_dict({"state": self.optimizer.state_dict()["state"], "param_groups": packed(to.param_groups)})
-
-    def _read_state(self) -> dict[Tensor, Any]:
-        mine = parameters_of(self.optimizer)
-        return {mine[place]: kept for place, kept in self._joined.client(self._number).state().items()}
-
-
-def _same(mine: Tensor, other: Tensor) -> bool:
-    return mine.shape == other.shape and bool(((mine == other) | (mine.isnan() & other.isnan())).all())

@@ -95,11 +95,12 @@ def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() 
 def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None:
     rules: list[type[Rule]] = [*RULES.values(), Picky]
     every = [
-        CheckedSettings(rule.facts(), damping.facts(), host, True, norms)
+        CheckedSettings(rule.facts(), damping.facts(), host, True, norms, has_clock)
         for rule in rules
         for damping in DAMPINGS.values()
-        for host in ("inline", "process")
+        for host in ("inline", "process", "virtual")
         for norms in (False, True)
+        for has_clock in (False, True)
     ]
     for row in TABLE:
         said = [

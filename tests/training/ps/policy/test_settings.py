@@ -10,7 +10,7 @@ from scalebook.training.ps.policy.rules import Async, Softsync, Sync
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (Settings(host="thread"), "host: 'thread' is neither inline nor process"),  # type: ignore[arg-type]
+        (Settings(host="thread"), "host: 'thread' is none of inline, process, virtual. Write inline."),  # type: ignore[arg-type]
         (Settings(shards=0), "shards: 0 is less than 1. Use 1 or more."),
         (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Use 0 or more."),
         (Settings(overlap=True), "overlap: needs a server that applies meanwhile. Write host: process, or false."),
