@@ -23,13 +23,8 @@ from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
-<<<<<<< HEAD
 from scalebook.training.strategies.first import First, SnapshotFirst, stand_first
-from scalebook.training.strategies.forking import LAST_MEETING, Forking
-=======
-from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING
->>>>>>> ee5873e (Virtual workers: one concept a file)
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage

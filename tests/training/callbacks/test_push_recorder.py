@@ -22,6 +22,8 @@ from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 class Told(SingleDeviceStrategy):
     """One process that says it were two workers, whose pushes grow by one with every batch."""
 
+    is_virtual = False
+
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
