@@ -7,10 +7,9 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
-from scalebook.training.ps.coordination.rows import SharedRows
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
-from scalebook.training.ps.memory.region import ARRIVALS, ROW, SAMPLES
+from scalebook.training.ps.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Need, Part, Work
 from scalebook.training.ps.worker.one_model import OneModel
