@@ -18,6 +18,7 @@ from tests.e2e.conftest import Served
 
 START_MS = 40_000  # for a run to start on two busy cores, its process included
 RUN_MS = 60_000
+DARK = "rgb(20, 24, 27)"
 runs: dict[str, str] = {}
 """Run ids by strategy, from one step to the next."""
 
@@ -90,6 +91,11 @@ def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> 
     saved = store.read(served.workspace.root / "first-steps.md").notebook.experiment("pixelcnn-asyncps-x2")
     assert saved is not None
     assert saved.config["trainer"]["max_epochs"] == 3
+    page.get_by_role("button", name="Switch to the dark theme").click()
+    for path in ("/", "/compare"):
+        expect(page.locator(".stApp")).to_have_css("background-color", DARK)
+        page.goto(served.addresses.app + path)
+    expect(page.get_by_role("button", name="Switch to the light theme")).to_be_visible()
 
 
 def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, served: Served) -> None:

@@ -25,6 +25,13 @@ def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspa
     assert "No experiment yet" in html(open_page())
 
 
+def test_the_theme_is_switched_by_a_button_on_every_page(open_page: Open) -> None:
+    for path in ("", "runs"):
+        shown = html(open_page(path))
+        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare"' in shown
+        assert 'aria-label="Switch to the dark theme"' in shown
+
+
 def test_cells_stand_in_order_with_their_summary(open_page: Open) -> None:
     app = open_page()
     assert "Does staleness hurt?" in app.markdown[0].value

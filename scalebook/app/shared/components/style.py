@@ -4,18 +4,33 @@ from pathlib import Path
 
 import streamlit as st
 
+from scalebook.app.navigation import PLACES
+
 HERE = Path(__file__).parent
 ICON = str(HERE / "mark.svg")
-SCRIPTS = ("keep_typing.js", "chart_files.js")
+SCRIPTS = ("keep_typing.js", "chart_files.js", "theme_switch.js")
 
 
 def draw() -> None:
     """Once a run of the frame, before the page."""
     st.logo(str(HERE / "wordmark.svg" if not dark() else HERE / "wordmark_dark.svg"), size="large")
     st.html(HERE / "style.css")
+    _theme_switch()
     with st.container(key="keep-typing"):
         scripts = "".join(f"<script>{(HERE / name).read_text(encoding='utf-8')}</script>" for name in SCRIPTS)
         st.html(scripts, unsafe_allow_javascript=True)
+
+
+def _theme_switch() -> None:
+    """At the right of the menu; what it does stands in `theme_switch.js`."""
+    to, sign = ("Light", "☀") if dark() else ("Dark", "☾")
+    words = f"Switch to the {to.lower()} theme"
+    paths = " ".join(f"/{place.path}" for place in PLACES)
+    with st.container(key="theme-switch"):
+        st.html(
+            f'<button type="button" class="sb-theme" data-to="{to}" data-paths="{paths}" '
+            f'title="{words}" aria-label="{words}">{sign}</button>'
+        )
 
 
 def dark() -> bool:
