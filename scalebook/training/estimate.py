@@ -24,11 +24,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Reached:
-    """How much it took to reach a target. `estimate` is over all `of` runs; None (censored) where any missed it."""
+    """How much it took to reach a target. `estimate` is over all `runs`; None (censored) where any missed it."""
 
     estimate: Estimate | None
     reached: int
-    of: int
+    runs: int
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:

@@ -256,7 +256,7 @@ def everything_else(workspace: Workspace) -> None:
     with pytest.raises(ConfigError):  # it has no checkpoint, or is no job any more
         queue.resume(workspace, hurt, description())
     assert len(CurveTail(hurt).news()) <= 1
-    assert len(launch.taken(SearchFolder(workspace.studies / HURT))) <= 1
+    assert len(launch.waiting_points(SearchFolder(workspace.studies / HURT))) <= 1
 
 
 def _pages(workspace: Workspace) -> None:

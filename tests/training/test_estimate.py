@@ -29,5 +29,5 @@ def test_a_target_that_one_run_missed_is_censored() -> None:
     assert reached([10.0, None, 30.0]) == Reached(None, 2, 3)
     whole = reached([10.0, 30.0])
     assert whole.estimate is not None
-    assert (whole.estimate.mean, whole.reached, whole.of) == (20.0, 2, 2)
+    assert (whole.estimate.mean, whole.reached, whole.runs) == (20.0, 2, 2)
     assert reached([]) == Reached(None, 0, 0)

@@ -30,7 +30,7 @@ class Chosen:
         settings = self.settings().items()
         return {name: value for name, value in settings if isinstance(value, int) and not isinstance(value, bool)}
 
-    def own(self) -> dict[str, Any]:
+    def non_defaults(self) -> dict[str, Any]:
         """The arguments that are not what the class takes by itself."""
         defaults = {field.name: field.default for field in self.info.fields if not field.required}
         return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
@@ -50,7 +50,7 @@ def short(value: Any, field: Field) -> Any:
     choice = chosen(value, field)
     if choice is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
         return value
-    own = choice.own()
+    own = choice.non_defaults()
     if not own and choice.info.config_value is not None:
         return choice.info.config_value
     return {"class_path": choice.info.class_path, **({"init_args": own} if own else {})}
@@ -69,7 +69,7 @@ def in_words(choice: Chosen) -> str:
     facts = choice.info.rule or choice.info.damping
     head = choice.word.replace("_", " ") if facts is None or facts.words is None else facts.words
     said = [name for name in choice.settings() if f"{{{name}}}" in head]
-    own = [_phrase(name, value) for name, value in choice.own().items() if name not in said]
+    own = [_phrase(name, value) for name, value in choice.non_defaults().items() if name not in said]
     return ", ".join(part for part in (_filled(head, choice.settings()), *own) if part)
 
 

@@ -79,4 +79,4 @@ def _said(value: Any, info: ClassInfo | None) -> Any:
     known = {field.name: field for field in info.fields if field.type == "class"}
     args = {name: short(given, known[name]) if name in known else given for name, given in reference.args.items()}
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
-    return {"class_path": info.class_path, "init_args": Chosen(info, args).own(), **more}
+    return {"class_path": info.class_path, "init_args": Chosen(info, args).non_defaults(), **more}

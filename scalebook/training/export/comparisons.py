@@ -27,7 +27,7 @@ def comparison_blocks(
     comparison = compare(reader, notebook, nb, shown, description)
     columns = filled(comparison)
     rows = [[column.cell(line) for column in columns] for line in comparison.rows]
-    numeric = [i for i, column in enumerate(columns) if not column.left]
+    numeric = [i for i, column in enumerate(columns) if not column.left_aligned]
     head = [f"{column.above} {column.head}".strip() for column in columns]
     blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(comparison))]
     blocks.append(DataTable(head, rows, numeric, _winner(comparison)))

@@ -57,7 +57,7 @@ def curve_chart(
     parts += [_band(curve, across, up, box) for curve in shown if curve.low]
     parts += [_line(curve, across, up, box) for curve in shown]
     if target is not None and math.isfinite(target):
-        y = box[1] + HEIGHT * (1 - up.at(target))
+        y = box[1] + HEIGHT * (1 - up.position(target))
         parts.append(f'<path d="M{left:.1f} {y:.1f}h{box[2]:.1f}" class="target"/>')
         parts.append(text(WIDTH - 26, y - 5, f"target {target:g}", "end", "tick"))
     parts.append(text(left + box[2] / 2, box[1] + HEIGHT + 34, x_title, "middle", "tick"))
@@ -82,7 +82,7 @@ def _points(
 ) -> list[str]:
     left, top, width, height = box
     return [
-        f"{left + width * across.at(at):.1f} {top + height * (1 - up.at(value)):.1f}"
+        f"{left + width * across.position(at):.1f} {top + height * (1 - up.position(value)):.1f}"
         for at, value in zip(x, y, strict=True)
     ]
 

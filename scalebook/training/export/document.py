@@ -80,12 +80,12 @@ Block = Written | CellHead | Heading | Facts | SourceText | DataTable | Chart | 
 
 @dataclass(frozen=True)
 class Document:
-    """`text` is the notebook's own file; `made` when this was exported, in words."""
+    """`text` is the notebook's own file; `exported_at` a date and time, in words."""
 
     title: str
     name: str
     text: str
-    made: str
+    exported_at: str
     blocks: Sequence[Block] = field(default_factory=tuple)
 
 

@@ -34,7 +34,7 @@ class ValueAxis:
             low, high = low - (abs(low) or 1.0) * 0.5, low + (abs(low) or 1.0) * 0.5
         self.log, self.low, self.high = log, low, high
 
-    def at(self, value: float) -> float:
+    def position(self, value: float) -> float:
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -43,7 +43,7 @@ class ValueAxis:
         values = self._decades() if self.log else []
         if len(values) < 2:  # also of a logarithmic axis that ends before it has two round figures
             values = round_steps(self.low, self.high)
-        return [(self.at(value), label(value)) for value in values]
+        return [(self.position(value), label(value)) for value in values]
 
     def _decades(self) -> list[float]:
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)

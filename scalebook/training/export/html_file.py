@@ -54,7 +54,7 @@ def as_html(document: Document) -> str:
         + "\n".join(parts)
         + ("</section>" if open_cell else "")
         + f'\n<div class="once">{_source(source)}</div>\n<footer>{escape(document.name)}, exported by Scalebook on '
-        f"{escape(document.made)}</footer>\n</main>\n</body>\n</html>\n"
+        f"{escape(document.exported_at)}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 

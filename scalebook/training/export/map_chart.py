@@ -106,7 +106,7 @@ def _panel(part: Landscape, box: Box, across: Scale, up: Scale, best: int | None
         elements.append(f'<path d="M{line}" class="ridge"/>')
     star = ""
     for kind in (*MARKS, "finished"):
-        for i, (at, trial) in enumerate(zip(part.at[kind], part.trials.get(kind, []), strict=True)):
+        for i, (at, trial) in enumerate(zip(part.positions[kind], part.trials.get(kind, []), strict=True)):
             fill = colour_at(float(part.shade[i])) if kind == "finished" else COLOURS[kind]
             where = 'transform="translate({:.1f} {:.1f})"'.format(*place(float(at[0]), float(at[1])))
             elements.append(f"<g {where}>{MARKS.get(kind, FINISHED).format(fill)}</g>")

@@ -48,7 +48,7 @@ def as_markdown(document: Document, pictures: str) -> MarkdownExport:
             parts.append(f"![{plain(block.title)}]({quote(pictures)}/{name})")
         else:
             parts.append(_block(block))
-    parts.append(f"*{plain(document.name)}, exported by Scalebook on {plain(document.made)}*")
+    parts.append(f"*{plain(document.name)}, exported by Scalebook on {plain(document.exported_at)}*")
     return MarkdownExport("\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n", drawn)
 
 

@@ -38,10 +38,10 @@ def mean(value: Estimate | None) -> str:
 
 def to_target(value: Reached | None, first: bool = True) -> str:
     """The amount; where a run missed the target, how many reached it (said once a row, in its `first` column)."""
-    if value is None or value.of == 0:
+    if value is None or value.runs == 0:
         return NOTHING
     if value.estimate is None:
-        return f"{value.reached} of {value.of}" if first else NOTHING
+        return f"{value.reached} of {value.runs}" if first else NOTHING
     return amount(value.estimate)
 
 

@@ -18,11 +18,11 @@ NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")
 
 @dataclass(frozen=True)
 class PastState:
-    """One of them. `at` is when it was written, in seconds since the epoch."""
+    """One of them. `changed_s` is when it was written, in seconds since the epoch."""
 
     number: int
     path: Path
-    at: float
+    changed_s: float
     back: int | None = None
     """The state that it was a return to."""
 
@@ -58,7 +58,7 @@ def states(notebook: Path) -> list[PastState]:
     return sorted(states_, key=lambda state: -state.number)
 
 
-def before(notebook: Path, content: bytes) -> PastState | None:
+def previous(notebook: Path, content: bytes) -> PastState | None:
     """The state before the file's `content`: what an undo returns to. None where there is none."""
     kept = states(notebook)
     if kept and kept[0].content() != content:  # somebody has written past us: that is what is undone

@@ -35,17 +35,17 @@ class Stored:
 
 
 class EditedMeanwhile(Exception):
-    """The file is not what it was when it was read. Nothing was written; `mine` and `theirs` are here to choose from.
+    """The file is not what it was when it was read. Nothing was written; `mine` and `on_disk` are here to choose from.
 
-    To keep mine, `save(theirs, mine)`; to keep theirs, go on with `theirs`.
+    To keep one's own, `save(on_disk, mine)`; to keep the file, go on with `on_disk`.
     """
 
     def __init__(self, mine: Notebook, theirs: Stored) -> None:
         super().__init__(f"{theirs.path.name} was edited meanwhile")
-        self.mine, self.theirs = mine, theirs
+        self.mine, self.on_disk = mine, theirs
 
     def __reduce__(self) -> tuple[type["EditedMeanwhile"], tuple[Notebook, Stored]]:
-        return type(self), (self.mine, self.theirs)
+        return type(self), (self.mine, self.on_disk)
 
 
 def read(path: Path) -> Stored:

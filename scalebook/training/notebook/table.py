@@ -20,7 +20,7 @@ class Column:
     head: str
     cell: Callable[[ExperimentRow], str]
     above: str = ""
-    left: bool = False
+    left_aligned: bool = False
     rank: int = 0
 
 
@@ -43,8 +43,8 @@ def filled(comparison: Comparison) -> list[Column]:
 
 def _columns(comparison: Comparison) -> list[Column]:
     columns = [
-        Column("experiment", lambda row: row.experiment, left=True),
-        Column("strategy", lambda row: strategy_words(row.strategy, row.rule) or figures.NOTHING, left=True),
+        Column("experiment", lambda row: row.experiment, left_aligned=True),
+        Column("strategy", lambda row: strategy_words(row.strategy, row.rule) or figures.NOTHING, left_aligned=True),
         Column("x batch", _workers, "workers"),
         Column(
             "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7
@@ -91,7 +91,7 @@ def _drawn(columns: Sequence[Column], rows: Sequence[ExperimentRow]) -> list[str
 
 def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
     aligned = [
-        cell.ljust(width) if column.left else cell.rjust(width)
+        cell.ljust(width) if column.left_aligned else cell.rjust(width)
         for cell, width, column in zip(cells, widths, columns, strict=True)
     ]
     return GAP.join(aligned).rstrip()
@@ -117,7 +117,7 @@ def remarks(comparison: Comparison) -> list[str]:
     short = [
         row.experiment
         for row in comparison.rows
-        if any(amount.reached < amount.of for amount in row.to_target.values())
+        if any(amount.reached < amount.runs for amount in row.to_target.values())
     ]
     if short:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")

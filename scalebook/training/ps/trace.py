@@ -31,13 +31,13 @@ class Origin(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One gradient in one version of one shard. `of` gradients make the version; `rate` scales the learning rate."""
+    """One gradient in one version of one shard. The version averages `gradients`; `rate` scales the learning rate."""
 
     version: int
     worker: int
     seq: int
     base_version: int
-    of: int
+    gradients: int
     rate: float
 
 
@@ -113,7 +113,7 @@ def read_updates(folder: Path, section: int, shard: int, most: int, first: int, 
         at = (version - 1) * most * RECORD.size
         lead = Record(*RECORD.unpack_from(content, at))
         assert lead.version == version, f"the trace of version {version} holds {lead.version}"
-        yield [Record(*RECORD.unpack_from(content, at + i * RECORD.size)) for i in range(lead.of)]
+        yield [Record(*RECORD.unpack_from(content, at + i * RECORD.size)) for i in range(lead.gradients)]
 
 
 def read_hyper(folder: Path, section: int, worker: int) -> list[tuple[int, list[dict[str, Any]]]]:

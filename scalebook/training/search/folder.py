@@ -116,7 +116,7 @@ class SearchFolder(RecordFolder):
         return self.path / "lock"
 
     @property
-    def given(self) -> Path:
+    def given_points(self) -> Path:
         """Where points added by hand wait for the driver."""
         return self.path / "given"
 

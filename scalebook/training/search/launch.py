@@ -69,18 +69,18 @@ def stop(folder: SearchFolder) -> None:
 
 def give(folder: SearchFolder, points: Sequence[Mapping[str, Any]]) -> None:
     """Points to be tried next; a search that has ended gets them when it is resumed."""
-    folder.given.mkdir(exist_ok=True)
+    folder.given_points.mkdir(exist_ok=True)
     for place, point in enumerate(points):
         name = f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json"
-        records.save(folder.given / name, dict(point), durable=True)
+        records.save(folder.given_points / name, dict(point), durable=True)
 
 
-def taken(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
+def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
     """The points that wait in `given/`, the oldest first; the driver removes the file when the study has the point."""
-    if not folder.given.is_dir():
+    if not folder.given_points.is_dir():
         return []
     points = []
-    for path in sorted(path for path in folder.given.iterdir() if not path.name.startswith(".")):
+    for path in sorted(path for path in folder.given_points.iterdir() if not path.name.startswith(".")):
         try:
             point = records.load(path, dict[str, Any])
         except Broken as error:

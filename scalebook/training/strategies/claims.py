@@ -62,7 +62,7 @@ class Claims:
         self._delivered += 1
         return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
 
-    def left(self) -> dict[int, list[list[int]]]:
+    def unfinished(self) -> dict[int, list[list[int]]]:
         """The batches of each epoch that are not done, as ranges [epoch, start, stop) of the epochs that the data set
         counts."""
         return origins_left(self._cursor.state(), self.plans)

@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
     address: int
     size: int
-    at: int
+    offset: int
 
 
 class SetAside:
@@ -53,7 +53,7 @@ class SetAside:
             return cls()
         with tempfile.TemporaryFile() as file:
             try:
-                os.posix_fallocate(file.fileno(), 0, pieces[-1].at + pieces[-1].size)
+                os.posix_fallocate(file.fileno(), 0, pieces[-1].offset + pieces[-1].size)
                 for piece in pieces:
                     _all_of(piece, os.pwritev, file.fileno())
             except OSError:  # no room: they stay where they are
@@ -113,7 +113,7 @@ def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], des
     """Copy all bytes of a piece to or from the file, by `move`, which may copy fewer at a time."""
     content, done = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
     while done < piece.size:
-        moved = move(descriptor, [content[done:]], piece.at + done)
+        moved = move(descriptor, [content[done:]], piece.offset + done)
         if not moved:
             raise OSError("the file that parameters were set aside in has ended too early")
         done += moved
@@ -124,6 +124,6 @@ def _map(piece: Piece, flags: int, descriptor: int) -> None:
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype = ctypes.c_void_p
     call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
-    protection, at = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.at
+    protection, at = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.offset
     if call(piece.address, piece.size, protection, flags | _FIXED, descriptor, at) != piece.address:
         raise OSError(ctypes.get_errno(), "parameters could not be mapped")

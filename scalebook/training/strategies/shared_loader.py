@@ -237,7 +237,7 @@ class SharedLoader:
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
-        left = self._claims.left()
+        left = self._claims.unfinished()
         return {
             "left": left,
             "done": self._batches - sum(stop - start for _, start, stop in left.get(self._epoch, [])),

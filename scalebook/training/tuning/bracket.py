@@ -28,7 +28,7 @@ class Bracket:
         middle = max(self.fits + self.multiple, self._down((self.fits + self.too_large) // 2))
         return middle if middle < self.too_large else None
 
-    def told(self, size: int, fits: bool) -> None:
+    def note_try(self, size: int, fits: bool) -> None:
         """How a try ended."""
         if fits:
             self.fits = max(self.fits, size)

@@ -30,7 +30,7 @@ def settle_before(workspace: Workspace, argv: Sequence[str]) -> None:
     settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
 
 
-def asked(argv: Sequence[str], description: Description, options: Sequence[str]) -> CommandLine | None:
+def requested(argv: Sequence[str], description: Description, options: Sequence[str]) -> CommandLine | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
     line = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
     if line.options.keys() & set(HELP) or not argv:
@@ -66,7 +66,7 @@ def number(options: Mapping[str, str | None], name: str, default: float | None, 
     return value
 
 
-def whole(options: Mapping[str, str | None], name: str, default: int | None, least: int = 1) -> int | None:
+def whole_number(options: Mapping[str, str | None], name: str, default: int | None, least: int = 1) -> int | None:
     """The same for whole numbers."""
     value = number(options, name, default, least)
     if value is None:

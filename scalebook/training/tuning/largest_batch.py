@@ -15,7 +15,7 @@ from scalebook.training.memory_limit import MB, available_bytes
 from scalebook.training.tuning.batch_table import HEADER, answer, row
 from scalebook.training.tuning.batch_tries import BatchTries, Tried
 from scalebook.training.tuning.bracket import Bracket
-from scalebook.training.tuning.configs import asked, settle_before, whole
+from scalebook.training.tuning.configs import requested, settle_before, whole_number
 from scalebook.training.tuning.following import INTERRUPTED
 from scalebook.training.workspace import Workspace
 
@@ -39,13 +39,13 @@ def main(argv: Sequence[str]) -> int:
     workspace = Workspace.find()
     settle_before(workspace, argv)
     description = describe(workspace)
-    line = asked(argv, description, OPTIONS)
+    line = requested(argv, description, OPTIONS)
     if line is None:
         print(HELP)
         return 0 if argv else 2
-    most = whole(line.options, "--most", MOST) or MOST
-    multiple = whole(line.options, "--multiple-of", 1) or 1
-    updates = whole(line.options, "--updates", UPDATES, least=2) or UPDATES
+    most = whole_number(line.options, "--most", MOST) or MOST
+    multiple = whole_number(line.options, "--multiple-of", 1) or 1
+    updates = whole_number(line.options, "--updates", UPDATES, least=2) or UPDATES
     if multiple > most:
         raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
     load = workload(line.config, description)
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         line.config,
         description,
         updates,
-        memory_mb(load, whole(line.options, "--memory-mb", None)),
+        memory_mb(load, whole_number(line.options, "--memory-mb", None)),
     )
     with sigterm_interrupts():
         return run(tries, Bracket(most, multiple), load, sys.stdout)
@@ -113,7 +113,7 @@ def _search(tries: BatchTries, bracket: Bracket, done: list[Tried], out: TextIO)
         _say(out, row(tried))
         if tried.failure not in (None, FailureClass.OUT_OF_MEMORY):
             return "failed"
-        bracket.told(size, tried.failure is None)
+        bracket.note_try(size, tried.failure is None)
     return "finished"
 
 

@@ -17,7 +17,7 @@ from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.jobs.owners import hold
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
-from scalebook.training.tuning.configs import asked, cut, number, settle_before, whole
+from scalebook.training.tuning.configs import cut, number, requested, settle_before, whole_number
 from scalebook.training.tuning.following import INTERRUPTED, follow
 from scalebook.training.tuning.plot import plot
 from scalebook.training.tuning.rate_curve import RateCurve
@@ -44,13 +44,13 @@ def main(argv: Sequence[str]) -> int:
     workspace = Workspace.find()
     settle_before(workspace, argv)
     description = describe(workspace)
-    line = asked(argv, description, OPTIONS)
+    line = requested(argv, description, OPTIONS)
     if line is None:
         print(HELP)
         return 0 if argv else 2
     lowest = number(line.options, "--from", LOWEST, 1e-30)
     highest = number(line.options, "--to", HIGHEST, 1e-30)
-    updates = whole(line.options, "--updates", UPDATES, LEAST_UPDATES)
+    updates = whole_number(line.options, "--updates", UPDATES, LEAST_UPDATES)
     assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
     if lowest >= highest:
         raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")

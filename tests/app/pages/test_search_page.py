@@ -230,7 +230,7 @@ def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: 
     assert app.button(key="add-point").disabled
     number(app, "learning_rate").set_value(0.5).run()
     press(app, "Try it next")
-    assert [point for _, point in launch.taken(found)] == [{"batch_size": 32, "learning_rate": 0.5}]
+    assert [point for _, point in launch.waiting_points(found)] == [{"batch_size": 32, "learning_rate": 0.5}]
 
 
 def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, workspace: Workspace) -> None:
@@ -238,7 +238,7 @@ def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, wo
     found = folder(workspace, search, records(search, 6))
     app = open_page("search", search=found.id)
     press(app, "Try it next")  # begins with the best one
-    assert launch.taken(found) == []
+    assert launch.waiting_points(found) == []
     assert any("has this point already" in one.value for one in app.toast)
 
 

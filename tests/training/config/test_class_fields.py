@@ -51,7 +51,7 @@ SOME = Field(
 def test_a_class_is_found_by_any_of_its_names(value: Any, expected: tuple[str, Any, Any]) -> None:
     found = chosen(value, SOME)
     assert found is not None
-    assert (found.word, found.settings(), found.own()) == expected
+    assert (found.word, found.settings(), found.non_defaults()) == expected
 
 
 @pytest.mark.parametrize("value", [None, 3, "iner", {"class_path": "inner"}, {"class_path": "Inner", "init_args": 3}])

@@ -26,14 +26,14 @@ def texts(stored: Stored) -> list[str]:
 
 
 def undone(stored: Stored) -> Stored:
-    back = history.before(stored.path, stored.notebook.text.encode())
+    back = history.previous(stored.path, stored.notebook.text.encode())
     assert back is not None
     return store.restore(stored, back)
 
 
 def test_every_state_is_kept_with_the_one_before_the_first_edit(stored: Stored) -> None:
     assert history.states(stored.path) == []
-    assert history.before(stored.path, b"Zero.\n") is None
+    assert history.previous(stored.path, b"Zero.\n") is None
     stored = changed(stored, "One.", "Two.", "Two.")
     assert texts(stored) == ["Two.\n", "One.\n", "Zero.\n"]
     assert [one.number for one in history.states(stored.path)] == [3, 2, 1]
@@ -45,19 +45,19 @@ def test_one_undo_after_another_goes_back_step_by_step_and_loses_nothing(stored:
     assert stored.path.read_text(encoding="utf-8") == "One.\n"
     stored = undone(stored)
     assert stored.path.read_text(encoding="utf-8") == "Zero.\n"
-    assert history.before(stored.path, b"Zero.\n") is None
+    assert history.previous(stored.path, b"Zero.\n") is None
     assert texts(stored) == ["Zero.\n", "Two.\n", "One.\n", "Zero.\n"]
     stored = changed(stored, "Three.")
     stored = undone(stored)
     assert stored.path.read_text(encoding="utf-8") == "Zero.\n"
-    assert history.before(stored.path, b"Zero.\n") is None
+    assert history.previous(stored.path, b"Zero.\n") is None
 
 
 def test_what_another_editor_wrote_is_kept_too(stored: Stored) -> None:
     stored = changed(stored, "One.")
     stored.path.write_text("Theirs.\n", encoding="utf-8")
     theirs = store.read(stored.path)
-    back = history.before(theirs.path, b"Theirs.\n")
+    back = history.previous(theirs.path, b"Theirs.\n")
     assert back is not None
     assert back.content() == b"One.\n"
     stored = changed(theirs, "Two.")
@@ -72,7 +72,7 @@ def test_the_oldest_go_and_numbers_go_on(stored: Stored) -> None:
     for _ in range(history.MOST - 2):
         stored = undone(stored)
     assert stored.path.read_text(encoding="utf-8") == "6.\n"
-    assert history.before(stored.path, b"6.\n") is None
+    assert history.previous(stored.path, b"6.\n") is None
 
 
 def test_nobody_else_may_look_and_nothing_half_written_stays(stored: Stored) -> None:

@@ -34,10 +34,10 @@ def test_an_edit_made_meanwhile_is_never_overwritten(path: Path) -> None:
     with pytest.raises(store.EditedMeanwhile) as caught:
         store.save(stored, mine)
     assert "Text" in path.read_text(encoding="utf-8")
-    assert "Text" in caught.value.theirs.notebook.text
+    assert "Text" in caught.value.on_disk.notebook.text
     assert caught.value.mine == mine
     assert pickle.loads(pickle.dumps(caught.value)).mine == mine  # noqa: S301 (our own bytes)
-    saved = store.save(caught.value.theirs, mine)
+    saved = store.save(caught.value.on_disk, mine)
     assert path.read_text(encoding="utf-8") == "\ufeffMine."
     assert store.save(saved, stored.notebook).notebook.text == PAGE
 

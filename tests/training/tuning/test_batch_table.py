@@ -22,7 +22,7 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
     done = [tried(64, 0.016), tried(128, 0.017), tried(256, 0.033), tried(512, failure=OOM), tried(384, failure=OOM)]
     bracket = Bracket(1000)
     for one in done:
-        bracket.told(one.batch_size, one.failure is None)
+        bracket.note_try(one.batch_size, one.failure is None)
     text = answer(done, bracket, 2, 500)
     assert "Largest batch: 256 for each worker, 512 over all." in text
     assert "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. It leaves 244 MB in each process." in text
@@ -31,7 +31,7 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
 
 def test_the_training_set_can_be_the_wall() -> None:
     bracket = Bracket(1000)
-    bracket.told(50, fits=True)
+    bracket.note_try(50, fits=True)
     text = answer([tried(50, 0.1, samples=101)], bracket, 2, None)
     assert "The training set is the wall, not memory: it has 101 samples." in text
     text = answer([tried(50, 0.1, samples=5000)], bracket, 2, None)
@@ -42,5 +42,5 @@ def test_nothing_may_fit() -> None:
     bracket = Bracket(1000)
     done = [tried(size, failure=OOM) for size in (8, 4, 2, 1)]
     for one in done:
-        bracket.told(one.batch_size, fits=False)
+        bracket.note_try(one.batch_size, fits=False)
     assert answer(done, bracket, 2, 20).startswith("Nothing fits: 1 for each worker is too large already. Out of mem")

@@ -11,7 +11,7 @@ def search(wall: int, most: int, multiple: int = 1) -> tuple[Bracket, list[int]]
     bracket, tried = Bracket(most, multiple), []
     while (size := bracket.next()) is not None:
         tried.append(size)
-        bracket.told(size, size <= wall)
+        bracket.note_try(size, size <= wall)
     return bracket, tried
 
 
@@ -42,10 +42,10 @@ def test_only_multiples_are_tried() -> None:
 
 def test_a_wall_of_another_kind_comes_before_memory() -> None:
     bracket = Bracket(1000)
-    bracket.told(8, fits=True)
+    bracket.note_try(8, fits=True)
     bracket.lower(12)
     assert bracket.next() == 12
-    bracket.told(12, fits=True)
+    bracket.note_try(12, fits=True)
     assert bracket.next() is None
 
 

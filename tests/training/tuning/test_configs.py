@@ -6,7 +6,7 @@ import pytest
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
-from scalebook.training.tuning.configs import asked, cut, number, whole
+from scalebook.training.tuning.configs import cut, number, requested, whole_number
 
 CALLBACK = {"class_path": "scalebook.training.tuning.rate_range.RateRange", "init_args": {"updates": 50}}
 
@@ -38,14 +38,14 @@ def test_the_users_callbacks_stay() -> None:
 
 def test_options_and_config_of_a_command_line(description: Description) -> None:
     words = ["--from", "1e-4", "--model", "MLPClassifier", "--data", "Digits", "--data.batch_size", "16"]
-    found = asked(words, description, ("--from", "--updates"))
+    found = requested(words, description, ("--from", "--updates"))
     assert found is not None
     assert number(found.options, "--from", 1.0, 0.0) == 1e-4
-    assert whole(found.options, "--updates", 200) == 200
+    assert whole_number(found.options, "--updates", 200) == 200
     assert found.config["data"]["init_args"]["batch_size"] == 16
-    assert asked(["--help"], description, ()) is None
+    assert requested(["--help"], description, ()) is None
     with pytest.raises(ConfigError, match="data: is missing"):
-        asked(["--model", "MLPClassifier"], description, ())
+        requested(["--model", "MLPClassifier"], description, ())
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_options_and_config_of_a_command_line(description: Description) -> None:
 )
 def test_wrong_numbers_are_said(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        whole({"--updates": text}, "--updates", None)
+        whole_number({"--updates": text}, "--updates", None)

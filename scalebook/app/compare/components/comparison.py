@@ -113,10 +113,10 @@ def shown(value: Estimate | None, digits: int = 4) -> str:
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
     """The mean, or how many runs got there where some did not: such a mean would flatter."""
     share = reached.get(axis)
-    if share is None or share.of == 0:
+    if share is None or share.runs == 0:
         return ""
     if share.estimate is None:
-        return "missed" if share.reached == 0 else f"{share.reached} of {share.of} only"
+        return "missed" if share.reached == 0 else f"{share.reached} of {share.runs} only"
     return figure(share.estimate.mean, 3)
 
 

@@ -84,7 +84,7 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Int
 
 def _summary(line: ExperimentSummary, repeats: int) -> None:
     parts = [
-        f"<b>{escape(line.what)}</b>",
+        f"<b>{escape(line.model_and_data)}</b>",
         *(escape(part) for part in line.parts()[1:]),
         escape(plural(repeats, "seed")),
     ]

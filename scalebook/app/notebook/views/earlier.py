@@ -20,14 +20,14 @@ def undo_from(stored: Stored | None) -> str | None:
     """What an undo would start from; None where there is nothing before it, or while a note is being edited."""
     if stored is None or note.opened_here(stored.path) is not None:
         return None
-    return stored.stamp if history.before(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
+    return stored.stamp if history.previous(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
 
 
 def undo(stored: Stored) -> None:
     """To the state before."""
-    back = history.before(stored.path, stored.notebook.text.encode("utf-8"))
+    back = history.previous(stored.path, stored.notebook.text.encode("utf-8"))
     if back is not None:
-        attempt(lambda: store.restore(stored, back), f"Undone: the notebook is as it was {ago(back.at)}.")
+        attempt(lambda: store.restore(stored, back), f"Undone: the notebook is as it was {ago(back.changed_s)}.")
     state.clicks().settle(page_head.UNDO, done=False)
     st.rerun()
 
@@ -51,7 +51,7 @@ def _draw(stored: Stored) -> None:
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
         if press.button("Return to this state", "earlier-return", type="primary"):
-            attempt(lambda: store.restore(stored, chosen), f"The notebook is as it was {ago(chosen.at)}.")
+            attempt(lambda: store.restore(stored, chosen), f"The notebook is as it was {ago(chosen.changed_s)}.")
             state.clicks().settle("earlier-return")
             dialogs.close()
             st.rerun()
@@ -59,4 +59,4 @@ def _draw(stored: Stored) -> None:
 
 def _words(state_: PastState) -> str:
     lines = state_.content().count(b"\n")
-    return f"{state_.number}, {ago(state_.at)}: {plural(lines, 'line')}"
+    return f"{state_.number}, {ago(state_.changed_s)}: {plural(lines, 'line')}"

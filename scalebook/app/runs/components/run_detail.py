@@ -84,7 +84,7 @@ def figures(view: RunView) -> None:
     pairs: list[tuple[str, float | None, int]] = []
     if main:
         pairs.append((f"best {main}", metrics.get(names.best(main)), 4))
-        pairs.append((f"{view.last} {main}", metrics.get(names.final(main), metrics.get(main)), 4))
+        pairs.append((f"{view.last_word} {main}", metrics.get(names.final(main), metrics.get(main)), 4))
     pairs += [
         ("updates", metrics.get(names.UPDATES), 1),
         ("updates/s", metrics.get(names.UPDATES_PER_SECOND), 3),

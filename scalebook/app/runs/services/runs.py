@@ -101,7 +101,7 @@ class RunView:
         return metrics
 
     @property
-    def last(self) -> str:
+    def last_word(self) -> str:
         """What its last value is: `final`, or `latest` while more may come."""
         return "final" if self.ended else "latest"
 

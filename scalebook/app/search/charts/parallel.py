@@ -61,7 +61,10 @@ def _axis(dimension: Dimension, mine: Sequence[TrialRecord]) -> dict[str, object
     name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
     if can_be_axis(dimension):
         along = scale(dimension)
-        at = [along.at(record.point[dimension.name]) if dimension.name in record.point else MISSING for record in mine]
+        at = [
+            along.position(record.point[dimension.name]) if dimension.name in record.point else MISSING
+            for record in mine
+        ]
         ticks = along.ticks()
     else:
         labels = list(dict.fromkeys(dimension.label(each) for each in dimension.choices)) or [

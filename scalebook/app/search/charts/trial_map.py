@@ -115,7 +115,7 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
 
 def _axis(scale: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
     """As long as the dimension, and as far beyond it as a point by hand lies."""
-    at = [float(row[which]) for part in parts for mine in part.at.values() for row in mine]
+    at = [float(row[which]) for part in parts for mine in part.positions.values() for row in mine]
     ticks = scale.ticks()
     return {
         "range": [min([0.0, *at]) - PAD, max([1.0, *at]) + PAD],
@@ -140,7 +140,7 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, named: set[str], best:
     if "finished" in part.trials and "finished" not in named:
         traces.append(_finished_key(dark, named))
     traces += [_marks(part, name, spec, dark, named) for name in KINDS if name in part.trials and name != "waiting"]
-    for at, record in zip(part.at["finished"], part.trials.get("finished", []), strict=True):
+    for at, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
             traces.append(_star(float(at[0]), float(at[1]), named))
     return traces
@@ -163,7 +163,7 @@ def _field(shown: ShadeGrid, dark: bool) -> Trace:
 
 
 def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, named: set[str]) -> Trace:
-    at, mine = part.at[name], part.trials[name]
+    at, mine = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
     marker = looks.marker(name, dark, 6 if many else None)
     legend = _legend(name, looks.LOOKS[name].word, named)

@@ -59,7 +59,7 @@ def draw(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
 
 
 def _title(field: SearchField) -> str:
-    now = f"now {plain(field.now)}"
+    now = f"now {plain(field.present)}"
     title = field.title.removeprefix("trainer.")
     return f'<div class="sb-dimension"><b>{escape(title)}</b><span class="sb-dim">{escape(now)}</span></div>'
 

@@ -40,7 +40,7 @@ class SearchField:
 
     name: str
     title: str
-    now: Any
+    present: Any
     field: Field
     """Type, bounds and choices of its values."""
 
@@ -48,7 +48,7 @@ class SearchField:
     def label(self) -> str:
         """As the list of fields shows it, so that its name can be searched for: `model.hidden  (now 64)`."""
         shown = self.title if self.title == self.name else f"{self.title}, {self.name}"
-        return f"{shown}  (now {plain(self.now)})"
+        return f"{shown}  (now {plain(self.present)})"
 
     @property
     def kinds(self) -> list[Kind]:
@@ -115,7 +115,7 @@ def first_row(field: SearchField, kind: Kind | None = None) -> Row:
     kind = kind or field.kinds[0]
     if kind == "values":
         return {"values": _choices(field)}
-    now = field.now if isinstance(field.now, int | float) and not isinstance(field.now, bool) else 1
+    now = field.present if isinstance(field.present, int | float) and not isinstance(field.present, bool) else 1
     if kind == "powers_of_two":
         middle = max(1, 2 ** round(math.log2(max(1, now))))
         return {"powers_of_two": [max(1, middle // 8), middle * 8]}
@@ -140,7 +140,7 @@ def _choices(field: SearchField) -> list[Any]:
         return [True, False]
     if described.type == "class":
         return list(described.choices) or [option.class_path for option in described.options]
-    return list(described.choices) or [field.now]
+    return list(described.choices) or [field.present]
 
 
 def _rounded(value: float) -> float:

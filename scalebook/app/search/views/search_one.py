@@ -65,7 +65,7 @@ def _experiment(search: SearchView) -> str:
     """Model, data and how it is spread; the experiment's own name may have gone from the notebook."""
     config = search.body.get("config")
     words = summary(config, resources.description()) if isinstance(config, dict) else None
-    return " · ".join(part for part in (words.what, words.how) if part) if words else ""
+    return " · ".join(part for part in (words.model_and_data, words.strategy) if part) if words else ""
 
 
 def _title(known: SearchView) -> None:

@@ -17,14 +17,14 @@ from scalebook.training.durations import duration
 class ExperimentSummary:
     """Each part is a few words, "" where the config says nothing of it."""
 
-    what: str
-    how: str
+    model_and_data: str
+    strategy: str
     batch: str
     optimizer: str
     budget: str
 
     def parts(self) -> list[str]:
-        return [part for part in (self.what, self.how, self.batch, self.optimizer, self.budget) if part]
+        return [part for part in (self.model_and_data, self.strategy, self.batch, self.optimizer, self.budget) if part]
 
 
 def summary(config: Mapping[str, Any], description: Description) -> ExperimentSummary:
@@ -32,8 +32,8 @@ def summary(config: Mapping[str, Any], description: Description) -> ExperimentSu
     load = workload(config, description)
     model, data = _short(config.get("model")), _short(config.get("data"))
     return ExperimentSummary(
-        what=" on ".join(part for part in (model, data) if part),
-        how=strategy_words(load.strategy, load.rule, load.workers),
+        model_and_data=" on ".join(part for part in (model, data) if part),
+        strategy=strategy_words(load.strategy, load.rule, load.workers),
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),
         optimizer=_optimizer(config, description, rate_words(load)),
         budget=_budget(config),

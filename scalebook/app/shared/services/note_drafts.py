@@ -31,7 +31,7 @@ class LeftNote:
     """A draft that was found, and when it was written last, in seconds since the epoch."""
 
     draft: NoteDraft
-    at: float
+    written_s: float
 
 
 def _digest(text: str) -> str:
@@ -72,7 +72,9 @@ def discard(workspace: Workspace, draft: NoteDraft) -> None:
 def of_notebook(workspace: Workspace, notebook: str) -> list[LeftNote]:
     """All of one notebook, the oldest first."""
     paths = workspace.cache.glob(f"note-draft-{_digest(notebook)}-*.json")
-    return sorted((left_note for path in paths if (left_note := _left(path)) is not None), key=lambda note: note.at)
+    return sorted(
+        (left_note for path in paths if (left_note := _left(path)) is not None), key=lambda note: note.written_s
+    )
 
 
 def _left(path: Path) -> LeftNote | None:

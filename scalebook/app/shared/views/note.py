@@ -79,7 +79,7 @@ def _show_left(stored: Stored, index: int, left: LeftNote) -> None:
     draft = left.draft
     known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
     what = "the note below" if known else "a note that has changed since" if draft.before else "a new note"
-    asked = draft_label.draw(left.at, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
+    asked = draft_label.draw(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
     if asked == "discard":
         note_drafts.discard(resources.workspace(), draft)
         st.rerun()

@@ -51,7 +51,7 @@ def show_conflict() -> None:
 
 @st.dialog("This notebook was edited meanwhile", width="large", dismissible=False)
 def _dialog(conflict: EditedMeanwhile) -> None:
-    mine, theirs = conflict.mine, conflict.theirs
+    mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
         f"`{theirs.path.name}` has changed on disk since you opened it here. Nothing has been overwritten. "
         "This is what your version would change in it:"

@@ -5,10 +5,10 @@ from typing import Any, Final, get_args
 
 from scalebook.training.config.classes import few_strangers
 from scalebook.training.config.fields import shown
+from scalebook.training.config.raw_body import Body, near, number, one_of
 from scalebook.training.config.search.keys import DEFAULTS, KEYS, PRUNERS, SAMPLERS, without_defaults
 from scalebook.training.config.search.space_body import Read, read_space
 from scalebook.training.config.search.types import AMOUNTS, Objective, Scaling, SearchSpec
-from scalebook.training.config.told import Body, near, number, one_of
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
@@ -44,13 +44,13 @@ def read_body(
         sampler=sampler,
         sampler_seed=seed,
         pruner=body.word("pruner", tuple(PRUNERS), "none"),
-        trials=body.whole("trials", 100),
-        seeds=body.whole("seeds", 1, 100),
+        trials=body.whole_number("trials", 100),
+        seeds=body.whole_number("seeds", 1, 100),
         minutes=body.above_zero("minutes"),
         seconds_per_trial=_seconds(body),
         exclusive=body.flag("exclusive"),
-        failures=body.whole("failures", DEFAULTS["failures"]),
-        memory_mb=body.whole("memory_mb", 0, 1 << 24) or None,
+        failures=body.whole_number("failures", DEFAULTS["failures"]),
+        memory_mb=body.whole_number("memory_mb", 0, 1 << 24) or None,
         points=_points(body, space),
         storage=_storage(body),
         preset=body.text("preset"),
@@ -90,7 +90,7 @@ def write_body(spec: SearchSpec) -> dict[str, Any]:
 
 
 def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
-    raw = body.told
+    raw = body.raw
     config = raw.get("config")
     if raw.get("experiment") is not None and config is not None:
         body.wrong("config", "stands beside `experiment:`", "Leave one of the two out.")
@@ -110,7 +110,7 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
-    raw = body.told.get("objective")
+    raw = body.raw.get("objective")
     raw = default if raw is None else raw
     if raw is None:
         body.wrong("objective", "is missing", "Name a metric, for example objective: val/loss.")
@@ -148,7 +148,7 @@ def _told_objective(objective: Objective) -> Any:
 
 
 def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
-    target = body.told.get("target")
+    target = body.raw.get("target")
     if target is None:
         return None
     if not number(target):
@@ -165,7 +165,7 @@ def _scaling(body: Body) -> Scaling:
 
 
 def _sampler(body: Body) -> tuple[str, int]:
-    sampler = body.told.get("sampler")
+    sampler = body.raw.get("sampler")
     sampler = "tpe" if sampler is None else sampler
     settings: Any = {}
     if isinstance(sampler, Mapping) and len(sampler) == 1:
@@ -193,7 +193,7 @@ def _seconds(body: Body) -> float | None:
 
 
 def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
-    raw = body.told.get("points")
+    raw = body.raw.get("points")
     if raw is None:
         return ()
     if not isinstance(raw, list):

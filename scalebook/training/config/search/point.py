@@ -9,10 +9,10 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.fields import shown
 from scalebook.training.config.paths import place, put
 from scalebook.training.config.rate_scaling import KEY as LR_SCALING
+from scalebook.training.config.raw_body import number
 from scalebook.training.config.search.aliases import batch_place, is_single, put_strategy, put_workers, rate_place
 from scalebook.training.config.search.space import HANDLES
 from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.config.told import number
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 

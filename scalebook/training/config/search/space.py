@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.config.told import number
+from scalebook.training.config.raw_body import number
 from scalebook.training.files.flow import flow, same
 
 Kind = Literal["uniform", "log_uniform", "int", "powers_of_two", "grid", "values"]

@@ -10,9 +10,9 @@ from typing import Any, Final
 from scalebook.training.config.fields import shown
 from scalebook.training.config.paths import plain
 from scalebook.training.config.rate_scaling import RULES
+from scalebook.training.config.raw_body import MOST, number
 from scalebook.training.config.search.space import KINDS, RANGES, Dimension, Kind, power_of_two
 from scalebook.training.config.search.types import RateRule
-from scalebook.training.config.told import MOST, number
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files.flow import flow
 

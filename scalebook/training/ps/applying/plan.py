@@ -21,8 +21,8 @@ ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get m
 class ShardPlan:
     """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
 
-    `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. `at` is the byte
-    where its versions begin, `state_at` where its two states do.
+    `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. The versions begin
+    at byte `versions_at`, the two states at `state_at`.
     """
 
     parameters: tuple[int, ...]
@@ -31,8 +31,8 @@ class ShardPlan:
     slots: Layout
     flags: Layout
     squares: Layout
-    kept: tuple[StateEntry, ...]
-    at: int
+    state_entries: tuple[StateEntry, ...]
+    versions_at: int
     buffers: int
 
     @property
@@ -42,7 +42,7 @@ class ShardPlan:
 
     @property
     def state_at(self) -> int:
-        return self.at + self.buffers * self.version.nbytes
+        return self.versions_at + self.buffers * self.version.nbytes
 
     @property
     def end(self) -> int:
@@ -50,7 +50,7 @@ class ShardPlan:
 
     def version_at(self, buffer: int) -> int:
         """The byte where the version in `buffer` begins."""
-        return self.at + buffer * self.version.nbytes
+        return self.versions_at + buffer * self.version.nbytes
 
     def version_memory(self, memory: Tensor, buffer: int) -> Tensor:
         """The bytes of the version in `buffer`, a view into `memory` (uint8)."""

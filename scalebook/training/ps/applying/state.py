@@ -21,7 +21,7 @@ class Slot:
     """One entry of optimizer state: where it lies in both copies, and whether this process's optimizer has it yet."""
 
     index: int
-    kept: StateEntry
+    entry: StateEntry
     memory: tuple[Tensor, Tensor]
     bound: bool = False
 
@@ -33,11 +33,11 @@ class SharedState:
         self._optimizer = optimizer
         self._bytes = [plan.state_memory(memory, i) for i in (0, 1)]
         views = [plan.slots.views(part) for part in self._bytes]
-        self._present = [plan.flags.views(part)[0] if plan.kept else None for part in self._bytes]
+        self._present = [plan.flags.views(part)[0] if plan.state_entries else None for part in self._bytes]
         self.squares = [plan.squares.views(part) for part in self._bytes]
         self.is_empty = not plan.state_bytes
         by_parameter: dict[int, list[Slot]] = {}
-        for index, entry in enumerate(plan.kept):
+        for index, entry in enumerate(plan.state_entries):
             slot = Slot(index, entry, (views[0][index], views[1][index]))
             by_parameter.setdefault(entry.parameter, []).append(slot)
         parameters = parameters_of(optimizer)
@@ -66,8 +66,8 @@ class SharedState:
                     slot.bound = True
                     state = self._optimizer.state[parameter]
                 assert state is not None
-                memory, number = slot.memory[which], slot.kept.number
-                state[slot.kept.name] = memory if number is None else number(memory.item())
+                memory, number = slot.memory[which], slot.entry.number
+                state[slot.entry.name] = memory if number is None else number(memory.item())
 
     def write(self, which: int) -> None:
         """After a step: put into state `which` what the optimizer has not changed there itself."""
@@ -77,15 +77,15 @@ class SharedState:
         for parameter, slots in self._slots:
             state = states.get(parameter, {})  # not states[...], which would make one
             for slot in slots:
-                value, memory = state.get(slot.kept.name), slot.memory[which]
+                value, memory = state.get(slot.entry.name), slot.memory[which]
                 if value is memory or value is None:
                     continue
                 self._check(slot, value)
-                memory.fill_(value) if slot.kept.number else memory.copy_(value)
+                memory.fill_(value) if slot.entry.number else memory.copy_(value)
                 present[slot.index] = 1
                 slot.bound = True
-                if slot.kept.number is None:
-                    state[slot.kept.name] = memory
+                if slot.entry.number is None:
+                    state[slot.entry.name] = memory
 
     def replace(self, state: Mapping[int, Any]) -> None:
         """Take the whole state by place of parameter (`state` of a state dict), as after a checkpoint; into state 0."""
@@ -99,11 +99,11 @@ class SharedState:
         self.write(0)
 
     def _check(self, slot: Slot, value: object) -> None:
-        fits = type(value) is slot.kept.number
+        fits = type(value) is slot.entry.number
         if isinstance(value, Tensor):
-            fits = slot.kept.number is None and value.shape == slot.memory[0].shape
+            fits = slot.entry.number is None and value.shape == slot.memory[0].shape
         if not fits:
             raise TypeError(
-                f"optimizer: {type(self._optimizer).__name__} changed type or shape of its state {slot.kept.name!r} "
+                f"optimizer: {type(self._optimizer).__name__} changed type or shape of its state {slot.entry.name!r} "
                 "during the run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
             )

@@ -284,5 +284,5 @@ class Scheduler:
 
     def _stuck(self) -> str:
         left = sorted(self._waiting)
-        waits = "; ".join(self._waiting[worker].what() for worker in left[:3])
+        waits = "; ".join(self._waiting[worker].awaited() for worker in left[:3])
         return f"nothing will happen any more at {self._clock.time_s:g} s, and workers {left} wait: {waits}"

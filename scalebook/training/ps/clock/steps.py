@@ -16,12 +16,12 @@ class Wait(NamedTuple):
     """Go on once `ready()`, which may be asked at any time, as often as one likes, by whoever plays this worker: it may
     also do what the worker can do meanwhile (let workers in, apply a complete round).
 
-    In vain when nothing happens in the run for `deadline_s` (real seconds): a TimeoutError that says `what()`.
+    In vain when nothing happens in the run for `deadline_s` (real seconds): a TimeoutError that says `awaited()`.
     """
 
     ready: Callable[[], bool]
     deadline_s: float
-    what: Callable[[], str]
+    awaited: Callable[[], str]
 
 
 class Until(NamedTuple):

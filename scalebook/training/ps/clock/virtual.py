@@ -97,7 +97,7 @@ class VirtualClock:
             while True:
                 step = next(steps)
                 assert isinstance(step, Wait), "play its steps: it travels"
-                assert step.ready(), f"{step.what()}: play its steps"
+                assert step.ready(), f"{step.awaited()}: play its steps"
         except StopIteration as end:
             result: T = end.value
             return result

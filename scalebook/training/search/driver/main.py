@@ -23,7 +23,7 @@ from scalebook.training.files.room import EXIT_NO_ROOM, NoRoom
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervising import Keeper
-from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, ended, judge, quality, value
+from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, judge, quality, trial_end, value
 from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.telling import Telling
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of, side_by_side
@@ -50,7 +50,7 @@ class Driver:
         self.record = SearchRecord(folder)
         self.jobs = TrialJobs(folder, self.description)
         self.telling = Telling(folder, self.record)
-        self.going: dict[int, Trial] = {}
+        self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
@@ -63,7 +63,7 @@ class Driver:
         self.record.begin()
         while not self.leaving.is_set():
             self._take_stock()
-            for trial in list(self.going.values()):
+            for trial in list(self.running.values()):
                 self._look_at(trial)
             if self.folder.stop_file.exists():
                 return self._stop("stopped", "stopped on request")
@@ -71,7 +71,7 @@ class Driver:
                 return self._stop("failed", why, "Mend the cause in the experiment, then resume the search.")
             self._submit()
             self._take_stock()
-            if not self.going and not self.asking.more():
+            if not self.running and not self.asking.more():
                 return SearchResult("finished", time.time(), self.asking.why_over())
             self._keep_watched()
             self.leaving.wait(POLL_S)
@@ -97,29 +97,29 @@ class Driver:
 
     def _adopt(self) -> None:
         """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
-        jobs_by_trial = self.jobs.found()
+        jobs_by_trial = self.jobs.existing()
         for asked in self.study.running():
             trial = Trial(asked.number, asked.point, jobs_by_trial.get(asked.number, {}))
             if self.seeds[0] in trial.runs:
                 trial.curve = CurveTail(trial.runs[self.seeds[0]])
-            self.going[trial.number] = trial
-        if jobs_by_trial or self.going:
+            self.running[trial.number] = trial
+        if jobs_by_trial or self.running:
             mended = self.record.mend(self.study.records())
-            print(f"scalebook: goes on with {len(self.going)} trials, {mended} records mended", flush=True)
+            print(f"scalebook: goes on with {len(self.running)} trials, {mended} records mended", flush=True)
 
     def _take_stock(self) -> None:
         if self._stamp != self.folder.stamp():
             self.study.close()
             self._read_spec()
             self._news = True
-        if self._news or self.asking.told:
+        if self._news or self.asking.told_study:
             self._news = False
             self.records = self.study.records()
             self.asking.learn(self.records)
 
     def _tell(self) -> None:
         self.telling.progress(
-            self.records, self.going, self.spec, self.asking.wall.words(), side_by_side(self.spec, self.description)
+            self.records, self.running, self.spec, self.asking.wall.words(), side_by_side(self.spec, self.description)
         )
 
     def _keep_watched(self) -> None:
@@ -135,7 +135,7 @@ class Driver:
             self._report(trial, trial.curve)
         if self.spec.pruner == "wilcoxon":
             self._compare_seeds(trial)
-        outcome = ended(trial, self.spec, self.seeds)
+        outcome = trial_end(trial, self.spec, self.seeds)
         if outcome is not None:
             self._end(trial, outcome)
 
@@ -178,19 +178,19 @@ class Driver:
             self.record.judged(job.id, outcome.state)
         if outcome.overhead is not None:
             self.telling.overheads.append(outcome.overhead)
-        self.telling.pace.ended(trial)
-        del self.going[number]
+        self.telling.pace.note_end(trial)
+        del self.running[number]
         self._news = True
 
     def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:
         """End the runs that go on; their trials stay open in the study and are run again when it is resumed."""
-        jobs = [job for trial in self.going.values() for job in _open(trial)]
+        jobs = [job for trial in self.running.values() for job in _open(trial)]
         for job in jobs:
             job.ask_to_stop(STOPPED)
         deadline = time.monotonic() + STOP_DEADLINE_S
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in jobs):
             time.sleep(POLL_S)
-        for trial in list(self.going.values()):
+        for trial in list(self.running.values()):
             self._look_at(trial)
         return SearchResult(status, time.time(), cause, advice)
 
@@ -198,15 +198,15 @@ class Driver:
 
     def _submit(self) -> None:
         """Keep as many runs waiting as can run side by side, so that no device waits for the driver."""
-        waiting = sum(job.state() == "waiting" for trial in self.going.values() for job in trial.runs.values())
+        waiting = sum(job.state() == "waiting" for trial in self.running.values() for job in trial.runs.values())
         lacking = side_by_side(self.spec, self.description) - waiting
-        for trial in list(self.going.values()):
+        for trial in list(self.running.values()):
             if lacking > 0 and (seed := self._wanted(trial)) is not None:
                 self._run(trial, seed)
                 lacking -= 1
         while lacking > 0 and self.asking.more():
             if (asked := self.asking.point()) is not None:
-                trial = self.going[asked.number] = Trial(asked.number, asked.point)
+                trial = self.running[asked.number] = Trial(asked.number, asked.point)
                 self._run(trial, self.seeds[0])
                 lacking -= 1
             self._news = True

@@ -58,7 +58,7 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
     return "again" if result.cause.endswith(UNWATCHED) else "failed"
 
 
-def ended(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
+def trial_end(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
     """The trial's end, as soon as its runs decide it; None while any run of it is still wanted.
 
     One that was to be pruned when all its seeds had been trained to their end is a finished one.

@@ -17,25 +17,25 @@ class Pace:
     """Keeps when trials began and ended under one driver. Times are unix time, s; those of their processes."""
 
     def __init__(self) -> None:
-        self.begun: dict[int, float] = {}
+        self.starts: dict[int, float] = {}
         self.spans: dict[int, tuple[float, float]] = {}
 
     def look(self, going: Mapping[int, Trial]) -> None:
         """Note which trials have begun to run; the first process of a trial that waited before is its begin."""
         for number, trial in going.items():
-            if number not in self.begun and (started := _started(trial)):
-                self.begun[number] = started
+            if number not in self.starts and (started := _started(trial)):
+                self.starts[number] = started
 
-    def ended(self, trial: Trial) -> None:
+    def note_end(self, trial: Trial) -> None:
         """Before it is forgotten. One that never had a process says nothing."""
-        begin = self.begun.pop(trial.number, None) or _started(trial)
+        begin = self.starts.pop(trial.number, None) or _started(trial)
         ends = [result.ended for job in trial.runs.values() if (result := job.result()) is not None]
         if begin and ends:
             self.spans[trial.number] = (begin, max(ends))
 
-    def left(self, wanted: int, slots: int) -> float | None:
+    def seconds_left(self, wanted: int, slots: int) -> float | None:
         """Seconds until `wanted` more trials have ended, those that run among them; None where too little is known."""
-        return time_left(time.time(), list(self.spans.values()), list(self.begun.values()), wanted, slots)
+        return time_left(time.time(), list(self.spans.values()), list(self.starts.values()), wanted, slots)
 
 
 def time_left(

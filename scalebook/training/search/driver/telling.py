@@ -47,7 +47,7 @@ class Telling:
             trials=max(self._wanted(spec), len(ended)),
             best=best_record.values[0] if best_record else None,
             best_trial=best_record.number if best_record else None,
-            left_s=self.pace.left(max(0, self._wanted(spec) - len(ended)), slots),
+            left_s=self.pace.seconds_left(max(0, self._wanted(spec) - len(ended)), slots),
             overhead_s=statistics.median(self.overheads) if self.overheads else None,
             note=note,
             now=now,

@@ -47,7 +47,7 @@ class TrialJobs:
     def __init__(self, folder: SearchFolder, description: Description) -> None:
         self.folder, self.description = folder, description
 
-    def found(self) -> dict[int, dict[int, JobFolder]]:
+    def existing(self) -> dict[int, dict[int, JobFolder]]:
         """By trial and seed the newest job that was ever submitted for this search; looks at every job once."""
         by_trial: dict[int, dict[int, JobFolder]] = {}
         for job in reversed(all_jobs(self.folder.workspace)):

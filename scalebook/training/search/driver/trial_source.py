@@ -10,7 +10,7 @@ from scalebook.training.failures import FailureClass
 from scalebook.training.search.driver.bounds import MemoryWall, Repeats
 from scalebook.training.search.driver.outcome import BY_HAND
 from scalebook.training.search.folder import SearchFolder
-from scalebook.training.search.launch import taken
+from scalebook.training.search.launch import waiting_points
 from scalebook.training.search.study.study import AskedTrial, Study
 from scalebook.training.search.study.trials import TrialRecord
 
@@ -18,20 +18,20 @@ from scalebook.training.search.study.trials import TrialRecord
 class TrialSource:
     """Asks the study, and tells it at once of points whose end is known.
 
-    `begun` is when the driver began, by time.monotonic(), s.
+    `began` is when the driver began, by time.monotonic(), s.
     """
 
     def __init__(self, folder: SearchFolder, study: Study, spec: SearchSpec, description: Description) -> None:
         self.folder, self.study, self.spec = folder, study, spec
         self.wall, self.repeats = MemoryWall(spec, description), Repeats(spec)
         self.records: Sequence[TrialRecord] = ()
-        self.begun = time.monotonic()
-        self.told = False
+        self.began = time.monotonic()
+        self.told_study = False
         """Whether the study was told of a trial since `learn`."""
 
     def learn(self, records: Sequence[TrialRecord]) -> None:
         """Take in how the trials stand."""
-        self.records, self.told = records, False
+        self.records, self.told_study = records, False
         self.wall.learn(records)
         self.repeats.learn(records)
 
@@ -40,11 +40,11 @@ class TrialSource:
         ran = sum(1 for record in self.records if record.runs or record.state == "running")
         if ran >= self.spec.trials or len(self.records) >= 2 * self.spec.trials or self.study.exhausted():
             return False
-        return self.spec.minutes is None or time.monotonic() - self.begun < 60 * self.spec.minutes
+        return self.spec.minutes is None or time.monotonic() - self.began < 60 * self.spec.minutes
 
     def point(self) -> AskedTrial | None:
         """A point to be run, RUNNING in the study; None where the study was told of it already."""
-        for path, given in taken(self.folder):
+        for path, given in waiting_points(self.folder):
             try:
                 self.study.give(given)
             except ConfigError as error:
@@ -57,7 +57,7 @@ class TrialSource:
             self._repeat(asked.number, before)
         else:
             return asked
-        self.told = True
+        self.told_study = True
         return None
 
     def hopeless(self) -> str | None:

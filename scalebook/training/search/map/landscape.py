@@ -61,7 +61,7 @@ class Landscape:
     """One panel. `at[kind]` are positions (n, 2), `trials[kind]` the records there; `shade` those of the finished."""
 
     title: str
-    at: dict[str, Array]
+    positions: dict[str, Array]
     trials: dict[str, list[TrialRecord]]
     shade: Array
     field: ShadeGrid | None
@@ -146,7 +146,7 @@ def landscape(
             known = "failed"  # it ended without a figure
         trials[known].append(record)
     at = {
-        kind: np.array([(across.at(each.point[x]), up.at(each.point[y])) for each in mine]).reshape(-1, 2)
+        kind: np.array([(across.position(each.point[x]), up.position(each.point[y])) for each in mine]).reshape(-1, 2)
         for kind, mine in trials.items()
     }
     values = [reached for each in trials["finished"] if (reached := value(each, objective)) is not None]
@@ -155,7 +155,7 @@ def landscape(
     best = surface.ridge(at["finished"], shade, _columns(across)) if values else []
     return Landscape(
         title=title,
-        at=at,
+        positions=at,
         trials={kind: mine for kind, mine in trials.items() if mine},
         shade=shade,
         field=surface.field(at["finished"], shade, bad, cells) if values else None,
@@ -167,10 +167,10 @@ def landscape(
 
 def _columns(across: Scale) -> list[float] | None:
     if across.dimension.kind in ("powers_of_two", "grid"):
-        return [across.at(float(value_)) for value_ in across.dimension.grid()]
+        return [across.position(float(value_)) for value_ in across.dimension.grid()]
     if across.dimension.kind == "int" and (across.high - across.low) / across.dimension.step < FEW_COLUMNS:
         steps = range(int(across.low), int(across.high) + 1, across.dimension.step)
-        return [across.at(float(step)) for step in steps]
+        return [across.position(float(step)) for step in steps]
     return None
 
 

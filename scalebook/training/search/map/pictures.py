@@ -112,10 +112,17 @@ def _panel(place: "Axes", part: Landscape, shades: Any, best: int) -> None:
         place.plot(part.ridge[:, 0], part.ridge[:, 1], color="#1c2327", linewidth=1.4, label="best of each column")
     for name, look in MARKS.items():
         if name in part.trials:
-            place.scatter(part.at[name][:, 0], part.at[name][:, 1], label=name, zorder=3, color=COLOURS[name], **look)
+            place.scatter(
+                part.positions[name][:, 0],
+                part.positions[name][:, 1],
+                label=name,
+                zorder=3,
+                color=COLOURS[name],
+                **look,
+            )
     if "finished" not in part.trials:
         return
-    at = part.at["finished"]
+    at = part.positions["finished"]
     dots: dict[str, Any] = {"cmap": shades, "vmin": 0, "vmax": 1, "s": 22, "edgecolors": "white", "linewidths": 0.6}
     place.scatter(at[:, 0], at[:, 1], c=part.shade, zorder=4, label="finished", **dots)
     for i, trial in enumerate(part.trials["finished"]):

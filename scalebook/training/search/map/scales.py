@@ -19,7 +19,7 @@ class Scale:
     high: float
     log: bool
 
-    def at(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """The position; beyond 0 to 1 for a value out of the dimension's range (a point given by hand)."""
         forward = self._forward()
         return (forward(value) - forward(self.low)) / (forward(self.high) - forward(self.low))
@@ -37,7 +37,7 @@ class Scale:
         """Positions and labels: the values themselves where they are few, else round figures."""
         ticks = self._discrete() if self.dimension.kind in ("powers_of_two", "grid") else self._round()
         every = -(-len(ticks) // MOST_TICKS)  # ceil
-        return [(self.at(value), self._label(value)) for value in ticks[::every]]
+        return [(self.position(value), self._label(value)) for value in ticks[::every]]
 
     def _label(self, value: float) -> str:
         whole = value == int(value) and abs(value) < 1e6

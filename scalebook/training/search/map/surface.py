@@ -142,7 +142,10 @@ def iso_lines(batch: Scale, rate: Scale, rule: str, per: float, most: int = 5) -
     corners = [quotient(size, value) for size in (batch.low, batch.high) for value in (rate.low, rate.high)]
     lines = []
     for exponent in range(int(np.floor(np.log10(min(corners)))), int(np.ceil(np.log10(max(corners)))) + 1):
-        ends = [(0.0, rate.at(asked(batch.low, 10.0**exponent))), (1.0, rate.at(asked(batch.high, 10.0**exponent)))]
+        ends = [
+            (0.0, rate.position(asked(batch.low, 10.0**exponent))),
+            (1.0, rate.position(asked(batch.high, 10.0**exponent))),
+        ]
         if (inside := _clipped(ends[0], ends[1])) is not None:
             lines.append(Iso(*inside, 10.0**exponent))
     every = -(-len(lines) // most)

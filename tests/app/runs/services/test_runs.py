@@ -61,11 +61,11 @@ def test_a_living_run_has_one_set_of_figures() -> None:
     told = Progress(1.0, "training", 120, 960, 4.0, fraction=0.5, metrics={"val/loss": 1.5})
     living = runs.RunView(bare, "running", told)
     assert living.metrics["x"] == 1.0
-    assert (living.metrics[names.UPDATES], living.metrics["val/loss"], living.last) == (120, 1.5, "latest")
+    assert (living.metrics[names.UPDATES], living.metrics["val/loss"], living.last_word) == (120, 1.5, "latest")
     assert (living.metrics[names.UPDATES_PER_SECOND], living.metrics[names.SAMPLES_PER_SECOND]) == (30.0, 240.0)
     assert progress.words(living) == "training, 50% · epoch 1 · 120 updates · 30.0 updates/s"
     ended = runs.RunView(bare, "finished")
-    assert (ended.metrics, ended.last) == (bare.metrics, "final")
+    assert (ended.metrics, ended.last_word) == (bare.metrics, "final")
 
 
 def test_charts_keep_their_places() -> None:

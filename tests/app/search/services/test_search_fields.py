@@ -19,12 +19,12 @@ def test_the_handles_come_first_then_every_path_of_the_config() -> None:
 
 
 def test_a_field_says_what_the_config_says_now() -> None:
-    assert named("batch_size").now == 64  # 32 for each of two workers
-    assert named("learning_rate").now == 0.001
-    assert named("workers").now == 2
-    assert named("strategy").now == "async"
-    assert named("model.features").now == 16  # the default
-    assert named("trainer.strategy.rule").now == "async"
+    assert named("batch_size").present == 64  # 32 for each of two workers
+    assert named("learning_rate").present == 0.001
+    assert named("workers").present == 2
+    assert named("strategy").present == "async"
+    assert named("model.features").present == 16  # the default
+    assert named("trainer.strategy.rule").present == "async"
     assert named("model.features").label == "model.features  (now 16)"
 
 
@@ -32,7 +32,7 @@ def test_settings_of_a_class_that_is_an_argument_are_fields_too() -> None:
     rule = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 9}}
     strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": rule}}
     found = {one.name: one for one in search_fields(config(strategy=strategy), description())}
-    assert found["trainer.strategy.rule.bound"].now == 9
+    assert found["trainer.strategy.rule.bound"].present == 9
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ def test_an_experiment_in_one_line() -> None:
 
 def test_a_rule_is_named_with_what_matters() -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"rule": {"class_path": "Bounded", "init_args": {"bound": 3}}}}
-    assert summary(config(2, strategy), description()).how == "parameter server × 2, bounded, bound 3"
+    assert summary(config(2, strategy), description()).strategy == "parameter server × 2, bounded, bound 3"
 
 
 def test_one_process_needs_fewer_words() -> None:
@@ -29,7 +29,7 @@ def test_one_process_needs_fewer_words() -> None:
 def test_a_broken_config_says_what_can_be_read() -> None:
     broken = {"model": {"class_path": "no.Model"}, "trainer": "fast", "data": 3}
     found = summary(broken, description())
-    assert (found.what, found.budget) == ("Model", "")
+    assert (found.model_and_data, found.budget) == ("Model", "")
 
 
 def test_intervals() -> None:

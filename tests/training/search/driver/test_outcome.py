@@ -63,7 +63,7 @@ FINISHED = Result("finished", 103.0)
 
 def test_a_trial_is_the_mean_of_its_seeds_with_an_interval(jobs: Jobs, description: Description) -> None:
     trial = Trial(0, {}, {1: jobs.job(FINISHED, loss=0.4), 2: jobs.job(FINISHED, loss=0.6)})
-    found = outcome.ended(trial, spec(description, seeds=2), [1, 2])
+    found = outcome.trial_end(trial, spec(description, seeds=2), [1, 2])
     assert found is not None
     assert (found.state, found.values) == ("finished", (0.5,))
     assert found.spread == pytest.approx(12.706205 * 0.1)  # t(0.975, 1) x standard error
@@ -72,10 +72,10 @@ def test_a_trial_is_the_mean_of_its_seeds_with_an_interval(jobs: Jobs, descripti
 
 def test_it_goes_on_until_every_seed_has_ended(jobs: Jobs, description: Description) -> None:
     trial = Trial(0, {}, {1: jobs.job(FINISHED)})
-    assert outcome.ended(trial, spec(description, seeds=2), [1, 2]) is None
+    assert outcome.trial_end(trial, spec(description, seeds=2), [1, 2]) is None
     trial.runs[2] = jobs.job(None)
     assert outcome.judge(trial.runs[2]) == "going"
-    assert outcome.ended(trial, spec(description, seeds=2), [1, 2]) is None
+    assert outcome.trial_end(trial, spec(description, seeds=2), [1, 2]) is None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_one_seed_that_fails_ends_the_trial(
     jobs: Jobs, description: Description, result: Result, state: str, failure: str
 ) -> None:
     trial = Trial(0, {}, {1: jobs.job(result)})
-    found = outcome.ended(trial, spec(description, seeds=3), [1, 2, 3])
+    found = outcome.trial_end(trial, spec(description, seeds=3), [1, 2, 3])
     assert found is not None
     assert (found.state, found.failure, found.cause) == (state, failure, result.cause)
 
@@ -105,20 +105,20 @@ def test_a_run_that_ended_with_everything_else_is_run_again(jobs: Jobs, descript
     by_a_signal = jobs.job(Result("stopped", 103.0, cause=STOPPED))
     by_a_signal.stop_file.touch()
     assert outcome.judge(by_a_signal) == "again"
-    assert outcome.ended(Trial(0, {}, {1: unwatched}), spec(description), [1]) is None
+    assert outcome.trial_end(Trial(0, {}, {1: unwatched}), spec(description), [1]) is None
 
 
 def test_a_run_that_somebody_stopped_is_not(jobs: Jobs, description: Description) -> None:
     stopped = jobs.job(Result("stopped", 103.0, cause=STOPPED))
     stopped.ask_to_stop(STOPPED)
-    found = outcome.ended(Trial(0, {}, {1: stopped}), spec(description), [1])
+    found = outcome.trial_end(Trial(0, {}, {1: stopped}), spec(description), [1])
     assert found is not None
     assert (found.state, found.failure) == ("failed", outcome.BY_HAND)
 
 
 def test_pruned_says_where(jobs: Jobs, description: Description) -> None:
     why = f"{outcome.PRUNED} at 2,000 samples: others were better there"
-    found = outcome.ended(Trial(0, {}, {1: jobs.job(Result("stopped", 103.0, cause=why))}), spec(description), [1])
+    found = outcome.trial_end(Trial(0, {}, {1: jobs.job(Result("stopped", 103.0, cause=why))}), spec(description), [1])
     assert found is not None
     assert (found.state, found.cause) == ("pruned", why)
 
@@ -127,16 +127,16 @@ def test_a_trial_that_was_trained_to_its_last_sample_is_finished(jobs: Jobs, des
     """Even if its last validation showed that others are better: the wish to end it came too late."""
     why = f"{outcome.PRUNED} at 4,000 samples: others were better there"
     whole = Trial(0, {}, {1: jobs.job(FINISHED, loss=0.7)}, pruned=why)
-    found = outcome.ended(whole, spec(description), [1])
+    found = outcome.trial_end(whole, spec(description), [1])
     assert found is not None
     assert (found.state, found.values, found.cause) == ("finished", (0.7,), "")
-    half = outcome.ended(whole, spec(description, seeds=2), [1, 2])
+    half = outcome.trial_end(whole, spec(description, seeds=2), [1, 2])
     assert half is not None
     assert (half.state, half.cause) == ("pruned", why)
 
 
 def test_a_metric_that_nobody_records_fails_the_trial(jobs: Jobs, description: Description) -> None:
-    found = outcome.ended(Trial(0, {}, {1: jobs.job(FINISHED, loss=None)}), spec(description), [1])
+    found = outcome.trial_end(Trial(0, {}, {1: jobs.job(FINISHED, loss=None)}), spec(description), [1])
     assert found is not None
     assert (found.state, found.cause) == ("failed", "no run of it recorded val/loss")
 
@@ -144,14 +144,17 @@ def test_a_metric_that_nobody_records_fails_the_trial(jobs: Jobs, description: D
 def test_seconds_to_a_target(jobs: Jobs, description: Description) -> None:
     to_target = spec(description, objective=["val/loss", "seconds"], target=0.5)
     job = jobs.curve(jobs.job(FINISHED), (1000, 1.0, 0.9), (2000, 2.5, 0.5), (3000, 3.0, 0.4))
-    found = outcome.ended(Trial(0, {}, {1: job}), to_target, [1])
+    found = outcome.trial_end(Trial(0, {}, {1: job}), to_target, [1])
     assert found is not None
     assert found.values == (0.5, 2.5)
 
 
 def test_a_target_that_is_missed(jobs: Jobs, description: Description) -> None:
     job = jobs.curve(jobs.job(FINISHED), (1000, 1.0, 0.9))
-    both = outcome.ended(Trial(0, {}, {1: job}), spec(description, objective=["val/loss", "seconds"], target=0.5), [1])
+    to_target = spec(description, objective=["val/loss", "seconds"], target=0.5)
+    both = outcome.trial_end(Trial(0, {}, {1: job}), to_target, [1])
+        Trial(0, {}, {1: job}), spec(description, objective=["val/loss", "seconds"], target=0.5), [1]
+    )
     assert both is not None
     assert both.values == (0.5, float("inf"))
 

@@ -9,10 +9,10 @@ RATE = Dimension("learning_rate", "log_uniform", 0.001, 1.0)
 
 def test_a_logarithmic_range_is_spread_by_its_logarithm() -> None:
     across = scale(RATE)
-    assert across.at(0.001) == 0.0
-    assert across.at(1.0) == 1.0
-    assert across.at(0.1) == pytest.approx(2 / 3)
-    assert across.value(across.at(0.02)) == pytest.approx(0.02)
+    assert across.position(0.001) == 0.0
+    assert across.position(1.0) == 1.0
+    assert across.position(0.1) == pytest.approx(2 / 3)
+    assert across.value(across.position(0.02)) == pytest.approx(0.02)
 
 
 def test_powers_of_two_are_evenly_spaced_and_named_by_themselves() -> None:
@@ -33,12 +33,12 @@ def test_a_rate_is_marked_at_round_figures() -> None:
 def test_a_linear_range_is_marked_at_round_steps() -> None:
     across = scale(Dimension("model.dropout", "uniform", 0.0, 0.5))
     assert [label for _, label in across.ticks()] == ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]
-    assert across.at(0.25) == 0.5
+    assert across.position(0.25) == 0.5
 
 
 def test_a_wide_grid_is_logarithmic_a_narrow_one_is_not() -> None:
-    assert scale(Dimension("learning_rate", "grid", choices=(0.01, 0.1, 1.0))).at(0.1) == pytest.approx(0.5)
-    assert scale(Dimension("model.layers", "grid", choices=(2, 3, 4))).at(3) == pytest.approx(0.5)
+    assert scale(Dimension("learning_rate", "grid", choices=(0.01, 0.1, 1.0))).position(0.1) == pytest.approx(0.5)
+    assert scale(Dimension("model.layers", "grid", choices=(2, 3, 4))).position(3) == pytest.approx(0.5)
 
 
 def test_axes_need_an_order_and_two_values() -> None:

@@ -17,14 +17,14 @@ class Body:
     """Takes values out of a body. What is wrong goes to `problems`, and the default is given instead."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.told = raw
+        self.raw = raw
         self.problems: list[Problem] = []
 
     def wrong(self, key: str, message: str, remedy: str) -> None:
         self.problems.append(Problem(key, message, remedy))
 
-    def whole(self, key: str, default: int, most: int = MOST) -> int:
-        value = self.told.get(key)
+    def whole_number(self, key: str, default: int, most: int = MOST) -> int:
+        value = self.raw.get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
@@ -33,14 +33,14 @@ class Body:
         return value
 
     def above_zero(self, key: str) -> float | None:
-        value = self.told.get(key)
+        value = self.raw.get(key)
         if value is None or (number(value) and value > 0):
             return value
         self.wrong(key, f"is {shown(value)}", "Write a number above 0, or leave it out.")
         return None
 
     def word(self, key: str, known: tuple[str, ...], default: str) -> str:
-        value = self.told.get(key)
+        value = self.raw.get(key)
         value = default if value is None else value
         if value not in known:
             self.wrong(key, f"is {shown(value)}", one_of(value, known))
@@ -48,13 +48,13 @@ class Body:
         return str(value)
 
     def flag(self, key: str) -> bool:
-        value = self.told.get(key)
+        value = self.raw.get(key)
         if value is not None and not isinstance(value, bool):
             self.wrong(key, f"is {shown(value)}", "Write true or false.")
         return value is True
 
     def text(self, key: str) -> str | None:
-        value = self.told.get(key)
+        value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
         self.wrong(key, f"is {shown(value)}", "Write a text, or leave it out.")
