@@ -153,8 +153,6 @@ def test_a_target_that_is_missed(jobs: Jobs, description: Description) -> None:
     job = jobs.curve(jobs.job(FINISHED), (1000, 1.0, 0.9))
     to_target = spec(description, objective=["val/loss", "seconds"], target=0.5)
     both = outcome.trial_end(Trial(0, {}, {1: job}), to_target, [1])
-        Trial(0, {}, {1: job}), spec(description, objective=["val/loss", "seconds"], target=0.5), [1]
-    )
     assert both is not None
     assert both.values == (0.5, float("inf"))
 
