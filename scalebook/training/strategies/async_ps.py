@@ -20,6 +20,7 @@ from scalebook.training.ps.policy.damping import Damping, DampingName, make_damp
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
+from scalebook.training.strategies.applied_step import Pushing
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
@@ -29,7 +30,6 @@ from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage
 from scalebook.training.strategies.playing import Playing
-from scalebook.training.strategies.pushing import Pushing
 from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared_measures import SharedMeasures

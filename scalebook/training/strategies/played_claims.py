@@ -138,6 +138,6 @@ class PlayedClaims:
     def finish_all(self) -> None:
         """Nothing, as above."""
 
-    def left(self) -> dict[int, list[list[int]]]:
+    def unfinished(self) -> dict[int, list[list[int]]]:
         """By epoch, what is not done in it now: [epoch, start, stop], in terms of the data's own epochs."""
         return origins_left(self._cursor.state(), self.plans)

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.navigation import NOTEBOOK, PLACES
-from scalebook.app.shared.services import numbers
+from scalebook.app.shared.components import number_box
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 
@@ -73,14 +73,14 @@ class NumberBox:
 
     @property
     def value(self) -> int | float | str | None:
-        return numbers.read(self.box.value, whole="." not in self.box.value)
+        return number_box.read(self.box.value, whole="." not in self.box.value)
 
     @property
     def key(self) -> str:
         return str(self.box.key)
 
     def set_value(self, value: float | str) -> Any:
-        return self.box.set_value(value if isinstance(value, str) else numbers.shown(value))
+        return self.box.set_value(value if isinstance(value, str) else number_box.shown(value))
 
 
 def has_number(app: AppTest, label: str) -> bool:

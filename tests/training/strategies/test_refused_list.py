@@ -15,7 +15,7 @@ REFUSING: Final = (
     "strategies/independent.py",
     "strategies/batch_norm.py",
     "strategies/collectives.py",
-    "strategies/pushing.py",
+    "strategies/applied_step.py",
     "ps/optimizer/rebuilding.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Call|Send)\b")

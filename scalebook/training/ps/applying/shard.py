@@ -30,7 +30,7 @@ from scalebook.training.ps.memory.region import (
     METER,
     ShardCounters,
 )
-from scalebook.training.ps.optimizer.hyper import Groups, damped
+from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import rebuild, step
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import Origin, ShardTrace
@@ -162,7 +162,7 @@ class Shard:
     def _step(
         self, now: int, target: int, state: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
     ) -> None:
-        mine = damped([groups[number] for number in self.plan.groups], rate)
+        mine = _damped([groups[number] for number in self.plan.groups], rate)
         if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
             self._plain_sgd(now, target, gradients, mine)
             return
@@ -258,3 +258,8 @@ def _is_plain(group: Mapping[str, Any]) -> bool:
         and not group["differentiable"]
         and isinstance(group["lr"], float | int)
     )
+
+
+def _damped(groups: Groups, factor: float) -> Groups:
+    """The groups with their learning rates multiplied by what a damping makes of staleness."""
+    return groups if factor == 1.0 else [{**group, "lr": group["lr"] * factor} for group in groups]

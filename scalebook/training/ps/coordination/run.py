@@ -3,13 +3,42 @@
 Every wait has a deadline. A death is noticed by whoever made the processes.
 """
 
+import math
 from collections.abc import Callable
+
+import torch
 
 from scalebook.training.ps.clock import Clock, Steps, Wait
 from scalebook.training.ps.coordination.admission import mark_dead
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from scalebook.training.ps.coordination.readout import counts, pushes, staleness, worker_times
-from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, LOST, RESTING, STARTED, Control, Memory
+from scalebook.training.ps.memory.region import (
+    AGE,
+    APPLIED,
+    ARRIVALS,
+    BINS,
+    COMMUNICATE,
+    COMPUTE,
+    DATA,
+    DRIFT,
+    DRIFTS,
+    DROPPED,
+    DUPLICATES,
+    FINISHED,
+    FIRST_BIN,
+    GAUGE,
+    LOST,
+    METER,
+    PULLED,
+    PUSHED,
+    RESTING,
+    ROW,
+    SAMPLES,
+    STARTED,
+    WAIT,
+    Control,
+    Memory,
+    SectionCounters,
+)
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import Head, write_head
 
@@ -98,7 +127,7 @@ class SharedRun:
     def write_trace_head(self) -> None:
         """Write `trace.json`: the settings of the run, and the versions before its first and after its last update."""
         assert self.settings.trace is not None
-        used = [counters for counters in self.control.sections if counters.used[0]]
+        used = _used(self.control)
         head = Head(
             workers=self.control.workers,
             shards=self.settings.shards,
@@ -113,17 +142,63 @@ class SharedRun:
     # --- measures: readable at any time, by every process of the run ----------------------------------------------
 
     def counts(self) -> Counts:
-        """Updates of all optimizers, and samples."""
-        return counts(self.control)
+        """Updates that every shard has, over all optimizers; samples of all workers."""
+        updates = sum(min(shard.newest[0] >> 17 for shard in counters.shards) for counters in _used(self.control))
+        return Counts(updates, sum(self.control.column(SAMPLES)))
 
     def worker_times(self) -> list[WorkerTimes]:
-        """Each worker's seconds, and what it achieved."""
-        return worker_times(self.control)
+        """Every worker's seconds and counts as they are now."""
+        times = []
+        for worker in range(self.control.workers):
+            seconds = self.control.seconds[worker * ROW : worker * ROW + ROW]
+            applied = sum(counters.shards[0].meters[worker * METER + APPLIED] for counters in _used(self.control))
+            times.append(
+                WorkerTimes(
+                    compute=seconds[COMPUTE],
+                    wait=seconds[WAIT],
+                    communicate=seconds[COMMUNICATE],
+                    data=seconds[DATA],
+                    updates=applied,
+                    samples=self.control.counter(worker, SAMPLES),
+                    pushed_bytes=self.control.counter(worker, PUSHED),
+                    pulled_bytes=self.control.counter(worker, PULLED),
+                )
+            )
+        return times
 
     def staleness(self) -> StalenessHistogram:
-        """Staleness by worker, in versions, as the first shard of each optimizer has met it."""
-        return staleness(self.control)
+        """Staleness by worker as it is now, as the first shard of each optimizer has met it."""
+        total = torch.zeros(self.control.workers, BINS, dtype=torch.int64)
+        for counters in _used(self.control):
+            flat = torch.tensor(counters.shards[0].meters.tolist(), dtype=torch.int64)
+            total += flat.view(self.control.workers, METER)[:, FIRST_BIN:]
+        return StalenessHistogram(total)
 
     def pushes(self) -> list[PushMeasures]:
-        """What became of the pushes, by worker and shard."""
-        return pushes(self.control)
+        """A row for each worker at each shard, by worker, section, shard."""
+        return [
+            _row(counters, worker, section, shard)
+            for worker in range(self.control.workers)
+            for section, counters in enumerate(_used(self.control))
+            for shard in range(len(counters.shards))
+        ]
+
+
+def _row(counters: SectionCounters, worker: int, section: int, shard: int) -> PushMeasures:
+    meters, gauges = counters.shards[shard].meters, counters.shards[shard].gauges
+    count, at = meters[worker * METER + APPLIED], worker * GAUGE
+    norms = gauges[at + DRIFTS]
+    return PushMeasures(
+        worker,
+        section,
+        shard,
+        count,
+        meters[worker * METER + DROPPED],
+        meters[worker * METER + DUPLICATES],
+        gauges[at + AGE] / count if count else math.nan,
+        gauges[at + DRIFT] / norms if norms else math.nan,
+    )
+
+
+def _used(control: Control) -> list[SectionCounters]:
+    return [counters for counters in control.sections if counters.used[0]]

@@ -11,11 +11,6 @@ from torch import Tensor
 Groups = Sequence[Mapping[str, Any]]
 
 
-def damped(groups: Groups, factor: float) -> Groups:
-    """The groups with their learning rates multiplied by what a damping makes of staleness."""
-    return groups if factor == 1.0 else [{**group, "lr": group["lr"] * factor} for group in groups]
-
-
 def encode(groups: Groups) -> bytes:
     """Everything but the parameters. Numbers, texts, None, tuples and tensors of one element; else a ValueError."""
     return json.dumps([{k: _plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()

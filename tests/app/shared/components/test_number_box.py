@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.app.shared.services import numbers
+from scalebook.app.shared.components import number_box
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,15 @@ from scalebook.app.shared.services import numbers
     ],
 )
 def test_a_number_is_read_as_typed_or_stays_the_text_that_it_is(text: str, whole: bool, told: object) -> None:
-    found = numbers.read(text, whole=whole)
+    found = number_box.read(text, whole=whole)
     assert found == told
     assert type(found) is type(told)
 
 
 @pytest.mark.parametrize("value", [0, 1, -3, 2**60, 0.1, 1e-05, 0.30000000000000004, 123456789.125, 1e300])
 def test_what_is_shown_is_read_back(value: float) -> None:
-    assert numbers.read(numbers.shown(value), whole=isinstance(value, int)) == value
+    assert number_box.read(number_box.shown(value), whole=isinstance(value, int)) == value
 
 
 def test_what_is_no_number_is_shown_as_it_is() -> None:
-    assert [numbers.shown(one) for one in (None, "many", True, float("inf"))] == ["", "many", "True", "inf"]
+    assert [number_box.shown(one) for one in (None, "many", True, float("inf"))] == ["", "many", "True", "inf"]
