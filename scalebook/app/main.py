@@ -5,7 +5,7 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.navigation import NOTEBOOK, PLACES
 from scalebook.app.shared.components import style
-from scalebook.app.shared.views import trusting
+from scalebook.app.shared.views import telling, trusting
 from scalebook.training.errors import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
@@ -30,3 +30,4 @@ except ConfigError as error:
     st.error(str(error), icon=":material/error:")
 if toast := state.said():
     st.toast(toast[0], icon=toast[1])
+telling.watch()

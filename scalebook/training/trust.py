@@ -34,7 +34,7 @@ HELP: Final = "trust this folder from now on: import its modules, run the jobs t
 
 
 def trusted(workspace: Workspace) -> bool:
-    """Whether this user has trusted this folder, at this place, with these modules."""
+    """Whether this user has trusted this folder, at this place, with these modules and this `[notify]`."""
     try:
         kept = json.loads(_record(workspace).read_bytes())
         mark = (workspace.hidden / MARK).read_text(encoding="ascii")
@@ -64,6 +64,13 @@ def withdraw(workspace: Workspace) -> None:
 def importable(workspace: Workspace) -> dict[str, str]:
     """The modules that `scalebook.toml` names, each with the file or folder that would be imported."""
     return {name: _source(workspace, name) for name in Workspace(workspace.root).settings.modules}
+
+
+def notified(workspace: Workspace) -> list[str]:
+    """What `scalebook.toml` has run or told when something ends, in words; it is part of what is trusted."""
+    notify = Workspace(workspace.root).settings.notify
+    words = [f"at the end of a run the command {list(notify.command)}"] if notify.command else []
+    return [*words, *([f"at the end of a run a message to {notify.webhook}"] if notify.webhook else [])]
 
 
 def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
@@ -130,7 +137,9 @@ def signed(folder: Path, files: Sequence[str]) -> bool:
 def _identity(workspace: Workspace, mark: str) -> dict[str, Any]:
     """What trust is of. The modules' contents are not: whoever may write them here is trusted to."""
     root = workspace.root.resolve()
-    return {"folder": str(root), "inode": root.stat().st_ino, "mark": mark, "modules": importable(workspace)}
+    told = notified(workspace)
+    more = {"notify": told} if told else {}  # trust that was given before there was such a setting goes on
+    return {"folder": str(root), "inode": root.stat().st_ino, "mark": mark, "modules": importable(workspace), **more}
 
 
 def _source(workspace: Workspace, name: str) -> str:

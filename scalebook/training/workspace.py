@@ -23,11 +23,25 @@ def state_home() -> Path:
 
 
 @dataclass(frozen=True)
+class NotifySettings:
+    """`[notify]`: who is told when a run or a search has ended. False where nobody is."""
+
+    command: tuple[str, ...] = ()
+    """A program and its arguments; what has ended is added in words as the last one, and comes as JSON to its input."""
+    webhook: str = ""
+    """An address that gets the same JSON by POST."""
+
+    def __bool__(self) -> bool:
+        return bool(self.command or self.webhook)
+
+
+@dataclass(frozen=True)
 class WorkspaceSettings:
     """What `scalebook.toml` may say."""
 
     modules: tuple[str, ...] = ()
     """Importable modules with the user's own LightningModules and LightningDataModules."""
+    notify: NotifySettings = NotifySettings()
 
 
 def sqlite_address(path: Path) -> str:
@@ -134,8 +148,8 @@ class Workspace:
             content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # no TOML, a number of more than 4,300 digits, lists in lists
             raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Correct the file.") from error
-        if unknown := set(content) - {"modules"}:
-            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", "Known settings: modules.")
+        if unknown := set(content) - {"modules", "notify"}:
+            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", "Known settings: modules, notify.")
         modules = content.get("modules", [])
         if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
             raise ConfigError(
@@ -145,4 +159,17 @@ class Workspace:
             if not all(part.isidentifier() for part in name.split(".")):
                 what = f"names {name!r}, which is no name of a module"
                 raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
-        return WorkspaceSettings(tuple(modules))
+        return WorkspaceSettings(tuple(modules), _notify(content.get("notify", {})))
+
+
+def _notify(said: object) -> NotifySettings:
+    key = f"{SETTINGS}: notify"
+    if not isinstance(said, dict) or set(said) - {"command", "webhook"}:
+        raise ConfigError(key, "is no table of command and webhook", 'Write [notify], below it command = ["program"].')
+    command, webhook = said.get("command", []), said.get("webhook", "")
+    if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
+        what = "must be a list of a program and its arguments"
+        raise ConfigError(f"{key}.command", what, 'Write command = ["notify-send", "Scalebook"].')
+    if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
+        raise ConfigError(f"{key}.webhook", "must be an address", 'Write webhook = "https://example.org/hook".')
+    return NotifySettings(tuple(command), webhook)

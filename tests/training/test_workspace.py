@@ -49,7 +49,10 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("modules = [", "scalebook.toml: is not TOML"),
-        ("module = []", "scalebook.toml: module: is no setting. Known settings: modules."),
+        ("module = []", "scalebook.toml: module: is no setting. Known settings: modules, notify."),
+        ('notify = "x"', "scalebook.toml: notify: is no table of command and webhook. Write [notify], below it"),
+        ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of a program"),
+        ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Write webhook ="),
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
         ("modules = [1]", "scalebook.toml: modules: must be a list of names"),
     ],

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from typing import Final
 
 from scalebook.training.jobs.process import ProcessId, alive
@@ -21,9 +22,11 @@ class Drivers:
     Nothing is started, and no death counted, while a disk is full.
     """
 
-    def __init__(self, workspace: Workspace, driver: str = DRIVER) -> None:
-        """`driver` is the module that is started with a search's folder."""
-        self.workspace, self.driver = workspace, driver
+    def __init__(
+        self, workspace: Workspace, driver: str = DRIVER, ended: Callable[[SearchFolder], None] | None = None
+    ) -> None:
+        """`driver` is the module that is started with a search's folder; `ended` hears of each that has ended."""
+        self.workspace, self.driver, self._ended = workspace, driver, ended
         self.open: set[str] = set()
         """Searches that have not ended."""
         self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
@@ -39,7 +42,10 @@ class Drivers:
             return
         self._looked, self._stamp = now, stamp
         searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
-        self.open = {search.id for search in searches}
+        before, self.open = self.open, {search.id for search in searches}
+        for name in sorted(before - self.open) if self._ended else ():
+            if (gone := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
+                self._ended(gone)
         self._started = {name: process for name, process in self._started.items() if alive(process)}
         self._full = self._full or bool(full)
         self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}

@@ -26,6 +26,7 @@ from scalebook.training.jobs.schedule import Lease, in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
+from scalebook.training.supervisor.notifier import Notifier
 from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import DRIVER, Drivers
 from scalebook.training.supervisor.starter import Starter
@@ -54,7 +55,8 @@ class Turns:
         self.children = Children()
         self.starter = Starter(launcher_of(executor, self.workspace, self.children, runner, preload), limits)
         self.recorder = Recorder(limits.retry_s, self.children)
-        self.drivers = Drivers(self.workspace, driver)
+        self.notifier = Notifier(self.workspace, self.children)
+        self.drivers = Drivers(self.workspace, driver, self.notifier.search_ended)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
         self.watches: dict[str, JobWatch] = {}
@@ -90,6 +92,7 @@ class Turns:
         self._watch()
         self._guarded("the start of jobs", self._start)
         self._guarded("the records", self.recorder.turn)
+        self._guarded("notifications", self.notifier.turn)
         self._guarded("the note", self.note)
 
     def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
@@ -119,7 +122,7 @@ class Turns:
 
     def idle(self) -> bool:
         """Whether there has been neither job nor owner for `linger_s`."""
-        if self.open.keys() - self.held or self.drivers.open or self.recorder.busy or self._owned:
+        if self.open.keys() - self.held or self.drivers.open or self.recorder.busy or self.notifier.busy or self._owned:
             self._busy = time.monotonic()
         return time.monotonic() - self._busy > self.limits.linger_s
 
@@ -257,11 +260,11 @@ class Turns:
             if self._owned or self.drivers.open:
                 self.starter.prepare(fresh=False)
             return
-        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
         if self._full or time.monotonic() < self._held_until:
             return
-        leases, machines = [*running, *self.starter.leases()], self.executor.machines()
-        starts = plan(waiting, leases, machines, self.lasting.of(waiting)).starts
+        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
+        leases = [*running, *self.starter.leases()]
+        starts = plan(waiting, leases, self.executor.machines(), self.lasting.of(waiting)).starts
         if self.starter.prepare(fresh=bool(starts)):
             for start in starts:
                 if start.request.id in self.open:
@@ -273,8 +276,7 @@ class Turns:
 
     def _close(self, job: JobFolder, result: Result) -> None:
         """Write its end, now or as soon as that can be done."""
-        self.open[job.id] = job
-        self._results[job.id] = result
+        self.open[job.id], self._results[job.id] = job, result
         self._write_end(job.id)
 
     def _write_end(self, name: str) -> None:
@@ -287,8 +289,8 @@ class Turns:
         self._forget(job)
 
     def _forget(self, job: JobFolder) -> None:
-        if job.path.exists():
-            self._guarded(job.id, partial(self.lasting.note, job))
+        for hear in (self.lasting.note, self.notifier.job_ended) if job.path.exists() else ():
+            self._guarded(job.id, partial(hear, job))
         for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):
             memory.pop(job.id, None)
         self._mine.discard(job.id)

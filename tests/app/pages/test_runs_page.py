@@ -10,8 +10,9 @@ from streamlit.testing.v1 import AppTest
 from scalebook.app.runs.services import devices
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
-from scalebook.training.jobs import queue, usage
+from scalebook.training.jobs import endings, queue, usage
 from scalebook.training.jobs.devices import Gpu, GpuReading, Machine
+from scalebook.training.jobs.endings import Ending
 from scalebook.training.jobs.folder import Result
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook import store
@@ -240,6 +241,19 @@ def test_devices_are_shown_with_who_holds_them(
     assert '<td class="dim">free</td><td class="">2, 3</td><td class="">0</td>' in shown
     assert '<td class="">1 · H100</td><td class="num">25%</td><td class="num">4.00 of 80.0</td>' in shown
     assert "88 (hot)" in shown
+
+
+def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, workspace: Workspace) -> None:
+    endings.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
+    app = open_page("runs")
+    assert 'class="sb-bell"' in html(app)
+    assert 'class="sb-ending"' not in html(app)
+    endings.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
+    app.run()
+    assert (f'<span class="sb-ending" data-id="{"b" * 32}-2" data-url="/search?search={"b" * 32}">'
+            "Scalebook: &lt;find&gt; finished after 1 min") in html(app)  # fmt: skip
+    app.run()
+    assert 'class="sb-ending"' not in html(app)
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:

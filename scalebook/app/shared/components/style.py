@@ -8,7 +8,7 @@ from scalebook.app.navigation import PLACES
 
 HERE = Path(__file__).parent
 ICON = str(HERE / "mark.svg")
-SCRIPTS = ("keep_typing.js", "chart_files.js", "theme_switch.js")
+SCRIPTS = ("keep_typing.js", "chart_files.js", "theme_switch.js", "bell.js")
 
 
 def draw() -> None:
@@ -22,7 +22,7 @@ def draw() -> None:
 
 
 def _theme_switch() -> None:
-    """At the right of the menu; what it does stands in `theme_switch.js`."""
+    """At the right of the menu, with the bell; what they do stands in `theme_switch.js` and `bell.js`."""
     to, sign = ("Light", "☀") if dark() else ("Dark", "☾")
     words = f"Switch to the {to.lower()} theme"
     paths = " ".join(f"/{place.path}" for place in PLACES)
@@ -30,6 +30,7 @@ def _theme_switch() -> None:
         st.html(
             f'<button type="button" class="sb-theme" data-to="{to}" data-paths="{paths}" '
             f'title="{words}" aria-label="{words}">{sign}</button>'
+            '<button type="button" class="sb-bell" aria-label="Notifications">🔔&#xFE0E;</button>'
         )
 
 
