@@ -28,6 +28,8 @@ from scalebook.training.workspace import Workspace
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
+ALL_RUNS_TTL_S = 10.0
+MOST_RUNS = 5_000  # older ones are in MLflow
 
 
 def workspace() -> Workspace:
@@ -79,6 +81,28 @@ def _broken_records(root: str) -> list[Broken]:
 def broken_records() -> Sequence[Broken]:
     """The records of jobs and searches that cannot be read. Looks at every file, so all who draw share the answer."""
     return _broken_records(str(workspace().root))
+
+
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, refresh_mode="background", max_entries=2, show_spinner=False)
+def _all_runs(tracking_uri: str, changed: Sequence[int]) -> list[RunRecord]:
+    return _reader(tracking_uri).listed(MOST_RUNS)
+
+
+def all_runs() -> list[RunRecord]:
+    """The newest MOST_RUNS of the store, as `RunReader.listed` has them: of the workspace's own as they stand, of
+    another one at most ALL_RUNS_TTL_S old."""
+    return _all_runs(workspace().tracking_uri(), _stamps(workspace().database))
+
+
+def _stamps(database: Path) -> tuple[int, ...]:
+    """Change whenever somebody writes to it."""
+    files = (database, database.with_name(f"{database.name}-wal"))
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
+
+
+def look_at_all_runs_anew() -> None:
+    """After runs were deleted, or something was written about them."""
+    _all_runs.clear()
 
 
 def mlflow_address() -> str | None:

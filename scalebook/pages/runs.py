@@ -3,7 +3,7 @@
 import streamlit as st
 
 from scalebook.app.runs.views import run_detail, run_list
-from scalebook.app.shared.views import pulse
+from scalebook.app.shared.views import dialogs, pulse
 
 run_id = st.query_params.get("run")
 if run_id:
@@ -11,3 +11,4 @@ if run_id:
 else:
     run_list.show()
     pulse.watch()
+dialogs.show()

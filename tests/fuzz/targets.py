@@ -15,6 +15,7 @@ from typing import Any, Final
 from scalebook.app.navigation import PLACES
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.kept_reader import KeptReader
+from scalebook.app.runs.services.run_query import RunQuery, groups, shown
 from scalebook.app.search.services import searches
 from scalebook.app.shared.services import notebooks
 from scalebook.training.__main__ import main
@@ -112,8 +113,9 @@ def address(workspace: Workspace, rng: random.Random) -> bytes:
     for place in PLACES:
         place.url(notebook=told, run=told)
     notebooks.pick(workspace, told)
-    runs.page(reader, text=told, number=runs.page_number(told))
-    runs.page(reader, notebook=told)
+    runs.page_number(told)
+    query = RunQuery(told, {"notebook": [told]}, [told], sort=told)
+    groups(shown(reader.listed(50), query), "notebook", [told])
     reader.runs(notebook=told, cell=told)
     with contextlib.suppress(KeyError):
         reader.run(told)

@@ -4,9 +4,10 @@
 most `limit` runs. Safe to use from several threads. MLflow itself is imported on first use (1.8 s).
 """
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 NEWEST_FIRST = ("attributes.start_time DESC",)
+_NEWEST = """FROM runs AS r JOIN experiments AS e ON r.experiment_id = e.experiment_id
+WHERE r.lifecycle_stage = 'active' AND e.lifecycle_stage = 'active'
+ORDER BY r.start_time DESC, r.run_uuid LIMIT :limit"""
+_OF_THEM = f"WHERE run_uuid IN (SELECT run_uuid FROM (SELECT r.run_uuid {_NEWEST}) AS newest)"
+LIST_QUERIES = (
+    f"SELECT r.run_uuid, r.name, r.experiment_id, r.status, r.start_time, r.end_time {_NEWEST}",
+    f"SELECT run_uuid, key, value FROM tags {_OF_THEM}",
+    f"SELECT run_uuid, key, value, is_nan FROM latest_metrics {_OF_THEM} AND key NOT LIKE 'worker\\_%' ESCAPE '\\'",
+)
+"""Runs, their tags, their last values, in MLflow's own tables; a test holds the answer against MLflow's."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,33 @@ class RunReader:
         records = [_record(run) for run in runs]
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
+    def listed(self, limit: int) -> list[RunRecord]:
+        """The newest `limit` runs for a list of them: without parameters and without the metrics of single workers.
+
+        MLflow itself takes 1.5 ms a run; where its store is a database, three queries take a tenth of that.
+        """
+        engine: Any = getattr(self.client._tracking_client.store, "engine", None)
+        if engine is None:
+            return [_light(run) for run in self.runs(limit=limit)]
+        from sqlalchemy import text
+
+        with engine.connect() as connection:
+            rows, tags, metrics = (connection.execute(text(query), {"limit": limit}).all() for query in LIST_QUERIES)
+        by_run: dict[str, tuple[dict[str, str], dict[str, float]]] = {row.run_uuid: ({}, {}) for row in rows}
+        for run, key, value in tags:
+            if run in by_run:  # else it was made between two of the queries
+                by_run[run][0][key] = value
+        for run, key, value, is_nan in metrics:
+            if run in by_run:
+                by_run[run][1][key] = math.nan if is_nan else value
+        return [
+            RunRecord(
+                row.run_uuid, row.name or "", str(row.experiment_id), row.status, (row.start_time or 0) / 1000,
+                row.end_time / 1000 if row.end_time else None, by_run[row.run_uuid][0], {}, by_run[row.run_uuid][1],
+            )
+            for row in rows
+        ]  # fmt: skip
+
     def curve(self, run_id: str, metric: str) -> MetricCurve:
         """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
         return self.curves(run_id, [metric])[0]
@@ -153,6 +191,12 @@ def tag_is(name: str, value: str) -> str:
 def pattern(text: str) -> str:
     """`text` for a LIKE in a filter: quotes, backslashes and whatever else may end it stand for any one character."""
     return re.sub(r"[^\w .,+@:/=()\[\]{}-]", "_", text)
+
+
+def _light(run: RunRecord) -> RunRecord:
+    """As `listed` tells of it."""
+    metrics = {name: value for name, value in run.metrics.items() if not name.startswith("worker_")}
+    return replace(run, params={}, metrics=metrics)
 
 
 def _record(run: Any) -> RunRecord:

@@ -1,9 +1,10 @@
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.reading import RunReader, RunRecord
 from tests.training.tracking.recorded import record
 
 if TYPE_CHECKING:
@@ -42,6 +43,32 @@ def test_runs_are_found_by_notebook_and_cell_the_newest_first(client: "MlflowCli
     assert [run.id for run in reader.runs(notebook="it's.md")] == [other, new, old]
     assert [run.id for run in reader.runs(notebook="it's.md", limit=1)] == [other]
     assert reader.runs(notebook="none.md") == []
+
+
+def said(run: RunRecord) -> str:
+    """All of it, alike also where a metric is no number."""
+    return repr(replace(run, tags=dict(sorted(run.tags.items())), metrics=dict(sorted(run.metrics.items()))))
+
+
+def test_a_list_of_runs_says_what_mlflow_says(client: "MlflowClient", reader: RunReader) -> None:
+    from mlflow.entities import Metric
+
+    first = record(client, notebook="l.md", cell="x", start=9_001_000_000_000, tags={"mlflow.note.content": "said"})
+    record(client, notebook="l.md", cell="x", start=9_002_000_000_000, status="RUNNING")
+    gone = record(client, notebook="l.md", cell="y", start=9_003_000_000_000)
+    odd = [("ps/dropped", float("inf")), ("worker_1/perf/data_share", 0.5), ("workers", 2.0)]
+    client.log_batch(first, metrics=[Metric(name, value, 0, 1) for name, value in odd])
+    client.log_metric(first, "val/auc", float("nan"))
+    client.delete_run(gone)
+    told = reader.runs(limit=1000)
+    plain = [
+        replace(run, params={}, metrics={name: value for name, value in run.metrics.items() if name[:7] != "worker_"})
+        for run in told
+    ]
+    assert sorted(map(said, reader.listed(1000))) == sorted(map(said, plain))
+    assert [run.started for run in reader.listed(2)] == [9_002_000_000.0, 9_001_000_000.0]
+    assert {"ps/dropped", "workers", "val/auc"} <= set(reader.listed(2)[1].metrics)
+    assert reader.listed(0) == []
 
 
 def test_a_curve_has_three_axes(client: "MlflowClient", reader: RunReader) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from scalebook.app.runs.services import run_query
+from scalebook.app.runs.services.run_query import RunGroup
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import style
 from scalebook.app.shared.services.words import ago
@@ -22,7 +24,7 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 }
 
 
-OPTIONAL = ("remark", "staleness")  # columns that are left out where no row has anything in them
+OPTIONAL = ("remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,12 @@ class RunSelection:
     opened: str | None = None
 
 
-def draw(views: Sequence[RunView], key: str) -> RunSelection:
-    """The table; its key must change with the set of rows, because a selection is kept by position."""
-    table = pd.DataFrame([_row(view) for view in views])
+def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> RunSelection:
+    """The table; its key must change with the set of rows, because a selection is kept by position.
+
+    `columns` are metrics that have a column of their own.
+    """
+    table = pd.DataFrame([_row(view, columns) for view in views])
     event: Any = st.dataframe(
         table,
         key=key,
@@ -44,11 +49,11 @@ def draw(views: Sequence[RunView], key: str) -> RunSelection:
         placeholder="–",
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
-        column_config=_columns(),
+        column_config=_columns() | _metric_columns(columns),
         column_order=[
             str(name) for name in table if name not in OPTIONAL or any(_told(value) for value in table[name])
         ],
-        alt="runs, newest first",
+        alt="runs",
     )
     ticked = [views[i].id for i in event.selection.rows if i < len(views)]
     cells = event.selection.cells
@@ -56,12 +61,44 @@ def draw(views: Sequence[RunView], key: str) -> RunSelection:
     return RunSelection(ticked, opened)
 
 
+def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
+    """A row for each group; returns the one whose name was clicked."""
+    column = st.column_config
+    rows = [
+        {"value": group.value or "none", "runs": group.runs, "states": group.states, "best": group.best,
+         "mean": group.mean, **{_metric(name): value for name, value in group.columns.items()}}
+        for group in groups
+    ]  # fmt: skip
+    event: Any = st.dataframe(
+        pd.DataFrame(rows), key=key, hide_index=True, height="content", placeholder="–", on_select="rerun",
+        selection_mode="single-cell", alt=f"runs by {facet}",
+        column_config={
+            "value": column.TextColumn(facet.capitalize(), width="medium", help="Click to see its runs."),
+            "runs": column.NumberColumn("Runs", width="small"),
+            "states": column.TextColumn("States", width="medium"),
+            "best": column.NumberColumn("Best", format="%.4f", help="The best of all its runs."),
+            "mean": column.NumberColumn("Mean of best", format="%.4f", help="Of each run's best."),
+        } | _metric_columns(columns, "Mean over its runs, of the last value of each."),
+    )  # fmt: skip
+    cells = event.selection.cells
+    return groups[cells[0][0]] if cells and cells[0][0] < len(groups) else None
+
+
+def _metric(name: str) -> str:
+    """The key of a metric's column; no column of ours begins so."""
+    return f"metric {name}"
+
+
+def _metric_columns(columns: Sequence[str], words: str = "The last value.") -> dict[str, Any]:
+    return {_metric(name): st.column_config.NumberColumn(name, format="%.5g", help=words) for name in columns}
+
+
 def _told(value: Any) -> bool:
     """Whether a cell says anything; pandas makes NaN of None among numbers."""
-    return bool(pd.notna(value)) and value != ""
+    return bool(value) if isinstance(value, list) else bool(pd.notna(value)) and value != ""
 
 
-def _row(view: RunView) -> dict[str, Any]:
+def _row(view: RunView, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
     return {
@@ -71,10 +108,13 @@ def _row(view: RunView) -> dict[str, Any]:
         "metric": (metric or "").removeprefix("val/"),
         "best": metrics.get(names.best(metric)) if metric else None,
         "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
+        **{_metric(name): metrics.get(name) for name in columns},
         "staleness": metrics.get(names.STALENESS_MEAN),
         "rate": metrics.get(names.UPDATES_PER_SECOND),
         "seconds": view.seconds,
         "when": ago(view.began) if view.began else "",
+        "tags": run_query.tags(view.record),
+        "note": run_query.note(view.record),
         "remark": view.reason or (f"{view.failure}: {view.cause}" if view.state == "failed" else ""),
     }
 
@@ -95,5 +135,7 @@ def _columns() -> dict[str, Any]:
         "rate": column.NumberColumn("Updates/s", format="%.0f", width="small"),
         "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),
         "when": column.TextColumn("Started", width="small"),
+        "tags": column.ListColumn("Tags", width="small"),
+        "note": column.TextColumn("Note", width="medium"),
         "remark": column.TextColumn("Why", width="large", help="Why it waits, or why it failed."),
     }

@@ -9,12 +9,11 @@ from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
 from scalebook.training.jobs.schedule import in_order
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord, pattern, tag_is
+from scalebook.training.tracking.reading import RunReader, RunRecord, tag_is
 from scalebook.training.workspace import Workspace
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")
-LONGEST_TEXT = 200  # of what is looked for
-MOST_PAGES = 900  # of the list of runs: a page is read with all before it, and MLflow gives 50,000 at most
+MOST_PAGES = 900  # of the list of runs
 SIBLINGS = 12  # more seeds than that are looked up in the notebook
 NOT_LIVING = "Its process is gone, and no reason was recorded."
 
@@ -166,33 +165,7 @@ def page_number(text: str) -> int:
     return min(max(1, number), MOST_PAGES)
 
 
-def page(
-    reader: RunReader, *, text: str = "", state: str = "", notebook: str = "", number: int = 1, size: int = 50
-) -> tuple[list[RunRecord], bool]:
-    """Page `number` (from 1) of the runs, newest first, and whether there are older ones.
-
-    `text` is looked for in the runs' names; `state` is one of STATES or "" for all. Reads number * size records.
-    Searches and their trials, of which there may be hundreds, have a page of their own.
-    """
-    clauses = [NO_SEARCH]
-    if text:
-        clauses.append(f"attributes.run_name ILIKE '%{pattern(text[:LONGEST_TEXT])}%'")
-    if state:
-        clauses.append(_STATE_FILTERS[state])
-    records = reader.runs(notebook=notebook or None, where=" and ".join(clauses), limit=number * size + 1)
-    return records[(number - 1) * size : number * size], len(records) > number * size
-
-
 NO_SEARCH = f"tags.`{names.TAG_TRIAL}` IS NULL and tags.`{names.TAG_SEARCH}` IS NULL"
-
-_STATE_FILTERS = {
-    "waiting": "attributes.status = 'SCHEDULED'",
-    "running": "attributes.status = 'RUNNING'",
-    "finished": "attributes.status = 'FINISHED'",
-    "failed": "attributes.status = 'FAILED'",
-    "stopped": "attributes.status = 'KILLED'",
-}
-
 
 TRACEBACK = "Traceback (most recent call last)"
 

@@ -9,7 +9,7 @@ from scalebook.app.runs.components import usage as usage_charts
 from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.runs.views import run_files
+from scalebook.app.runs.views import remarks, run_files
 from scalebook.app.shared.components import axis_choice, page_head
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import drafts, links
@@ -35,6 +35,7 @@ def show(run_id: str) -> None:
         return
     _head(view)
     _siblings(view)
+    remarks.show(view.record)
     below_head = st.container()
     look = axis_choice.draw()
     live = not view.ended

@@ -1,6 +1,7 @@
 """All runs of the workspace: the living ones on top, live; then the table with filter and pages."""
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 
@@ -8,14 +9,19 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPARE, RUNS
-from scalebook.app.runs.components import progress, run_table, usage
-from scalebook.app.runs.services import devices, runs
+from scalebook.app.runs.components import progress, run_filters, run_table, usage
+from scalebook.app.runs.components.run_filters import ListView
+from scalebook.app.runs.services import devices, run_query, runs
 from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs.views import removing
 from scalebook.app.shared.components import broken, html, page_head, press
+from scalebook.app.shared.services.words import plural
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.tracking.reading import RunRecord
 
+OPENED = "runs-opened"  # what the widgets are to say next, after a click on a group
 PER_PAGE = 50
 OLDEST_FIRST = ("attributes.start_time ASC",)
 EVERY_S = 1.0
@@ -30,18 +36,27 @@ LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
 
 def show() -> None:
     """Heading, filters, living runs, table."""
-    title, filters = st.columns([1, 2], vertical_alignment="bottom")
+    records = resources.all_runs()
+    opened: dict[str, object] = state.take(OPENED, {})
+    for key, value in opened.items():
+        state.set_widget(key, value)
+    title, filters = st.columns([1, 3], vertical_alignment="bottom")
     with title:
         page_head.title("Runs")
-    with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        text = st.text_input("Find", key="find", placeholder="Part of a name", bind="query-params", width=260,
-                             label_visibility="collapsed", icon=":material/search:")  # fmt: skip
-        word = st.selectbox("State", ["any state", *runs.STATES], key="state", label_visibility="collapsed", width=160)
+    with filters:
+        asked = {key: st.query_params.get_all(key) for key in run_filters.PARAMETERS}
+        shown = run_filters.draw(records, runs.STATES, asked)
     broken.draw(resources.broken_records())
     living = _living()
     _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
-    _table(text or "", "" if word == "any state" else word or "")
+    found = run_query.shown(records, shown.query)
+    if not found:
+        _nothing(shown.query.narrows)
+    elif shown.group:
+        _groups(found, shown)
+    else:
+        _table(found, shown)
 
 
 def _devices() -> None:
@@ -106,53 +121,66 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
         st.rerun(scope="fragment")
 
 
-def _table(text: str, word: str) -> None:
-    number = runs.page_number(st.query_params.get("page", "1"))
-    records, more = runs.page(resources.reader(), text=text, state=word, number=number, size=PER_PAGE)
-    if not records and number > 1:
-        st.query_params["page"] = "1"  # beyond the last one
+def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
+    """A row for each group; a click on one shows its runs."""
+    groups = run_query.groups(records, shown.group, shown.columns)
+    opened = run_table.draw_groups(groups, shown.group, shown.columns, f"groups-{shown.group}-{_digest(records)}")
+    if opened is not None:
+        value = opened.value if shown.group == "state" else [opened.value]
+        state.remember(OPENED, {shown.group: value, "group": run_filters.NO_GROUP})
         st.rerun()
-    if not records:
-        _nothing(bool(text or word))
-        return
+    html.draw('<span class="sb-dim">Click a group to see its runs.</span>')
+
+
+def _table(records: Sequence[RunRecord], shown: ListView) -> None:
+    number = runs.page_number(st.query_params.get("page", "1"))
+    if (number - 1) * PER_PAGE >= len(records):
+        number = 1  # beyond the last one
     workspace = resources.workspace()
-    views = runs.views(workspace, records, resources.waiting_reasons)
-    key = "runs-" + hashlib.sha256("".join(view.id for view in views).encode()).hexdigest()[:12]
+    views = runs.views(workspace, records[(number - 1) * PER_PAGE : number * PER_PAGE], resources.waiting_reasons)
     bar = st.container(horizontal=True, vertical_alignment="center", key="table-actions")
-    chosen = run_table.draw(views, key)
+    chosen = run_table.draw(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
     if chosen.opened:
         st.switch_page(RUNS.script, query_params={"run": chosen.opened})
     with bar:
-        _actions(chosen.ticked)
-    _pages(number, more)
+        _actions([view for view in views if view.id in chosen.ticked], len(records))
+    _pages(number, len(records))
 
 
-def _actions(ticked: list[str]) -> None:
+def _digest(records: Sequence[RunRecord]) -> str:
+    return hashlib.sha256("".join(record.id for record in records).encode()).hexdigest()[:12]
+
+
+def _actions(ticked: Sequence[RunView], count: int) -> None:
     if st.button(
         f"Compare {len(ticked)}" if ticked else "Compare",
         type="primary",
         disabled=not ticked,
         icon=":material/stacked_line_chart:",
     ):
-        st.switch_page(COMPARE.script, query_params={"runs": ",".join(ticked)})
-    html.draw(f'<span class="sb-dim">{escape("Tick runs to compare them; click a name to open it.")}</span>')
+        st.switch_page(COMPARE.script, query_params={"runs": ",".join(view.id for view in ticked)})
+    if ticked and st.button(f"Delete {len(ticked)}", key="delete-ticked", icon=":material/delete:"):
+        removing.ask(ticked)
+    words = f"{plural(count, 'run')}. Tick runs to compare or delete them; click a name to open it."
+    html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 
-def _pages(number: int, more: bool) -> None:
-    if number == 1 and not more:
+def _pages(number: int, count: int) -> None:
+    if count <= PER_PAGE:
         return
+    last = min(number * PER_PAGE, count)
     with st.container(horizontal=True, horizontal_alignment="center", vertical_alignment="center"):
-        if st.button("Newer", disabled=number == 1, icon=":material/chevron_left:"):
+        if st.button("Back", disabled=number == 1, icon=":material/chevron_left:"):
             st.query_params["page"] = str(number - 1)
             st.rerun()
-        html.draw(f'<span class="sb-dim">{(number - 1) * PER_PAGE + 1} – {number * PER_PAGE}</span>')
-        if st.button("Older", disabled=not more, icon=":material/chevron_right:", icon_position="right"):
+        html.draw(f'<span class="sb-dim">{(number - 1) * PER_PAGE + 1} – {last} of {count:,}</span>')
+        if st.button("Next", disabled=last == count, icon=":material/chevron_right:", icon_position="right"):
             st.query_params["page"] = str(number + 1)
             st.rerun()
 
 
 def _nothing(filtered: bool) -> None:
     if filtered:
-        html.empty("No run fits", "Clear the name or choose another state.")
+        html.empty("No run fits", "Clear the name, the state or the filter.")
     else:
         html.empty("No run yet", "Open a notebook and press Run on an experiment; its runs appear here and in MLflow.")

@@ -8,6 +8,7 @@ from scalebook.app import resources
 from scalebook.app.navigation import NOTEBOOK, SEARCH
 from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import SearchView
+from scalebook.app.search.views import removing
 from scalebook.app.shared.components import broken, html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.words import ago
@@ -24,6 +25,9 @@ def show() -> None:
         page_head.title("Searches")
     choice = notebooks.pick(resources.workspace(), None)
     with buttons, st.container(horizontal=True, horizontal_alignment="right"):
+        ended = [view for view in searches.views(resources.workspace(), MOST) if not view.live]
+        if ended and st.button("Delete searches", key="delete-searches", icon=":material/delete:"):
+            removing.ask(ended)
         if st.button("New search", type="primary", icon=":material/add:", disabled=choice is None) and choice:
             st.switch_page(SEARCH.script, query_params={"notebook": choice.name})
     broken.draw(resources.broken_records())

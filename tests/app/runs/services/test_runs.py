@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.runs.components import progress
-from scalebook.app.runs.services import artifacts, runs
+from scalebook.app.runs.services import artifacts, run_query, runs
+from scalebook.app.runs.services.run_query import RunQuery
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Progress, Result, Started
 from scalebook.training.tracking import names
@@ -24,13 +25,17 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> W
     return found
 
 
+def listed(workspace: Workspace, state: str = "", text: str = "") -> list[RunRecord]:
+    reader = RunReader(workspace.tracking_uri())
+    return run_query.shown(reader.listed(100), RunQuery(text, {"state": [state] if state else []}))
+
+
 def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
-    records, more = runs.page(RunReader(workspace.tracking_uri()), size=10)
+    records = listed(workspace)
     found = {one.title: one for one in runs.views(workspace, records, lambda: {records[0].id: "waits for 2 cores"})}
     assert {title: one.state for title, one in found.items()} == {
         "a · seed 1": "finished", "a · seed 2": "failed", "b · seed 1": "stopped", "b · seed 2": "waiting",
     }  # fmt: skip
-    assert not more
     failed = found["a · seed 2"]
     assert (failed.failure, failed.cause) == ("worker lost", "WorkerLost: worker 1 died: pid 4711, SIGKILL")
     assert failed.advice == "Look for the cause in the log, then run again."
@@ -40,7 +45,7 @@ def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
 
 
 def test_a_run_that_was_stopped_before_it_began_took_no_time(workspace: Workspace) -> None:
-    found = runs.views(workspace, runs.page(RunReader(workspace.tracking_uri()), state="stopped")[0])
+    found = runs.views(workspace, listed(workspace, state="stopped"))
     assert [(one.began, one.seconds) for one in found] == [(None, None)]
 
 
@@ -77,37 +82,33 @@ def test_charts_keep_their_places() -> None:
 
 
 def test_a_run_of_another_workspace_is_what_the_store_says(workspace: Workspace, tmp_path: Path) -> None:
-    records, _ = runs.page(RunReader(workspace.tracking_uri()), state="stopped")
+    records = listed(workspace, state="stopped")
     assert [one.state for one in runs.views(Workspace(tmp_path), records)] == ["stopped"]
 
 
-def test_pages_and_filters(workspace: Workspace) -> None:
-    reader = RunReader(workspace.tracking_uri())
-    newest, more = runs.page(reader, size=3)
-    oldest, no_more = runs.page(reader, size=3, number=2)
-    assert ([one.cell for one in newest], [one.cell for one in oldest]) == (["b", "b", "a"], ["a"])
-    assert (more, no_more) == (True, False)
-    assert [one.status for one in runs.page(reader, state="failed")[0]] == ["FAILED"]
-    assert {one.cell for one in runs.page(reader, text="B SEED")[0]} == {"b"}
-    assert runs.page(reader, text="it's not there")[0] == []
+def test_filters(workspace: Workspace) -> None:
+    assert [run.cell for run in listed(workspace)] == ["b", "b", "a", "a"]
+    assert [run.status for run in listed(workspace, state="failed")] == ["FAILED"]
+    assert {run.cell for run in listed(workspace, text="B SEED")} == {"b"}
+    assert listed(workspace, text="it's not there") == []
 
 
 def test_reasons_are_asked_for_only_when_a_run_waits(workspace: Workspace) -> None:
     def never() -> dict[str, str]:
         raise AssertionError("no run waits")
 
-    records, _ = runs.page(RunReader(workspace.tracking_uri()), state="finished")
+    records = listed(workspace, state="finished")
     assert len(runs.views(workspace, records, never)) == 1
 
 
 def test_siblings_are_the_newest_of_each_seed(workspace: Workspace) -> None:
     reader = RunReader(workspace.tracking_uri())
-    found = runs.siblings(reader, runs.page(reader, text="a seed 1")[0][0])
+    found = runs.siblings(reader, listed(workspace, text="a seed 1")[0])
     assert [one.tags[names.TAG_SEED] for one in found] == ["1", "2"]
 
 
 def test_curves_worth_a_chart_and_shares_of_time(workspace: Workspace) -> None:
-    one = runs.page(RunReader(workspace.tracking_uri()), state="finished")[0][0]
+    one = RunReader(workspace.tracking_uri()).run(listed(workspace, state="finished")[0].id)
     assert runs.curve_metrics(one) == [names.VAL_BITS_PER_DIM, names.TRAIN_LOSS]
     expected = {"compute": 0.72, "wait": 0.08, "communicate": 0.15, "data": 0.03}
     assert runs.shares(one) == runs.shares(one, worker=1) == expected
@@ -117,7 +118,7 @@ def test_curves_worth_a_chart_and_shares_of_time(workspace: Workspace) -> None:
 
 def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) -> None:
     reader = RunReader(workspace.tracking_uri())
-    one = runs.page(reader, state="finished")[0][0]
+    one = listed(workspace, state="finished")[0]
     assert artifacts.samples_picture(reader, one.id) is None
     assert "scalebook.training.models.PixelCNN" in artifacts.config_text(reader, one.id)
 

@@ -1,0 +1,36 @@
+"""What people say of a run: a note and tags, as tags of MLflow, whose own pages show and change them too."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from scalebook.app.runs.services import run_query
+from scalebook.training.errors import ConfigError
+from scalebook.training.tracking.reading import RunReader, RunRecord
+
+LONGEST_KEY: Final = 250
+LONGEST_VALUE: Final = 5_000
+"""Characters that MLflow takes."""
+
+
+def write(reader: RunReader, record: RunRecord, note: str, tags: Iterable[str]) -> None:
+    """Make `record` say this and no more. A tag is a word, or `key=value`. ConfigError for one that MLflow refuses."""
+    wanted = dict(_read(tag) for tag in tags if tag.strip())
+    if len(note) > LONGEST_VALUE:
+        raise ConfigError("note", f"has {len(note):,} characters, more than {LONGEST_VALUE:,}", "Make it shorter.")
+    present = dict(_read(tag) for tag in run_query.tags(record))
+    for key in present.keys() - wanted.keys():
+        reader.client.delete_tag(record.id, key)
+    for key, value in wanted.items():
+        if present.get(key) != value:
+            reader.client.set_tag(record.id, key, value)
+    if note != run_query.note(record):
+        reader.client.set_tag(record.id, run_query.NOTE, note)
+
+
+def _read(tag: str) -> tuple[str, str]:
+    """Key and value. ConfigError for what cannot be a tag of a person's."""
+    key, _, value = (part.strip() for part in tag.partition("="))
+    allowed = bool(key) and all(sign.isalnum() or sign in "_-. /:" for sign in key)
+    if not allowed or len(key) > LONGEST_KEY or len(value) > LONGEST_VALUE or key.startswith(run_query.OURS):
+        raise ConfigError("tag", f"cannot be {tag[:LONGEST_KEY]!r}", "Use letters, digits, spaces and `_-./:`.")
+    return key, value

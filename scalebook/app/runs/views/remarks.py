@@ -1,0 +1,53 @@
+"""The note and the tags of a run, in a dialog; written to MLflow."""
+
+from functools import partial
+from typing import NoReturn
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.runs.services import remarks, run_query
+from scalebook.app.shared.components import press
+from scalebook.app.shared.views import dialogs
+from scalebook.training.errors import ConfigError
+from scalebook.training.tracking.reading import RunRecord
+
+SAVE = "remarks-save"
+
+
+def show(record: RunRecord) -> None:
+    """What has been said of the run, and a button to say it."""
+    note, tags = run_query.note(record), run_query.tags(record)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="remarks"):
+        for tag in tags:
+            st.badge(tag.replace("[", "\\["), color="gray")
+        if note:
+            st.text(note)
+        if st.button("Note and tags", key="remarks-edit", type="tertiary", icon=":material/edit_note:"):
+            ask(record)
+
+
+def ask(record: RunRecord) -> NoReturn:
+    """Opens the dialog."""
+    dialogs.ask("Note and tags", partial(_draw, record))
+
+
+def _draw(record: RunRecord) -> None:
+    present = run_query.tags(record)
+    known = sorted({*present, *(tag for run in resources.all_runs() for tag in run_query.tags(run))})
+    note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)
+    tags = st.multiselect("Tags", known, present, key="remarks-tags", accept_new_options=True,
+                          placeholder="Type a word, or key=value")  # fmt: skip
+    st.caption("They are written to MLflow, and the list of runs can be filtered by them.")
+    if press.button("Save", SAVE, record.id, type="primary"):
+        try:
+            remarks.write(resources.reader(), record, note or "", tags)
+        except ConfigError as error:
+            state.clicks().settle(SAVE, done=False)
+            st.error(str(error))
+            return
+        state.clicks().settle(SAVE, done=False)
+        resources.look_at_all_runs_anew()
+        state.say("Saved.")
+        dialogs.close()
+        st.rerun()

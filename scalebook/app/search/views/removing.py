@@ -1,0 +1,52 @@
+"""Deleting searches, after a question; the runs of their trials with them, or not."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NoReturn
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.runs.services.removing import delete_search
+from scalebook.app.search.services.searches import SearchView
+from scalebook.app.shared.components import press
+from scalebook.app.shared.services.words import ago
+from scalebook.app.shared.views import dialogs
+from scalebook.training.errors import ConfigError
+
+DELETE = "delete-chosen-searches"
+
+
+def ask(ended: Sequence[SearchView]) -> NoReturn:
+    """Opens the dialog: which of those that have ended."""
+    dialogs.ask("Delete searches?", partial(_draw, ended))
+
+
+def _draw(ended: Sequence[SearchView]) -> None:
+    words = {view.id: f"{view.name}, {ago(view.request.created)}, {view.done:,} trials" for view in ended}
+    chosen = st.multiselect("Searches", list(words), key="searches-to-delete", format_func=lambda one: words[one],
+                            placeholder="Choose searches that have ended")  # fmt: skip
+    trials = st.toggle("Also the runs of their trials", key="trials-to-delete")
+    st.markdown("Their studies are removed here, and cannot be resumed. MLflow keeps entries among its deleted runs.")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="keep-searches"):
+            dialogs.close()
+            st.rerun()
+        if press.button("Delete", DELETE, " ".join(words), type="primary", disabled=not chosen):
+            refused = _delete([view for view in ended if view.id in chosen], trials)
+            state.clicks().settle(DELETE, done=False)
+            resources.look_at_all_runs_anew()
+            state.say(" ".join(["Deleted.", *refused]), ":material/error:" if refused else ":material/check:")
+            dialogs.close()
+            st.rerun()
+
+
+def _delete(views: Sequence[SearchView], trials: bool) -> list[str]:
+    """Why some could not be deleted."""
+    refused = []
+    for view in views:
+        try:
+            refused += delete_search(resources.workspace(), resources.reader(), view.folder, trials=trials)
+        except ConfigError as error:
+            refused.append(str(error))
+    return refused

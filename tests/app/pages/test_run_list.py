@@ -1,0 +1,141 @@
+"""The list of runs: filtered, grouped, sorted, annotated, deleted, by hand and by its address."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from scalebook.app.runs.views import run_list
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
+from tests.app import searches
+from tests.app.pages.conftest import Open, html, words
+from tests.app.recorded import record
+
+pytestmark = pytest.mark.long
+
+BEST = names.best(names.VAL_BITS_PER_DIM)
+
+
+def rows(app: AppTest) -> list[str]:
+    return list(app.dataframe[0].value["name"]) if app.dataframe else []
+
+
+def key_of_table(app: AppTest) -> str:
+    return str(app.dataframe[0].proto.id).split("-", 2)[2]
+
+
+def tag(workspace: Workspace, run_id: str, **values: str) -> None:
+    store = open_store(workspace)
+    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "trial": names.TAG_TRIAL}
+    for key, value in values.items():
+        store.set_tag(run_id, keys.get(key, key), value)
+
+
+def test_a_view_comes_from_its_address_and_changes_by_hand(open_page: Open, workspace: Workspace) -> None:
+    for number, batch in enumerate(("1024", "64", "256")):
+        job = record(workspace, cell=f"c{number}", level=3.0 - number, notebook=f"n{number % 2}.md")
+        tag(workspace, job.id, batch=batch)
+    app = open_page("runs", notebook="n0", sort=BEST, down="false", columns=names.UPDATES)
+    assert rows(app) == ["c2 · seed 1", "c0 · seed 1"]
+    assert list(app.dataframe[0].value[f"metric {names.UPDATES}"]) == [1200.0, 1200.0]
+    app.multiselect(key="notebook").set_value([]).run()
+    app.selectbox(key="sort").select("batch").run()
+    assert rows(app) == ["c1 · seed 1", "c2 · seed 1", "c0 · seed 1"]
+    app.multiselect(key="batch").set_value(["64", "1024"]).run()
+    app.toggle(key="down").set_value(True).run()
+    assert rows(app) == ["c0 · seed 1", "c1 · seed 1"]
+    assert "No run fits" in html(open_page("runs", model="Gone"))
+
+
+def test_groups_open_on_a_click(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a", notebook="n0.md", level=1.0)
+    record(workspace, cell="b", notebook="n0.md", level=2.0)
+    record(workspace, cell="c", notebook="n1.md", state="failed")
+    app = open_page("runs", group="notebook")
+    table = app.dataframe[0].value
+    assert list(table["value"]) == ["n0", "n1"]
+    assert list(table["states"]) == ["2 finished", "1 failed"]
+    assert [round(mean, 3) for mean in table["mean"]] == [1.547, 2.047]
+    app.session_state[key_of_table(app)] = {"selection": {"rows": [], "columns": [], "cells": [(0, "value")]}}
+    app.run()
+    assert rows(app) == ["b · seed 1", "a · seed 1"]
+    assert app.multiselect(key="notebook").value == ["n0"]
+
+
+def test_trials_are_shown_where_they_are_asked_for(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a")
+    tag(workspace, record(workspace, cell="s").id, trial="4")
+    assert rows(open_page("runs")) == ["a · seed 1"]
+    assert rows(open_page("runs", trials="true")) == ["s · seed 1", "a · seed 1"]
+
+
+def test_pages_of_a_long_list(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_list, "PER_PAGE", 2)
+    for number in range(3):
+        record(workspace, cell=f"c{number}")
+    app = open_page("runs")
+    assert rows(app) == ["c2 · seed 1", "c1 · seed 1"]
+    assert "1 – 2 of 3" in html(app)
+    next(button for button in app.button if button.label == "Next").click().run()
+    assert rows(app) == ["c0 · seed 1"]
+    assert rows(open_page("runs", page="7")) == ["c2 · seed 1", "c1 · seed 1"], "beyond the last one"
+
+
+def test_a_note_and_tags_are_written_to_mlflow(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, cell="a")
+    record(workspace, cell="b")
+    tag(workspace, job.id, old="")
+    app = open_page("runs", run=job.id)
+    app.button(key="remarks-edit").click().run()
+    app.text_area(key="remarks-note").set_value("Diverged *late*").run()
+    app.multiselect(key="remarks-tags").set_value(["good", "kind=big", "mlflow.user"]).run()
+    app.button(key="remarks-save").click().run()
+    assert "tag: cannot be 'mlflow.user'" in app.error[0].value
+    app.multiselect(key="remarks-tags").set_value(["good", "kind=big"]).run()
+    app.button(key="remarks-save").click().run()
+    assert not app.exception
+    tags = RunReader(workspace.tracking_uri()).run(job.id).tags
+    assert (tags["mlflow.note.content"], tags["good"], tags["kind"], "old" in tags) == (
+        "Diverged *late*", "", "big", False,
+    )  # fmt: skip
+    assert "Diverged *late*" in [text.value for text in app.text]
+    app = open_page("runs", tag="good")
+    table = app.dataframe[0].value
+    assert (rows(app), list(table["note"]), [list(told) for told in table["tags"]]) == (
+        ["a · seed 1"], ["Diverged *late*"], [["good", "kind=big"]],
+    )  # fmt: skip
+
+
+def test_several_runs_are_deleted_after_a_question_and_living_ones_stay(open_page: Open, workspace: Workspace) -> None:
+    kept, gone = record(workspace, cell="kept"), record(workspace, cell="gone")
+    (gone.path / "process.json").unlink()  # this one's, which lives
+    living = record(workspace, cell="living", state="running")
+    app = open_page("runs")
+    app.session_state[key_of_table(app)] = {"selection": {"rows": [0, 1], "columns": [], "cells": []}}
+    app.run()
+    app.button(key="delete-ticked").click().run()
+    assert (gone.path.exists(), [text.value for text in app.text]) == (True, ["living · seed 1\ngone · seed 1"])
+    app.button(key="delete-runs").click().run()
+    assert not app.exception
+    assert [job.path.exists() for job in (kept, gone, living)] == [True, False, True]
+    assert rows(app) == ["living · seed 1", "kept · seed 1"]
+    assert RunReader(workspace.tracking_uri()).client.get_run(gone.id).info.lifecycle_stage == "deleted"
+
+
+@pytest.mark.parametrize("trials", [False, True])
+def test_a_search_is_deleted_with_its_trials_or_without(open_page: Open, workspace: Workspace, trials: bool) -> None:
+    spec = searches.spec()
+    search = searches.folder(workspace, spec, searches.records(spec, trials=3))
+    job = record(workspace, cell="batch-size")
+    (job.path / "process.json").unlink()
+    tag(workspace, job.id, **{names.TAG_PARENT: search.id, "trial": "1"})
+    app = open_page("search")
+    app.button(key="delete-searches").click().run()
+    assert app.button(key="delete-chosen-searches").disabled
+    app.multiselect(key="searches-to-delete").set_value([search.id]).run()
+    app.toggle(key="trials-to-delete").set_value(trials).run()
+    app.button(key="delete-chosen-searches").click().run()
+    assert not app.exception
+    assert "No search yet" in words(app)
+    assert (search.path.exists(), job.path.exists()) == (False, not trials)

@@ -1,0 +1,65 @@
+import math
+
+from scalebook.app.runs.services import run_query
+from scalebook.app.runs.services.run_query import NOTE, RunQuery
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
+
+
+def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:
+    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "asked": names.TAG_LR_ASKED,
+            "scaled": names.TAG_LR_SCALED, "notebook": names.TAG_NOTEBOOK, "trial": names.TAG_TRIAL,
+            "search": names.TAG_SEARCH, "note": NOTE}  # fmt: skip
+    found = {} if loss is None else {names.VAL_LOSS: loss, names.best(names.VAL_LOSS): loss}
+    told = {keys.get(key, key): value for key, value in tags.items()}
+    return RunRecord(str(number), f"run {number}", "0", status, float(number), number + 9.0, told, {}, found)
+
+
+RUNS = [
+    run(4, "FAILED", model="own.MLP", batch="1024", asked="0.010", notebook="a.md"),
+    run(
+        3, loss=0.5, model="own.MLP", batch="64", asked="0.1", scaled="0.4", notebook="a.md", good="", note="Look here"
+    ),
+    run(2, loss=math.nan, model="PixelCNN", batch="64", asked="1e-2", notebook="b.md", trial="7"),
+    run(1, loss=0.25, model="PixelCNN", batch="256", asked="0.01", notebook="b.md", good="", kind="big"),
+    run(0, search="s"),
+]
+
+
+def ids(query: RunQuery) -> str:
+    return "".join(record.id for record in run_query.shown(RUNS, query))
+
+
+def test_runs_pass_by_value_text_and_tag() -> None:
+    assert ids(RunQuery()) == "431"
+    assert ids(RunQuery(trials=True)) == "4321"
+    assert ids(RunQuery(facets={"model": ["MLP"], "state": []})) == "43"
+    assert ids(RunQuery(facets={"model": ["MLP", "PixelCNN"], "batch": ["64", "256"]})) == "31"
+    assert ids(RunQuery(facets={"rate": ["0.01"]}, trials=True)) == "421", "the same rate, however it is written"
+    assert ids(RunQuery(facets={"state": ["failed"]})) == "4"
+    assert (ids(RunQuery("LOOK")), ids(RunQuery("run 1")), ids(RunQuery("kind=b"))) == ("3", "1", "1")
+    assert (ids(RunQuery(tags=["good"])), ids(RunQuery(tags=["good", "kind=big"]))) == ("31", "1")
+
+
+def test_runs_are_sorted_by_anything_and_what_has_no_value_is_last() -> None:
+    assert ids(RunQuery(sort="started", down=False)) == "134"
+    assert (ids(RunQuery(sort="batch")), ids(RunQuery(sort="batch", down=False))) == ("413", "314"), "as numbers"
+    assert ids(RunQuery(sort=names.VAL_LOSS, trials=True)) == "3142"
+    assert ids(RunQuery(sort=names.VAL_LOSS, down=False, trials=True)) == "1342"
+    assert ids(RunQuery(sort="no such thing")) == "431"
+
+
+def test_values_and_metrics_to_choose_from() -> None:
+    assert run_query.options(RUNS, "batch") == ["64", "256", "1024"]
+    assert run_query.options(RUNS, "rate") == ["0.01", "0.4"]
+    assert run_query.options(RUNS, "notebook") == ["a", "b"]
+    assert run_query.metrics(RUNS) == [names.best(names.VAL_LOSS), names.VAL_LOSS]
+
+
+def test_groups_have_counts_and_means() -> None:
+    first, second = run_query.groups(RUNS[:4], "notebook", [names.VAL_LOSS])
+    assert (first.value, first.runs, first.states, first.best, first.mean) == (
+        "a", 2, "1 failed, 1 finished", 0.5, 0.5,
+    )  # fmt: skip
+    assert (second.value, second.best, second.columns) == ("b", 0.25, {names.VAL_LOSS: 0.25})
+    assert [group.value for group in run_query.groups(RUNS, "model")] == ["MLP", "PixelCNN", ""]
