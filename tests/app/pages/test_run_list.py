@@ -38,6 +38,9 @@ def test_a_view_comes_from_its_address_and_changes_by_hand(open_page: Open, work
         tag(workspace, job.id, batch=batch)
     app = open_page("runs", notebook="n0", sort=BEST, down="false", columns=names.UPDATES)
     assert rows(app) == ["c2 · seed 1", "c0 · seed 1"]
+    assert "2 runs: notebook n0. Tick runs" in html(app)
+    order = list(app.dataframe[0].proto.column_order)
+    assert ("batch" in order, "notebook" in order) == (True, False), "what differs has a column"
     assert list(app.dataframe[0].value[f"metric {names.UPDATES}"]) == [1200.0, 1200.0]
     app.multiselect(key="notebook").set_value([]).run()
     app.selectbox(key="sort").select("batch").run()

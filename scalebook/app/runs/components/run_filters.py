@@ -28,6 +28,11 @@ class ListView:
     columns: Sequence[str]
     """Metrics that have a column of their own."""
 
+    def said(self) -> str:
+        """What narrows it, in words; "" where nothing does."""
+        chosen = {**self.query.facets, "tag": self.query.tags, "name": [self.query.find] if self.query.find else []}
+        return ", ".join(f"{facet} {' or '.join(values)}" for facet, values in chosen.items() if values)
+
 
 def draw(records: Sequence[RunRecord], states: Sequence[str], asked: Mapping[str, Sequence[str]]) -> ListView:
     """The widgets; `asked` is what the address says, which may be of runs that are not there any more."""

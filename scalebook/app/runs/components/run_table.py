@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import RunGroup
+from scalebook.app.runs.services.run_query import FACETS, RunGroup
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import style
 from scalebook.app.shared.services.words import ago
@@ -25,6 +25,7 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 
 
 OPTIONAL = ("remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
+DIFFERING = ("notebook", "model", "batch", "lr")  # and those that are left out where all rows say the same
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,7 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> Run
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
         column_config=_columns() | _metric_columns(columns),
-        column_order=[
-            str(name) for name in table if name not in OPTIONAL or any(_told(value) for value in table[name])
-        ],
+        column_order=[str(name) for name in table if _worth(str(name), list(table[name]))],
         alt="runs",
     )
     ticked = [views[i].id for i in event.selection.rows if i < len(views)]
@@ -93,6 +92,13 @@ def _metric_columns(columns: Sequence[str], words: str = "The last value.") -> d
     return {_metric(name): st.column_config.NumberColumn(name, format="%.5g", help=words) for name in columns}
 
 
+def _worth(name: str, values: Sequence[Any]) -> bool:
+    """Whether a column is shown."""
+    if name in DIFFERING:
+        return len(set(values)) > 1
+    return name not in OPTIONAL or any(_told(value) for value in values)
+
+
 def _told(value: Any) -> bool:
     """Whether a cell says anything; pandas makes NaN of None among numbers."""
     return bool(value) if isinstance(value, list) else bool(pd.notna(value)) and value != ""
@@ -104,7 +110,11 @@ def _row(view: RunView, columns: Sequence[str]) -> dict[str, Any]:
     return {
         "name": view.title,
         "state": [view.state],
+        "notebook": FACETS["notebook"](view.record),
+        "model": FACETS["model"](view.record),
         "strategy": view.strategy,
+        "batch": FACETS["batch"](view.record),
+        "lr": FACETS["rate"](view.record),
         "metric": (metric or "").removeprefix("val/"),
         "best": metrics.get(names.best(metric)) if metric else None,
         "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
@@ -125,7 +135,11 @@ def _columns() -> dict[str, Any]:
     return {
         "name": column.TextColumn("Run", width="medium", help="Click to open."),
         "state": column.MultiselectColumn("State", options=words, color=colours, width="small"),
+        "notebook": column.TextColumn("Notebook", width="small"),
+        "model": column.TextColumn("Model", width="small"),
         "strategy": column.TextColumn("Strategy", width=190),
+        "batch": column.TextColumn("Batch", width="small", help="Of all workers together.", alignment="right"),
+        "lr": column.TextColumn("lr", width="small", help="The learning rate that was applied.", alignment="right"),
         "metric": column.TextColumn("Metric", width=105),
         "best": column.NumberColumn("Best", format="%.4f", width="small"),
         "final": column.NumberColumn(

@@ -129,7 +129,7 @@ def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
         value = opened.value if shown.group == "state" else [opened.value]
         state.remember(OPENED, {shown.group: value, "group": run_filters.NO_GROUP})
         st.rerun()
-    html.draw('<span class="sb-dim">Click a group to see its runs.</span>')
+    html.draw(f'<span class="sb-dim">{escape(_counted(records, shown))} Click a group to see its runs.</span>')
 
 
 def _table(records: Sequence[RunRecord], shown: ListView) -> None:
@@ -143,7 +143,7 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
     if chosen.opened:
         st.switch_page(RUNS.script, query_params={"run": chosen.opened})
     with bar:
-        _actions([view for view in views if view.id in chosen.ticked], len(records))
+        _actions([view for view in views if view.id in chosen.ticked], _counted(records, shown))
     _pages(number, len(records))
 
 
@@ -151,7 +151,13 @@ def _digest(records: Sequence[RunRecord]) -> str:
     return hashlib.sha256("".join(record.id for record in records).encode()).hexdigest()[:12]
 
 
-def _actions(ticked: Sequence[RunView], count: int) -> None:
+def _counted(records: Sequence[RunRecord], shown: ListView) -> str:
+    """`12 runs: notebook first-steps.`"""
+    narrowed = shown.said()
+    return f"{plural(len(records), 'run')}{f': {narrowed}' if narrowed else ''}."
+
+
+def _actions(ticked: Sequence[RunView], counted: str) -> None:
     if st.button(
         f"Compare {len(ticked)}" if ticked else "Compare",
         type="primary",
@@ -161,7 +167,7 @@ def _actions(ticked: Sequence[RunView], count: int) -> None:
         st.switch_page(COMPARE.script, query_params={"runs": ",".join(view.id for view in ticked)})
     if ticked and st.button(f"Delete {len(ticked)}", key="delete-ticked", icon=":material/delete:"):
         removing.ask(ticked)
-    words = f"{plural(count, 'run')}. Tick runs to compare or delete them; click a name to open it."
+    words = f"{counted} Tick runs to compare or delete them; click a name to open it."
     html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 
