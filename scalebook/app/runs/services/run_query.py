@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from scalebook.app.shared.services.words import strategy
+from scalebook.training.config.workload import strategy_words
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -34,7 +34,7 @@ def _rate(record: RunRecord) -> str:
 
 def _strategy(record: RunRecord) -> str:
     tags = record.tags
-    return strategy(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
+    return strategy_words(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
 
 
 FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {
