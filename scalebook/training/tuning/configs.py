@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.command_line import CommandLine, parse
 from scalebook.training.config.description import Description
@@ -25,9 +26,21 @@ MEANT_FOR_WHOLE_RUNS: Final = ("lr_scheduler", "lr_scaling", "noise_scale", "ckp
 HELP: Final = ("--help", "-h")
 
 
-def settle_before(workspace: Workspace, argv: Sequence[str]) -> None:
-    """Trust the folder, or ask whether to, before its modules are described."""
+def prepared(
+    argv: Sequence[str], options: Sequence[str], help_text: str
+) -> tuple[Workspace, Description, CommandLine] | int:
+    """Workspace, its description and the command line, once the folder is trusted; ConfigError for mistakes.
+
+    Where nothing or only help is asked for, the help is printed, and the exit code comes back.
+    """
+    workspace = Workspace.find()
     settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
+    description = describe(workspace)
+    line = requested(argv, description, options)
+    if line is None:
+        print(help_text)
+        return 0 if argv else 2
+    return workspace, description, line
 
 
 def requested(argv: Sequence[str], description: Description, options: Sequence[str]) -> CommandLine | None:

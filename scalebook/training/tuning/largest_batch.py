@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from scalebook.training.config.catalogue import describe
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass
@@ -15,9 +14,8 @@ from scalebook.training.memory_limit import MB, available_bytes
 from scalebook.training.tuning.batch_table import HEADER, answer, row
 from scalebook.training.tuning.batch_tries import BatchTries, Tried
 from scalebook.training.tuning.bracket import Bracket
-from scalebook.training.tuning.configs import requested, settle_before, whole_number
+from scalebook.training.tuning.configs import prepared, whole_number
 from scalebook.training.tuning.following import INTERRUPTED
-from scalebook.training.workspace import Workspace
 
 OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")
 MOST: Final = 65_536
@@ -36,13 +34,10 @@ memory is the limit. Also prints the time of a sample at each size, which shows 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
-    workspace = Workspace.find()
-    settle_before(workspace, argv)
-    description = describe(workspace)
-    line = requested(argv, description, OPTIONS)
-    if line is None:
-        print(HELP)
-        return 0 if argv else 2
+    begun = prepared(argv, OPTIONS, HELP)
+    if isinstance(begun, int):
+        return begun
+    workspace, description, line = begun
     most = whole_number(line.options, "--most", MOST) or MOST
     multiple = whole_number(line.options, "--multiple-of", 1) or 1
     updates = whole_number(line.options, "--updates", UPDATES, least=2) or UPDATES

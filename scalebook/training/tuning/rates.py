@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
 from scalebook.training.durations import duration
@@ -17,7 +16,7 @@ from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.jobs.owners import hold
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
-from scalebook.training.tuning.configs import cut, number, requested, settle_before, whole_number
+from scalebook.training.tuning.configs import cut, number, prepared, whole_number
 from scalebook.training.tuning.following import INTERRUPTED, follow
 from scalebook.training.tuning.plot import plot
 from scalebook.training.tuning.rate_curve import RateCurve
@@ -41,13 +40,10 @@ fit`; its schedule, lr_scaling and budget are put aside. The run is recorded, wi
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with a suggestion, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
-    workspace = Workspace.find()
-    settle_before(workspace, argv)
-    description = describe(workspace)
-    line = requested(argv, description, OPTIONS)
-    if line is None:
-        print(HELP)
-        return 0 if argv else 2
+    begun = prepared(argv, OPTIONS, HELP)
+    if isinstance(begun, int):
+        return begun
+    workspace, description, line = begun
     lowest = number(line.options, "--from", LOWEST, 1e-30)
     highest = number(line.options, "--to", HIGHEST, 1e-30)
     updates = whole_number(line.options, "--updates", UPDATES, LEAST_UPDATES)

@@ -6,7 +6,8 @@ from typing import Final, Literal
 import streamlit as st
 
 from scalebook.app import state
-from scalebook.app.shared.components import crowding, html, press
+from scalebook.app.shared.components import html, press
+from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.workload import Workload
 from scalebook.training.errors import Problem
@@ -25,7 +26,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     """
     off = bool(wrong)
     row = st.container(horizontal=True, vertical_alignment="center")
-    meant = crowding.confirmed(crowd, f"compose-crowd-{shown}-{crowd}")
+    meant = problem_list.confirmed(crowd, f"compose-crowd-{shown}-{crowd}")
     with row:
         run = press.button(
             "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
@@ -87,12 +88,6 @@ def meaning(load: Workload) -> str:
     if load.gradients > 1:
         return f"Any {load.gradients} gradients are averaged into one update{gathered}."
     return f"Each of the {load.workers} workers pushes its own update{gathered}; the others' arrive in between."
-
-
-def problems(listed: Sequence[Problem]) -> None:
-    """Those that no field of the form can show."""
-    for problem in listed:
-        (st.error if problem.severity == "error" else st.warning)(str(problem))
 
 
 def text(yaml_text: str, commands: str, file_name: str) -> None:

@@ -14,6 +14,7 @@ from scalebook.app.compose.components.config_form import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.runs.services import experiments
 from scalebook.app.shared.components import html
+from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services import drafts, form, notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
@@ -193,7 +194,7 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
         st.caption(words)
     config_result.sizes(load)
     st.caption(config_result.meaning(load))
-    config_result.problems(edited.homeless)
+    problem_list.draw(edited.homeless)
     if not edited.text:
         config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
     return intent

@@ -9,7 +9,8 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
-from scalebook.app.shared.components import cell_menu, crowding, html, press
+from scalebook.app.shared.components import cell_menu, html, press
+from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services.experiment_summary import ExperimentSummary
 from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
@@ -34,7 +35,7 @@ def draw(
     Run is off until what `crowd` says has been confirmed.
     """
     head = st.container()
-    blocked = bool(problems) or not crowding.confirmed(crowd, f"crowd-{name}-{crowd}")
+    blocked = bool(problems) or not problem_list.confirmed(crowd, f"crowd-{name}-{crowd}")
     with head:
         intent = _head(name, seeds, blocked, page)
     _summary(line, repeats)

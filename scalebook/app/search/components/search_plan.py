@@ -8,7 +8,6 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.search.services.search_setup import Example
 from scalebook.app.shared.components import html, press
-from scalebook.training.errors import Problem
 
 Intent = Literal["start", "save"]
 
@@ -40,11 +39,6 @@ def about(text: str, remark: str) -> None:
     st.markdown(f"**{text}**")
     if remark:
         st.caption(remark)
-
-
-def problems(listed: Sequence[Problem]) -> None:
-    for problem in listed:
-        (st.error if problem.severity == "error" else st.warning)(str(problem))
 
 
 def examples(listed: Sequence[Example]) -> None:

@@ -15,6 +15,7 @@ from scalebook.app.search.services import search_setup, searches
 from scalebook.app.search.services.search_fields import search_fields
 from scalebook.app.search.services.search_setup import Body, SavedSetup
 from scalebook.app.shared.components import draft_label, html, page_head
+from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
@@ -230,7 +231,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     spec = _spec(body, config, description)
     if spec is not None:
         _about(choice, body, spec, description, cores)
-    search_plan.problems(problems)
+    problem_list.draw(problems)
     if spec is not None:
         search_plan.examples(search_setup.examples(spec, description))
     search_plan.text(*_texts(choice, name, body, problems))
