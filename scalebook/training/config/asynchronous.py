@@ -8,6 +8,7 @@ from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
+from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
 
@@ -28,6 +29,8 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
             findings.append(_idle("damping", why, "Write none, or another rule."))
+    if args.get("clock") is not None:
+        findings += _clock(args["clock"], workers)
     threads = args.get("threads")
     if threads is not None and threads != (config.get("threads") or DEFAULT_THREADS):
         findings.append(_error("threads", "differs from the config's own threads, which counts", "Leave this one out."))
@@ -49,6 +52,16 @@ def _contradictions(
     )  # fmt: skip
     first = nobody_left(rule, counts, workers)
     return [_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]
+
+
+def _clock(written: object, workers: int) -> list[Problem]:
+    try:
+        read_clock(written, workers)
+    except ValueError as error:
+        key, _, rest = str(error).partition(": ")
+        why, _, remedy = rest.rpartition(". ")
+        return [Problem(key, why, remedy)]
+    return []
 
 
 def _error(name: str, why: str, remedy: str) -> Problem:

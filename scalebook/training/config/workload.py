@@ -17,9 +17,11 @@ VIRTUAL: Final = "virtual"
 """Of the parameter server's hosts, the one whose workers are played by one process."""
 
 
-def strategy_words(name: str, rule: str | None, workers: int | str | None = None) -> str:
-    """`one process`, `DDP × 2`, `parameter server × 4, bounded, bound 3`; the number of workers where it is not 1."""
+def strategy_words(name: str, rule: str | None, workers: int | str | None = None, virtual: bool = False) -> str:
+    """`one process`, `DDP × 2`, `parameter server × 64 virtual, bounded, bound 3`; the number of workers where it is
+    not 1."""
     many = f" × {workers}" if str(workers or 1) != "1" else ""
+    many += " virtual" if virtual else ""
     return ", ".join(part for part in (f"{STRATEGY_NAMES.get(name, name)}{many}", rule or "") if part)
 
 

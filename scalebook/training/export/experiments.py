@@ -88,7 +88,7 @@ def _facts(cell: ExperimentCell, description: Description) -> Facts:
     pairs = [
         ("model", _class(cell.config.get("model"))),
         ("data", _class(cell.config.get("data"))),
-        ("strategy", strategy_words(load.strategy, load.rule)),
+        ("strategy", strategy_words(load.strategy, load.rule, virtual=load.is_virtual)),
         ("workers", f"{load.workers:,}"),
         ("batch per worker", "" if load.batch_per_worker is None else f"{load.batch_per_worker:,}"),
         ("global batch", "" if load.batch_global is None else f"{load.batch_global:,}"),

@@ -30,6 +30,8 @@ class ExperimentRow:
     strategy: str = ""
     rule: str | None = None
     workers: int | None = None
+    is_virtual: bool = False
+    """Its workers, and so its seconds, are virtual."""
     batch_per_worker: int | None = None
     batch_global: int | None = None
     learning_rate: float | None = None
@@ -66,6 +68,7 @@ def row(
         strategy=tags.get(names.TAG_STRATEGY, ""),
         rule=tags.get(names.TAG_RULE) or None,
         workers=_int(tags.get(names.TAG_WORKERS)),
+        is_virtual=names.is_virtual(tags),
         batch_per_worker=_int(tags.get(names.TAG_BATCH_PER_WORKER)),
         batch_global=_int(tags.get(names.TAG_BATCH_GLOBAL)),
         learning_rate=_float(tags.get(names.TAG_LR_SCALED) or tags.get(names.TAG_LR_ASKED)),

@@ -44,7 +44,7 @@ def filled(comparison: Comparison) -> list[Column]:
 def _columns(comparison: Comparison) -> list[Column]:
     columns = [
         Column("experiment", lambda row: row.experiment, left_aligned=True),
-        Column("strategy", lambda row: strategy_words(row.strategy, row.rule) or figures.NOTHING, left_aligned=True),
+        Column("strategy", _strategy, left_aligned=True),
         Column("x batch", _workers, "workers"),
         Column(
             "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7
@@ -68,6 +68,10 @@ def _columns(comparison: Comparison) -> list[Column]:
 
 def _to_target(axis: str, first: bool) -> Callable[[ExperimentRow], str]:
     return lambda row: figures.to_target({str(key): value for key, value in row.to_target.items()}.get(axis), first)
+
+
+def _strategy(row: ExperimentRow) -> str:
+    return strategy_words(row.strategy, row.rule, virtual=row.is_virtual) or figures.NOTHING
 
 
 def _workers(row: ExperimentRow) -> str:

@@ -4,7 +4,7 @@ A metric's MLflow step is always the number of updates. With each point `samples
 step, so a curve can be drawn against any of the three. Metrics a model logs by itself keep the name the model gives.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 # Curves of every run
@@ -121,6 +121,18 @@ BATCH_JSON: Final = "batch.json"  # of a try of a batch size: training samples, 
 BATCHES_JSON: Final = "batches.json"  # of the largest-batch test: every try
 SAMPLES_PICTURE: Final = "samples.png"
 LOG_ARTIFACT: Final = "log.txt"
+
+
+def is_virtual(tags: Mapping[str, str]) -> bool:
+    """Whether the run's seconds are those of virtual workers."""
+    return tags.get(TAG_CLOCK) == VIRTUAL
+
+
+def axis_words(axis: str, virtual: Collection[bool]) -> str:
+    """What an axis is called over runs of which these are virtual: their seconds are called so."""
+    if axis != SECONDS or not any(virtual):
+        return axis
+    return "virtual seconds" if all(virtual) else "seconds, virtual or measured"
 
 
 def lower_is_better(metric: str) -> bool:

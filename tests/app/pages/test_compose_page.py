@@ -276,3 +276,25 @@ def test_the_noise_scale_is_a_switch(open_page: Open) -> None:
     next(one for one in app.toggle if one.label == "Measure the gradient noise scale").set_value(True).run()
     assert config(app)["noise_scale"] is True
     assert not app.button(key="compose-run").disabled
+
+
+def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Parameter server")
+    number(app, "Workers").set_value(64).run()
+    next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
+    number(app, "Seconds per gradient").set_value("0.25").run()
+    trainer = config(app)["trainer"]
+    assert trainer["devices"] == 1
+    assert trainer["strategy"]["init_args"] | {"rule": None} == {
+        "rule": None, "workers": 64, "host": "virtual", "clock": {"gradient_s": 0.25},
+    }  # fmt: skip
+    assert [one.value for one in app.error] == []
+    assert "<span>global batch</span><b>2,048</b>" in html(app)
+    number(app, "Seconds per gradient").set_value("-1").run()
+    assert any("less than 0" in one.value for one in app.error)
+    assert all(off(app))
+    next(one for one in app.toggle if one.label == "Virtual workers").set_value(False).run()
+    trainer = config(app)["trainer"]
+    assert trainer["devices"] == 64
+    assert {"host", "clock", "workers"}.isdisjoint(trainer["strategy"].get("init_args", {}))

@@ -15,6 +15,12 @@ from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import AXES, ExperimentRow
+from scalebook.training.tracking.names import axis_words
+
+MIXED = (
+    "Some of these have virtual workers: their seconds, and all that is counted a second, are those of the clock that "
+    "was declared. They stand beside measured ones."
+)
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -38,9 +44,12 @@ def curves(
     if not lines:
         html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} so far.")
         return
+    virtual = [row.is_virtual for row in comparison.rows]
+    if any(virtual) and not all(virtual):
+        st.caption(MIXED)
     drawn = charts.lines(
         lines,
-        x_title=axis,
+        x_title=axis_words(axis, virtual),
         y_title=comparison.metric,
         log_y=log_y,
         smoothing=smoothing,
@@ -83,7 +92,7 @@ def _row(
     )
     cells = [
         html.Cell(name + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))),
-        html.text(strategy_words(row.strategy, row.rule, row.workers)),
+        html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
         html.number("" if row.batch_global is None else str(row.batch_global)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
         html.number(shown(row.best), best=best),

@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from scalebook.app.compose.components import class_field, fields, rate_fields
+from scalebook.app.compose.components import class_field, fields, rate_fields, virtual_workers
 from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
@@ -180,8 +180,11 @@ class ConfigForm:
         for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):
             with place:
                 self._field(f"{above}.{argument.name}", argument)
-        hidden = (*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS)
-        folded = [(f"{above}.{field.name}", field) for field in info.fields if field.name not in hidden]
+        hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
+        if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
+            hidden += virtual_workers.draw(self.config, self.last, self.description, self.key, self._slot)
+        rest = [virtual_workers.real(field) for field in info.fields if field.name not in hidden]
+        folded = [(f"{above}.{field.name}", field) for field in rest]
         if folded:
             self._fold(f"More of {info.name}", above, folded, 2)
 

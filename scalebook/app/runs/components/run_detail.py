@@ -32,6 +32,7 @@ def head(view: RunView) -> None:
         f"lr {tags[names.TAG_LR_ASKED]}" if tags.get(names.TAG_LR_ASKED) else "",
         f"started {ago(view.began)}" if view.began else "",
         _took(view) if view.ended else "",
+        "seconds below are those of its clock" if view.is_virtual else "",
     ]
     html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')
 
@@ -119,7 +120,7 @@ def together(shown: Sequence[MetricCurve], look: CurveLook) -> None:
 def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what: str, height: int) -> None:
     drawn = charts.lines(
         series,
-        x_title=look.axis,
+        x_title=look.x_title,
         title=title,
         log_y=look.log_y,
         smoothing=look.smoothing,

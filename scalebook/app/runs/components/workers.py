@@ -8,6 +8,7 @@ from scalebook.app.runs.services.push_record import Pushes, PushRecord
 from scalebook.app.shared.components import bars, chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import figure
+from scalebook.training.notebook.cells import Axis
 from scalebook.training.tracking.reading import MetricCurve
 
 HEIGHT = 300
@@ -23,7 +24,7 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
         html.draw(bars.time_split(known))
 
 
-def throughput(curves: Sequence[MetricCurve], axis: str) -> None:
+def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str) -> None:
     """A line for each worker, from the histories of `worker_N/...`."""
     if any(curve.values for curve in curves):
         st.subheader("Throughput by worker")
@@ -32,7 +33,7 @@ def throughput(curves: Sequence[MetricCurve], axis: str) -> None:
             Series(f"worker {worker}", curve.axis(axis), curve.values, bars.colour(worker))
             for worker, curve in numbered
         ]
-        drawn = charts.lines(series, x_title=axis, y_title="samples/s", dark=style.dark(), height=HEIGHT)
+        drawn = charts.lines(series, x_title=x_title, y_title="samples/s", dark=style.dark(), height=HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
         chart_view.draw(drawn, "throughput", f"samples a second of each worker against {axis}")
 

@@ -47,7 +47,13 @@ class RunView:
     def strategy(self) -> str:
         """As `strategy_words`."""
         tags = self.record.tags
-        return strategy_words(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
+        strategy, rule, workers = (tags.get(key) for key in (names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS))
+        return strategy_words(strategy or "", rule, workers, self.is_virtual)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its workers, and the seconds that it recorded, are virtual."""
+        return names.is_virtual(self.record.tags)
 
     @property
     def workers(self) -> int:

@@ -37,7 +37,7 @@ def show(run_id: str) -> None:
     _siblings(view)
     remarks.show(view.record)
     below_head = st.container()
-    look = axis_choice.draw()
+    look = axis_choice.draw([view.is_virtual])
     live = not view.ended
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, look)
@@ -129,7 +129,7 @@ def _curves(run_id: str, look: CurveLook) -> None:
             run_detail.curves(own, look, not view.ended)
         elif not view.ended:
             st.caption("The first point of the curves comes with the first validation or after a few updates.")
-        workers.throughput([curve for curve in curves if curve.metric in rates], look.axis)
+        workers.throughput([curve for curve in curves if curve.metric in rates], look.axis, look.x_title)
 
 
 def _main_metrics(view: RunView) -> list[str]:

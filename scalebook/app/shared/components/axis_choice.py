@@ -1,11 +1,13 @@
 """How curves are drawn: one choice for all charts of a page, remembered in the address."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import streamlit as st
 
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.rows import AXES
+from scalebook.training.tracking.names import axis_words
 
 MOST_SMOOTH = 0.99
 
@@ -16,10 +18,12 @@ class CurveLook(NamedTuple):
     axis: Axis
     log_y: bool
     smoothing: float
+    x_title: str
+    """What the axis is called: seconds of virtual workers are called so."""
 
 
-def draw() -> CurveLook:
-    """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing."""
+def draw(virtual: Collection[bool] = ()) -> CurveLook:
+    """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing. `virtual`: of each run."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
             "Against",
@@ -36,4 +40,4 @@ def draw() -> CurveLook:
             help="An exponential moving average: how much of it each point takes from those before. "
             "The curve as it was logged stays behind it, faint.",
         )  # fmt: skip
-    return CurveLook(axis, log_y, float(smoothing))
+    return CurveLook(axis, log_y, float(smoothing), axis_words(axis, virtual))

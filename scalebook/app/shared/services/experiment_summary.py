@@ -33,7 +33,7 @@ def summary(config: Mapping[str, Any], description: Description) -> ExperimentSu
     model, data = _short(config.get("model")), _short(config.get("data"))
     return ExperimentSummary(
         model_and_data=" on ".join(part for part in (model, data) if part),
-        strategy=strategy_words(load.strategy, load.rule, load.workers),
+        strategy=strategy_words(load.strategy, load.rule, load.workers, load.is_virtual),
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),
         optimizer=_optimizer(config, description, rate_words(load)),
         budget=_budget(config),

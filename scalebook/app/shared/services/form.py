@@ -8,11 +8,11 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import VIRTUAL, workload
 
 Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
@@ -25,6 +25,10 @@ SHOWN_THOUGH_DEFAULT = (
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
 SHOWN_STRATEGY_ARGS = ("rule", "damping")
+_STRATEGY: Final = "trainer.strategy.init_args"
+CLOCK: Final = f"{_STRATEGY}.clock"
+"""What makes workers virtual, with the strategy's `host`; both follow from one switch."""
+USUAL_GRADIENT_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,28 @@ def assign_workers(config: Config, workers: Any) -> None:
         put(config, "trainer.strategy.init_args.workers", workers)
     else:
         put(config, "trainer.devices", workers)
+
+
+def is_virtual(config: Mapping[str, Any]) -> bool:
+    """Whether one process plays all workers of a parameter server."""
+    return bool(get(config, f"{_STRATEGY}.host") == VIRTUAL)
+
+
+def make_virtual(config: Config, workers: Any) -> None:
+    """One process plays so many workers, on the clock that the config has, or one by which each takes 0.1 s."""
+    put(config, f"{_STRATEGY}.host", VIRTUAL)
+    put(config, f"{_STRATEGY}.workers", workers)
+    put(config, "trainer.devices", 1)
+    drop(config, f"{_STRATEGY}.overlap")
+    if get(config, CLOCK) is None:
+        put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
+
+
+def make_real(config: Config, workers: Any) -> None:
+    """Workers are processes again, on a device each."""
+    for name in ("host", "clock", "workers"):
+        drop(config, f"{_STRATEGY}.{name}")
+    put(config, "trainer.devices", workers)
 
 
 def budget_of(config: Mapping[str, Any], default_epochs: int = 10) -> Budget:

@@ -1,0 +1,58 @@
+"""One switch for workers that one process plays, and how long each of them computes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import streamlit as st
+
+from scalebook.app.shared.components import number_box
+from scalebook.app.shared.services import form
+from scalebook.training.config.description import Description, Field
+from scalebook.training.config.workload import VIRTUAL
+
+HELP: Final = (
+    "More workers than this machine has: one process computes all their gradients, each from the version of the "
+    "parameters that its worker would have had. A clock that you declare says who comes when, and seconds are its time."
+)
+SECONDS: Final = (
+    "Virtual seconds that a worker takes for one. Stragglers, links, deaths and the servers' time: under `clock`, as "
+    "YAML."
+)
+
+
+def draw(
+    config: form.Config,
+    last: form.Config,
+    description: Description,
+    key: Callable[[str], str],
+    slot: Callable[[str], None],
+) -> list[str]:
+    """Draw it and write it into the config; the strategy's arguments that have no place beside it.
+
+    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of
+    a dotted path.
+    """
+    left, right = st.columns([2, 1], vertical_alignment="bottom")
+    workers, before, clock = form.workers_of(config, description), form.is_virtual(config), form.CLOCK
+    with left:
+        said = st.toggle("Virtual workers", before, key=key("virtual"), help=HELP)
+    if said != before:
+        (form.make_virtual if said else form.make_real)(config, workers)
+    if not said:
+        return ["clock", "host"] if form.is_virtual(last) else ["clock"]  # a fold carries over what was there
+    with right:
+        seconds: Any = form.get(config, f"{clock}.gradient_s")
+        if isinstance(seconds, dict):
+            st.caption(f"A gradient takes what `clock` says: {seconds.get('kind', 'a distribution')}.")
+        else:
+            told = number_box.draw("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
+            form.put(config, f"{clock}.gradient_s", told)
+        slot(clock)
+        slot(f"{clock}.gradient_s")
+    return ["clock", "host", "overlap"]
+
+
+def real(argument: Field) -> Field:
+    """Without the choice that the switch makes."""
+    return replace(argument, choices=[choice for choice in argument.choices if choice != VIRTUAL])

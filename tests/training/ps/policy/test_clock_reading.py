@@ -1,0 +1,49 @@
+"""A clock as a config writes it: what it becomes, and how mistakes are named."""
+
+from typing import Any
+
+import pytest
+
+from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+from scalebook.training.ps.policy.clock_reading import read_clock
+
+
+def test_what_is_written_becomes_settings() -> None:
+    written = {
+        "gradient_s": {"kind": "gamma", "mean": 0.1, "cv": 0.3},
+        "stragglers": {"3": 2},
+        "server_s": 0.001,
+        "link": {"latency_s": 0.0001, "bandwidth": 1.25e9},
+        "links": {1: {"bandwidth": None}},
+        "deaths": [{"worker": 2, "at_s": 1, "back_s": 2}],
+    }
+    assert read_clock(written, 4) == ClockSettings(
+        Distribution("gamma", 0.1, 0.3), {3: 2}, 0.001, Link(0.0001, 1.25e9), {1: Link()}, Link(), [Death(2, 1, 2)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (3, "clock: is 3, which is no mapping of names. Write it as {gradient_s: 0.05}."),
+        ({}, "clock.gradient_s: is missing. Write it"),
+        ({"gradient_s": "fast"}, "clock.gradient_s: is 'fast', which is no number. Write one"),
+        ({"gradient_s": True}, "clock.gradient_s: is True, which is no number."),
+        ({"gradient_s": {"mean": 1}}, "clock.gradient_s.kind: is missing."),
+        (
+            {"gradient_s": {"kind": "pareto", "mean": 1, "cv": 1}},
+            "clock.gradient_s.kind: there is no 'pareto'. Use one",
+        ),
+        ({"gradient_s": 1, "speed": 2}, "clock.speed: there is no such key. Known: deaths, gradient_s, link,"),
+        ({"gradient_s": 1, "link": {"bandwidth": 0}}, "clock.link.bandwidth: 0"),
+        ({"gradient_s": 1, "stragglers": [2]}, "clock.stragglers: is [2], which is no mapping of worker numbers."),
+        ({"gradient_s": 1, "stragglers": {9: 2}}, "clock.stragglers: there is no worker 9 among 4."),
+        ({"gradient_s": 1, "deaths": {}}, "clock.deaths: is {}, which is no list."),
+        ({"gradient_s": 1, "deaths": [{"worker": 1}]}, "clock.deaths.at_s: is missing."),
+        ({"gradient_s": -1}, "clock.gradient_s: -1 is less than 0. Use 0 or more."),
+    ],
+)
+def test_a_mistake_is_named_with_key_and_remedy(written: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=r"trainer\.strategy\.init_args\.") as raised:
+        read_clock(written, 4)
+    assert said in str(raised.value)
