@@ -95,7 +95,7 @@ def all_runs() -> list[RunRecord]:
 
 
 def _stamps(database: Path) -> tuple[int, ...]:
-    """Change whenever somebody writes to it."""
+    """Values that change whenever somebody writes to the search."""
     files = (database, database.with_name(f"{database.name}-wal"))
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
 
@@ -114,7 +114,7 @@ def mlflow_address() -> str | None:
 
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
-    """Those of `metrics` that have a point, in this order."""
+    """The curves of those `metrics` that have a point, in this order."""
     return [curve for curve in reader().curves(record.id, metrics) if curve.values] if metrics else []
 
 

@@ -100,7 +100,7 @@ class TrainingCLI(LightningCLI):
             self.config = parser.parse_object(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Nothing: the config says what the model is, and a checkpoint to go on from does not change it."""
+        """Does nothing: the config says what the model is, and a checkpoint to go on from does not change it."""
 
     @override
     def instantiate_classes(self) -> None:

@@ -197,7 +197,7 @@ def _trainer() -> list[Field]:
 
 
 def _bounded(field: Field) -> Field:
-    """With bounds that Lightning or torch check only later, and with help of our own where it matters most."""
+    """The field with bounds that Lightning or torch check only later, and with our own help where it matters most."""
     help_ = TRAINER_HELP.get(field.name, field.help)
     bounded = replace(field, minimum=LEAST.get(field.name, field.minimum), help=help_)
     if field.name in FRACTION_OR_COUNT:

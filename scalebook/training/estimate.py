@@ -32,7 +32,7 @@ class Reached:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Of those values that are there and finite; None where there is none."""
+    """Mean and interval of those values that are there and finite; None where there is none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return None
@@ -43,7 +43,7 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def reached(values: Iterable[float | None]) -> Reached:
-    """Of the amounts that the runs took, None for a run that never reached the target."""
+    """How many runs reached the target, and an estimate of what it took; None for a run that never did."""
     amounts = list(values)
     count = sum(amount is not None for amount in amounts)
     return Reached(estimate(amounts) if amounts and count == len(amounts) else None, count, len(amounts))

@@ -125,7 +125,7 @@ def _field(name: str, schema: dict[str, Any], context: Told) -> Field:
 
 
 def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> Limits:
-    """Of a number: those that its annotation declares, else its schema's."""
+    """The limits of a number: those that its annotation declares, else its schema's."""
     low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     limits = Limits(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
     for bound in declared:

@@ -58,7 +58,7 @@ def available_bytes() -> int | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """Of a file of the kernel's; none where there is no such file."""
+    """The lines of a file of the kernel's; none where there is no such file."""
     try:
         return path.read_text(encoding="ascii").splitlines()
     except OSError:

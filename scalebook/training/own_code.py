@@ -43,7 +43,7 @@ class OwnError:
 
     @property
     def frame(self) -> str:
-        """As a traceback writes it."""
+        """The place of the error, as a traceback writes it."""
         return f'File "{self.file}", line {self.line}, in {self.function}\n    {self.code}'.rstrip()
 
 

@@ -40,7 +40,7 @@ class Access:
 
     @classmethod
     def told(cls, options: argparse.Namespace, workspace: Workspace) -> "Access":
-        """As the options of `add_options` say."""
+        """The access that the options of `add_options` ask for."""
         return cls.of(workspace, options.allow_host, not options.no_token)
 
     def authorities(self, port: int) -> frozenset[str]:

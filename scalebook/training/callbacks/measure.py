@@ -225,7 +225,7 @@ class Measure(Callback):
         }
 
     def _training_loss(self, trainer: Trainer) -> dict[str, float]:
-        """Of the last batch; reading it waits for the GPU."""
+        """The loss of the last batch; reading it waits for the GPU."""
         if self._last_loss is None:
             return {}
         return {names.TRAIN_LOSS: float(self._last_loss) * trainer.accumulate_grad_batches}

@@ -34,7 +34,7 @@ Z: Final = 1.96  # of a normal distribution, 95 %
 
 
 class Probe(NamedTuple):
-    """Of one batch. `product` estimates |G|^2 - tr(Sigma) / N without bias, `spread` tr(Sigma)."""
+    """The estimates from one batch: `product` of |G|^2 - tr(Sigma) / N without bias, `spread` of tr(Sigma)."""
 
     product: float
     spread: float
@@ -231,4 +231,4 @@ def _part(batch: Any, part: slice, half: int) -> Any:
 
 
 def _silent(*_args: Any, **_kwargs: Any) -> None:
-    """In place of `log`."""
+    """A model's `log` during a probe: does nothing."""

@@ -65,7 +65,7 @@ class ScaledRates(Callback):
         self._made = state_dict["updates"]
 
     def _updates_per_epoch(self, trainer: Trainer, counts: CountsUpdates | None) -> float:
-        """Of all workers; not known, and not asked for, where nothing is warmed up."""
+        """Updates of all workers in an epoch; not computed where there is no warm-up."""
         loader = trainer.fit_loop._combined_loader
         assert isinstance(loader, CombinedLoader)
         try:

@@ -60,12 +60,12 @@ def describe(workspace: Workspace) -> Description:
 
 
 def _of(workspace: Workspace, description: Description) -> Description:
-    """With what no cache within the folder may say."""
+    """`description` with the folder and whether it is trusted, which no cache within the folder may say."""
     return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace))
 
 
 def content_hash(workspace: Workspace) -> str:
-    """Of all that the description depends on: versions, settings, and the sources' sizes and times."""
+    """A hash of all that the description depends on: versions, settings, and the sources' sizes and times."""
     digest = hashlib.sha256(f"{scalebook.__version__} {sys.version}".encode())
     settings = workspace.root / SETTINGS
     digest.update(settings.read_bytes() if settings.is_file() else b"")

@@ -26,7 +26,7 @@ class Chosen:
         return {**{field.name: field.default for field in self.info.fields}, **self.args}
 
     def counts(self) -> dict[str, int]:
-        """Those arguments that are whole numbers; the others may be anything while one types."""
+        """The arguments that are whole numbers; others may be anything while somebody types."""
         settings = self.settings().items()
         return {name: value for name, value in settings if isinstance(value, int) and not isinstance(value, bool)}
 
@@ -74,7 +74,7 @@ def in_words(choice: Chosen) -> str:
 
 
 def _filled(head: str, settings: dict[str, Any]) -> str:
-    """Each argument by its value, and nothing else that braces may mean: the words may be a user's."""
+    """`head` with each `{argument}` replaced by its value. Other braces stay: the words may be a user's."""
     for name, value in settings.items():
         head = head.replace(f"{{{name}}}", str(value))
     return head

@@ -102,7 +102,7 @@ def _within(value: str, root: Path, start: Path) -> bool:
 
 
 def _harmless(name: str) -> bool:
-    """By full path, or by the bare name of one of them, which the parser looks up among what it has loaded."""
+    """Whether the class is one of ours or of the libraries that may be named, by full path or by bare name."""
     name = renamed(name)
     package, _, bare = name.rpartition(".")
     if not package:

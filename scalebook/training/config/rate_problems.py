@@ -33,7 +33,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
 
 
 def _impossible(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Of a scaling that is well written."""
+    """What makes a scaling that is well written impossible for this config."""
     scaling, load = rate_scaling(config), workload(config, description)
     assert scaling is not None
     if scaling.rule == "none":

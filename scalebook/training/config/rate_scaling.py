@@ -31,7 +31,7 @@ class RateScaling:
     warmup_epochs: float = 0.0
 
     def factor(self, samples: int) -> float:
-        """Of the learning rate, with gradients that are means over so many samples."""
+        """What the learning rate is multiplied by when gradients are means over `samples` samples."""
         ratio = samples / self.per
         return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.rule]
 
@@ -43,7 +43,7 @@ class RateScaling:
         return 1 + (factor - 1) * epochs / self.warmup_epochs
 
     def written(self) -> dict[str, Any]:
-        """As in a config that leaves nothing open."""
+        """The scaling as a config says it, with every key."""
         return asdict(self)
 
 

@@ -26,7 +26,7 @@ class CellHead:
 
 @dataclass(frozen=True)
 class Heading:
-    """Of a part that no person wrote."""
+    """A heading that no person wrote, before a part that the export adds."""
 
     text: str
 
@@ -90,7 +90,7 @@ class Document:
 
 
 def cut(text: str, most: int = MOST_CODE) -> str:
-    """At most about `most` characters, whole lines; what is left out is counted."""
+    """`text` by whole lines, at most about `most` characters; the lines left out are counted."""
     if len(text) <= most:
         return text
     kept = text[:most].rpartition("\n")[0] or text[:most]

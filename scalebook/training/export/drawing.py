@@ -80,7 +80,7 @@ def text(x: float, y: float, words: str, anchor: str = "start", style: str = "",
 
 
 def shortened(words: str, width: float) -> str:
-    """So much of it as about `width` units hold."""
+    """As much of `text` as about `width` units hold."""
     most = max(4, int(width / CHARACTER))
     return words if len(words) <= most else f"{words[: most - 1]}…"
 

@@ -54,7 +54,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
 
 
 def published(document: Document, known: Mapping[str, str]) -> Document:
-    """In every text of it the folders that are `known` are as told, homes `~`, passwords `***`."""
+    """The document without private paths: known folders renamed as `known` says, homes as `~`, passwords as `***`."""
     cleaned = _clean(document, known)
     assert isinstance(cleaned, Document)
     return cleaned

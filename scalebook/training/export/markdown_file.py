@@ -80,7 +80,7 @@ def _block(block: Block) -> str:
 
 
 def _source(source: SourceText) -> str:
-    """In a fence that is longer than any within."""
+    """The text in a code fence that is longer than any within it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", source.text)), default=0))
     return f"{fence}{source.language}\n{source.text.rstrip()}\n{fence}"
 

@@ -75,7 +75,7 @@ def _escaped(character: str) -> str:
 
 
 def _float(value: float) -> str:
-    """With a dot, without which YAML 1.1 reads text: 1e-05 becomes 1.0e-05."""
+    """`value` with a dot, without which YAML 1.1 reads text: 1e-05 becomes 1.0e-05."""
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     text = repr(float(value))

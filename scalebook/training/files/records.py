@@ -139,7 +139,7 @@ def settle(folder: Path) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """Of a plain file; a pipe in its place would hold up whoever opens it."""
+    """The bytes of a plain file; a pipe in its place, which would block whoever opens it, is an error."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:

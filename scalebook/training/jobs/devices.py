@@ -91,7 +91,7 @@ def _gpus(allowed: str | None) -> list[Gpu]:
 
 
 def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
-    """Of these GPUs, those that answer."""
+    """The readings of those GPUs that answer."""
     if not uuids:
         return []
     with _nvml() as nvml:

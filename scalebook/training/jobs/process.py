@@ -94,7 +94,7 @@ def _same(process: ProcessId, facts: _Facts) -> bool:
 
 
 def _everybody() -> dict[int, _Facts]:
-    """All processes that live."""
+    """All processes that live, by pid."""
     facts_ = {int(name): _look(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     return {pid: facts for pid, facts in facts_.items() if facts is not None and facts.state not in "ZX"}
 

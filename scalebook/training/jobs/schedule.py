@@ -41,7 +41,7 @@ class Lease:
 
     @classmethod
     def of(cls, job: JobFolder, started: Started, left_s: float | None = None) -> "Lease":
-        """Of a job that runs."""
+        """The lease of a job that runs."""
         place = None if started.inline else place_of(job.queued())
         return cls(job.id, job.request().title, started.cores, started.gpus, left_s, started.machine, place)
 
@@ -87,7 +87,8 @@ def _alone(request: JobRequest) -> bool:
 
 
 def place_of(request: JobRequest) -> tuple[float, float, str]:
-    """In the queue: higher priority first, then the older one; the id decides between twins."""
+    """The job's place in the queue, to sort by: higher priority first, then the older one; the id decides between
+    twins."""
     return -request.priority, request.created, request.id
 
 

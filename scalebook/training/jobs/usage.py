@@ -68,7 +68,7 @@ def file_of(job: JobFolder) -> Path:
 
 
 def read(job: JobFolder) -> Sequence[Usage]:
-    """All samples so far; lines that are none are left out."""
+    """All samples so far; lines that cannot be read are left out."""
     path = file_of(job)
     try:
         with path.open("rb") as file:

@@ -31,7 +31,7 @@ class PastState:
 
 
 def folder(notebook: Path) -> Path:
-    """Where the states of the notebook in this file are."""
+    """The folder with the kept states of a notebook's file."""
     return Workspace(notebook.parent).history / notebook.name
 
 

@@ -128,7 +128,7 @@ def delete(folder: SearchFolder) -> None:
 
 
 def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
-    """With a new budget; the driver looks at `search.yaml` when it changes."""
+    """Give an existing search a new budget; its driver looks at `search.yaml` when that changes."""
     folder.write_body(body_of(spec))
     sign(folder.path, folder.id, SEARCH)
     if folder.state() in ENDED or folder.stop_file.exists():

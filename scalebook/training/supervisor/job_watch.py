@@ -63,7 +63,7 @@ class JobWatch:
             self._press(now, since=since)  # it was asked to end, or has said that it has ended and does not
 
     def _press(self, now: float, since: float) -> None:
-        """By one level more each time."""
+        """Signal the job, by one level more each time: terminate, then kill."""
         if not self.signals:
             if now - since >= self.limits.grace_s:
                 self._signal(now, "SIGTERM")

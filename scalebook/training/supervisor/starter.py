@@ -62,7 +62,7 @@ class Starter:
             self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
 
     def leases(self) -> list[Lease]:
-        """Of the jobs that are on their way."""
+        """What the jobs that are being started hold."""
         return [start.lease for start in self.ordered.values()]
 
     def hopeless(self, waiting: Sequence[str]) -> dict[str, str]:

@@ -85,7 +85,7 @@ class RunLogger(Logger):
 
     @override
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the whole config was recorded when the run was made."""
+        """Does nothing: the whole config was recorded when the run was made."""
 
     @rank_zero_only
     def log_artifact(self, path: Path) -> None:

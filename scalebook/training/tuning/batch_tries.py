@@ -40,7 +40,7 @@ class Tried:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of all workers together."""
+        """Throughput of all workers together."""
         return self.batch_size * self.workers / self.step_s if self.step_s else None
 
 

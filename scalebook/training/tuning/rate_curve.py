@@ -78,7 +78,7 @@ class RateCurve:
         return Suggestion(steepest, self.rates[_first_gap(good)] if rises else None)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `rates.json`."""
+        """The content of `rates.json`."""
         suggestion = self.suggestion()
         return {
             "rates": self.rates,
@@ -93,13 +93,14 @@ class RateCurve:
         return max(1, len(self.losses) // SMOOTHED_OVER)
 
     def _standard_error(self, smooth: Sequence[float]) -> float:
-        """Of a smoothed point, from the scatter around the curve in its first half, before anything explodes."""
+        """The standard error of a smoothed point, from the scatter around the curve in its first half, before anything
+        explodes."""
         half = len(smooth) // 2
         scatter = [(a - b) ** 2 for a, b in zip(self.losses[:half], smooth[:half], strict=True)]
         return math.sqrt(sum(scatter) / max(1, half - 1) / (2 * self._reach + 1))
 
     def _slope(self, smooth: Sequence[float], i: int) -> float:
-        """Of the line through the point's neighbours, against log10 of the rate."""
+        """The slope of a line through the point's neighbours, against log10 of the rate."""
         part = range(max(0, i - self._reach), min(len(smooth), i + self._reach + 1))
         x = [math.log10(self.rates[k]) for k in part]
         y = [smooth[k] for k in part]

@@ -57,7 +57,7 @@ class RateRange(Callback):
         self._best = math.inf
 
     def rate(self, update: int) -> float:
-        """Of the update that has so many before it."""
+        """The learning rate of the update that has so many updates before it."""
         share = min(1.0, update / max(1, self.updates - 1))
         return float(self.lowest * (self.highest / self.lowest) ** share)
 

@@ -120,7 +120,7 @@ def shown(value: Estimate | None, digits: int = 4) -> str:
 
 
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
-    """The mean, or how many runs got there where some did not: such a mean would flatter."""
+    """The mean amount, or how many of the runs reached the target where some did not: their mean would flatter."""
     share = reached.get(axis)
     if share is None or share.runs == 0:
         return ""
@@ -142,7 +142,7 @@ def winner(comparison: Comparison) -> ExperimentRow | None:
 
 
 def resolution(comparison: Comparison) -> str:
-    """Whether the seeds tell the best from the next, said aloud; "" where the question does not arise."""
+    """A sentence on whether the seeds tell the best row from the next; "" where there is nothing to tell apart."""
     known = ranked(comparison)
     if len(known) < 2:
         return ""

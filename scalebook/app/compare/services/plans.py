@@ -41,7 +41,7 @@ class ComparisonPlan:
         return list(dict.fromkeys([*(cell.name for cell in self.stored.notebook.experiments()), *self.cell.runs]))
 
     def problems(self, now: ComparisonCell) -> list[Problem]:
-        """What keeps `now` from being saved."""
+        """Mistakes in `now` because of which it cannot be saved."""
         found = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
         if not now.runs:
             found.append(Problem("Experiments", "names none", "Choose at least one."))
@@ -68,7 +68,7 @@ def new(stored: Stored, description: Description, chosen: Sequence[str] = (), at
 
 
 def of_cell(stored: Stored, cell: ComparisonCell, description: Description) -> ComparisonPlan:
-    """The editing of one that is there."""
+    """The plan for editing a comparison that the notebook has."""
     offered = list(dict.fromkeys([cell.metric, *metrics(stored.notebook, description)]))
     return ComparisonPlan(stored, cell, offered, editing=cell.name)
 

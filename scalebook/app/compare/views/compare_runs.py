@@ -74,7 +74,7 @@ def show(run_ids: Sequence[str]) -> None:
 
 
 def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
-    """What the page shows as a cell of a notebook."""
+    """The button that makes a cell of a notebook from what the page shows."""
     if press.button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().settle(SAVE, done=False)
         found = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())

@@ -68,7 +68,7 @@ def label_of(info: ClassInfo) -> str:
 
 
 def written(value: Any) -> str:
-    """What stands in a choice while none of its options is chosen: the unknown class by its name."""
+    """The text in a choice while its value is none of the options: the name of the unknown class."""
     return one_line(named(value).name or "", 60) or "Choose one"
 
 

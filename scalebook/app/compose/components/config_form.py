@@ -137,7 +137,7 @@ class ConfigForm:
                         self._field(path, argument)
 
     def _carry(self, path: str, field: Field) -> None:
-        """Take over what the page said last at `path`, unless that was for another class."""
+        """While a field is folded away, keep what was typed into it, unless that was for another class."""
         owner = path.rsplit(".init_args", 1)[0]
         if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
             form.assign(self.config, path, field, form.value_of(self.last, path, field))
@@ -174,7 +174,7 @@ class ConfigForm:
             self._strategy_args(info)
 
     def _strategy_args(self, info: ClassInfo) -> None:
-        """What it does stays in sight, side by side; how it does it is folded."""
+        """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
         above = "trainer.strategy.init_args"
         shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
         for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):

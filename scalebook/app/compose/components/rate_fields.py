@@ -30,7 +30,7 @@ NOISE_SCALE: Final = Field(
 
 
 def draw(config: form.Config, description: Description, field: DrawField) -> None:
-    """All of it. A scaling that nobody has asked for is no key of the config."""
+    """The whole section. A config in which no scaling is chosen gets no `lr_scaling` key."""
     left, middle, right = st.columns([2, 1, 1])
     with left:
         scales = _rule(config, field)

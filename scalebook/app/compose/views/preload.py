@@ -9,7 +9,7 @@ AFTER_S = 2.0
 
 
 def charts() -> None:
-    """Once a page, at its end. The first curve after Run then comes 1 s earlier."""
+    """Load the chart library at the end of a page, once: the first curve after Run then comes 1 s earlier."""
     if state.just_entered():
         state.take("preload", False)
     st.fragment(_tick, run_every=AFTER_S)()

@@ -10,7 +10,7 @@ from scalebook.training.notebook.store import Stored
 
 
 def show(stored: Stored) -> None:
-    """A note; a comparison, where there is something to compare."""
+    """Buttons for a note and, where there is something to compare, for a comparison."""
     with st.container(horizontal=True):
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
             note.add(stored, len(stored.notebook.cells))

@@ -17,7 +17,8 @@ from scalebook.training.notebook.store import Stored
 
 
 def undo_from(stored: Stored | None) -> str | None:
-    """What an undo would start from; None where there is nothing before it, or while a note is being edited."""
+    """The stamp of the file that an undo would start from; None where there is no earlier state, or while a note is
+    edited."""
     if stored is None or note.opened_here(stored.path) is not None:
         return None
     return stored.stamp if history.previous(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
@@ -38,7 +39,7 @@ def ask(stored: Stored) -> NoReturn:
 
 
 def _draw(stored: Stored) -> None:
-    """All that are kept but the present one, the newest first, with what a return would change."""
+    """The kept states except the present one, newest first, and the difference that returning to one would make."""
     now = stored.notebook.text
     kept = [state for state in history.states(stored.path) if state.back is None]
     kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]

@@ -15,7 +15,7 @@ def draw(view: RunView, prefix: str = "") -> None:
 
 
 def fraction(view: RunView) -> float:
-    """0 to 1; 0 where the budget has no end or the run has not begun."""
+    """The share of the run's budget that is used up, 0 to 1; 0 where it has no end or the run has not begun."""
     share = view.progress.fraction if view.progress else None
     return min(max(share or 0.0, 0.0), 1.0)
 

@@ -45,7 +45,7 @@ class DeviceState:
 
 
 def device_state(workspace: Workspace) -> DeviceState:
-    """As it is now. Looks at every job that has not ended."""
+    """Who holds which devices at this moment. Looks at every job that has not ended."""
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
     held = []

@@ -16,7 +16,7 @@ from scalebook.training.tracking.reading import RunReader
 
 @dataclass(frozen=True)
 class Pushes:
-    """Of one worker, at one shard or at all. `age_s` and `drift` are means, None where not measured."""
+    """Pushes of one worker, at one shard or at all of them. `age_s` and `drift` are means, None where not measured."""
 
     worker: int
     section: int
@@ -37,7 +37,7 @@ class PushRecord:
     shards: list[Pushes] = field(default_factory=list)
 
     def mean_staleness(self, worker: int) -> float | None:
-        """Of one worker's pushes; None before the first."""
+        """Mean staleness of one worker's pushes, in versions; None before the first."""
         return _known(measures.mean_staleness(self.counts[worker : worker + 1]))
 
     @property
@@ -51,9 +51,9 @@ class PushRecord:
         return measures.shares({part: sum(seconds.get(part, 0.0) for seconds in mine) for part in PARTS})
 
     def by_worker(self) -> list[Pushes]:
-        """A row for each worker over all shards; of several optimizers the pushes of all.
+        """A row for each worker, over all shards and optimizers.
 
-        A gradient counts once however many shards it was cut into: `applied` is that of the first shard.
+        A gradient counts once, into however many shards it was cut: `applied` is the count of the first shard.
         """
         workers = sorted({shard.worker for shard in self.shards})
         return [self._of([shard for shard in self.shards if shard.worker == worker]) for worker in workers]
@@ -85,7 +85,7 @@ def _known(value: float) -> float | None:
 
 
 def in_folder(folder: Path) -> PushRecord | None:
-    """Read from a job's folder; None where it has none (yet)."""
+    """The record in a job's folder; None where there is none (yet)."""
 
     def read(name: str) -> bytes | None:
         try:
@@ -97,7 +97,7 @@ def in_folder(folder: Path) -> PushRecord | None:
 
 
 def in_store(reader: RunReader, run_id: str) -> PushRecord | None:
-    """Read from a run's artifacts; None where it has none."""
+    """The record among a run's artifacts; None where there is none."""
     return _record(lambda name: artifacts.read(reader, run_id, name))
 
 

@@ -133,7 +133,7 @@ def options(records: Iterable[RunRecord], facet: str) -> list[str]:
 
 
 def metrics(records: Iterable[RunRecord]) -> list[str]:
-    """All that some run has, without those of single workers."""
+    """All metrics that any of the runs has, without those of single workers."""
     return sorted({name for record in records for name in record.metrics if not name.startswith("worker_")})
 
 

@@ -45,7 +45,7 @@ class RunView:
 
     @property
     def strategy(self) -> str:
-        """As `strategy_words`."""
+        """Strategy, workers and rule, as `strategy_words` has them."""
         tags = self.record.tags
         strategy, rule, workers = (tags.get(key) for key in (names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS))
         return strategy_words(strategy or "", rule, workers, self.is_virtual)
@@ -69,7 +69,7 @@ class RunView:
 
     @property
     def seconds(self) -> float | None:
-        """Wall time since then, so far or in all; None where no process started."""
+        """Wall time since the process started, until now or until the end; None where no process started."""
         if self.began is None:
             return None
         ended = self.result.ended if self.result else self.record.ended
@@ -107,7 +107,7 @@ class RunView:
 
     @property
     def last_word(self) -> str:
-        """What its last value is: `final`, or `latest` while more may come."""
+        """The word for the last value of a metric: `final`, or `latest` while more may come."""
         return "final" if self.ended else "latest"
 
     @property
@@ -198,7 +198,8 @@ def curve_metrics(record: RunRecord) -> list[str]:
 
 
 def all_metrics(record: RunRecord) -> list[str]:
-    """All that has a history: `curve_metrics`, then what we measure about the run."""
+    """Every metric that has a history: those of the model (`curve_metrics`), then those that are measured about the
+    run."""
     own = curve_metrics(record)
     measured = [name for name in record.metrics if name.startswith(("perf/", "ps/", "system/", "worker_"))]
     return [*own, *sorted(measured)]

@@ -26,7 +26,7 @@ HEIGHT = 470
 
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """None while no trial has logged anything."""
+    """The learning curves of all trials; None while no trial has logged anything."""
     known = [record for record in records if record.curve]
     if not known:
         return None
@@ -65,7 +65,8 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
 
 @dataclass(frozen=True)
 class Frame:
-    """The values that are told apart. What lies beyond runs along the edge: it must not flatten all the others."""
+    """The range of values that the chart tells apart. Curves beyond it run along the edge, so that they do not flatten
+    the others."""
 
     low: float
     high: float
@@ -117,7 +118,7 @@ def _lines(
 
 
 def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
-    """A mark where a curve was given up, of the kind that the map uses."""
+    """A mark at the end of each curve that was stopped early or failed, of the kind that the map uses."""
     for state, name in (("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
         mine = [record for record in known if (record.failure if state == "diverged" else record.state) == state]
         mine = [record for record in mine if np.isfinite(record.curve[-1][1])]

@@ -47,7 +47,7 @@ SHADES = (STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68
 
 
 def colorscale(dark: bool) -> list[tuple[float, str]]:
-    """Of shades, 0 to 1."""
+    """Plotly's colour scale for shades, from 0 (the worst value) to 1 (the best)."""
     stops = SHADES[dark]
     return [(i / (len(stops) - 1), colour) for i, colour in enumerate(stops)]
 
@@ -58,17 +58,17 @@ def shade(position: float, dark: bool) -> str:
 
 
 def ink(dark: bool) -> str:
-    """Of a best trial, and of text on a chart."""
+    """The colour of a best trial, and of text on a chart."""
     return "#e4e8e8" if dark else "#1c2327"
 
 
 def dim(dark: bool) -> str:
-    """Of what is beside the point."""
+    """The colour of what stands in the background."""
     return "#98a4a4" if dark else "#66716f"
 
 
 def ground(dark: bool) -> str:
-    """What charts lie on: the outline of a marker that must not melt into the next."""
+    """The colour that charts are drawn on, and of outlines between markers that touch."""
     return "#14181b" if dark else "#fbfbfa"
 
 
@@ -116,7 +116,7 @@ def figure(dark: bool, height: int) -> go.Figure:
 
 
 def marker(known: str, dark: bool, size: float | None = None) -> dict[str, object]:
-    """Of one kind of trial; thin crosses are drawn by their outline alone."""
+    """The marker of one kind of trial; thin crosses are drawn by their outline alone."""
     look = LOOKS[known]
     colour = look.colour(dark)
     outline = {"width": 1.8, "color": colour} if look.symbol == "x-thin" else {"width": 0.7, "color": ground(dark)}

@@ -27,7 +27,7 @@ def reading(spec: SearchSpec) -> str:
 
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """None before the first trial with both figures."""
+    """The chart of quality against cost; None before the first trial with both figures."""
     known = [(at, record) for record in records if (at := _place(record, spec)) is not None]
     if not known:
         return None
@@ -54,7 +54,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
 
 
 def _names(spec: SearchSpec) -> tuple[str, str]:
-    """Of the axes: what is paid across, what is got upwards."""
+    """The names of the two axes: the cost across, the quality upwards."""
     return (spec.objectives[1].name if len(spec.objectives) > 1 else "seconds", spec.objectives[0].name)
 
 
@@ -72,7 +72,7 @@ Placed = tuple[tuple[float, float], TrialRecord]
 
 
 def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
-    """From the cheapest to the dearest, each better than all before."""
+    """The trials that none betters in both, from the cheapest to the dearest."""
     across, up = _lower(spec)
     ranked = sorted(known, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
     front: list[Placed] = []
@@ -97,7 +97,8 @@ def _dots(
 
 
 def _range(values: Sequence[float]) -> dict[str, object]:
-    """All of them; logarithmic where they span much, so that the worst do not flatten the rest."""
+    """An axis range that contains all values; logarithmic where they span much, so that the worst do not flatten the
+    rest."""
     low, high = min(values), max(values)
     if low == high:
         return {}

@@ -43,7 +43,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: i
 
 
 def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
-    """A little beyond the best value, and the edge a little beyond the worst one that is told apart."""
+    """The ends of the axis: a little beyond the best value, and beyond the worst one that is told apart."""
     if log:
         room = (worst / best) ** 0.08
         return best / room, worst * room
@@ -77,7 +77,7 @@ def _marks(
 
 
 def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool) -> go.Scatter:
-    """Within the frame: what is worse than all that is shown begins on the edge."""
+    """The line of the best value so far, within the ends of the axis."""
     lower = spec.objectives[0].lower
     x: list[int] = []
     y: list[float] = []

@@ -30,7 +30,7 @@ Trace = dict[str, Any]
 
 
 def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
-    """One line: what is what. Says so where trials that differ in something else lie on top of each other."""
+    """A line that explains the marks, and says where trials that differ in other dimensions lie on each other."""
     others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
     mixed = f" Trials that differ in {', '.join(others)} lie together; the field is their mean." if others else ""
     iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
@@ -114,7 +114,7 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
 
 
 def _axis(scale: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
-    """As long as the dimension, and as far beyond it as a point by hand lies."""
+    """Plotly's axis over the whole dimension, and as far beyond it as a point added by hand lies."""
     at = [float(row[which]) for part in parts for mine in part.positions.values() for row in mine]
     ticks = scale.ticks()
     return {
@@ -130,7 +130,7 @@ def _word(scale: Scale) -> str:
 
 
 def _panel(part: Landscape, spec: SearchSpec, dark: bool, named: set[str], best: int | None) -> list[Trace]:
-    """From below to above: field, dotted lines, ridge, trials by kind, the best of all."""
+    """The traces of one panel, from below to above: field, dotted lines, ridge, trials by kind, the best of all."""
     traces: list[Trace] = []
     if part.field is not None:
         traces.append(_field(part.field, dark))
@@ -230,7 +230,7 @@ def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[st
 
 
 def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Beside the wall what it is; on each dotted line, near its upper end, its constant; above all marks."""
+    """The annotations: what the wall is, and the constant of each dotted line near its upper end."""
     common = {"xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False}
     annotations = [
         {

@@ -46,7 +46,7 @@ class SearchField:
 
     @property
     def label(self) -> str:
-        """As the list of fields shows it, so that its name can be searched for: `model.hidden  (now 64)`."""
+        """Its entry in the list of fields, with the present value: `model.hidden  (now 64)`."""
         shown = self.title if self.title == self.name else f"{self.title}, {self.name}"
         return f"{shown}  (now {plain(self.present)})"
 
@@ -144,7 +144,7 @@ def _choices(field: SearchField) -> list[Any]:
 
 
 def _rounded(value: float) -> float:
-    """To one digit: 0.0333 -> 0.03."""
+    """`value` to one digit: 0.0333 -> 0.03."""
     return float(f"{value:.1g}")
 
 

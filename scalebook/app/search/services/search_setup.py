@@ -56,7 +56,7 @@ def with_preset(body: Body, name: str, config: Mapping[str, Any], description: D
 
 
 def tidy(body: Mapping[str, Any]) -> Body:
-    """In the order in which one reads it, without what says nothing; unknown keys stay, at the end."""
+    """The body with its keys in reading order and without those that say nothing; unknown keys stay, at the end."""
     return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
 
 
@@ -102,7 +102,7 @@ def about(cost: Cost) -> str:
 
 
 def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
-    """Where the minutes come from; "" where there are none."""
+    """Where the estimate of minutes comes from, in words; "" where there is no estimate."""
     if cost.minutes is None:
         return ""
     if spec.seconds_per_trial is not None:

@@ -145,7 +145,7 @@ class TrialRow:
 
 
 def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
-    """All trials by number, in short texts and plain figures."""
+    """The rows of the table: all trials by number, as short texts and plain figures."""
     rows_ = []
     for record in sorted(records, key=lambda trial: trial.number):
         point = {

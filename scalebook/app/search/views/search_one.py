@@ -157,7 +157,8 @@ def _use(search: SearchView, number: int) -> None:
 
 
 def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> None:
-    """Of a search that was started from a file: a new experiment in the first notebook, not yet saved."""
+    """For a search that was started from a file: put the config into the form, as a new experiment of the first
+    notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
         state.say("There is no notebook to write into. Make one on the first page.", ":material/error:")

@@ -133,7 +133,7 @@ def _start_over(draft: SearchDraft) -> None:
 
 
 def _go(draft: SearchDraft, step: int) -> None:
-    """To the other step; what its widgets said last is in the body."""
+    """Go to the other step of the form; what its widgets said last is in the body."""
     state.reset_search_draft(draft.source, draft.body, draft.name, step, draft.left_at)
     _save(state.search_draft())
     st.rerun()
@@ -185,7 +185,7 @@ def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
 
 
 def _begin_with(preset: str, draft: SearchDraft, body: Body, description: Description) -> None:
-    """All that the preset says; without one, what is there stays."""
+    """Take over all that the preset says; without a preset nothing changes."""
     if preset == search_form.OWN:
         body.pop("preset", None)
     else:
@@ -199,7 +199,7 @@ def _begin_with(preset: str, draft: SearchDraft, body: Body, description: Descri
 
 
 def _anew(draft: SearchDraft, body: Body, name: str) -> None:
-    """With new widgets, which start from `body`."""
+    """Draw the form with new widgets, which start from `body`."""
     _save(state.reset_search_draft(draft.source, body, name, draft.step))
     st.rerun()
 

@@ -10,7 +10,7 @@ SHOWN = 5
 
 
 def draw(errors: Sequence[Broken]) -> None:
-    """Nothing where there is none."""
+    """A warning that names the first few of the records; nothing where there are none."""
     if not errors:
         return
     lines = [str(error) for error in errors[:SHOWN]]

@@ -12,7 +12,7 @@ SCRIPTS = ("keep_typing.js", "chart_files.js", "theme_switch.js", "bell.js")
 
 
 def draw() -> None:
-    """Once a run of the frame, before the page."""
+    """The style sheet; drawn in each run of the frame, before the page."""
     st.logo(str(HERE / "wordmark.svg" if not dark() else HERE / "wordmark_dark.svg"), size="large")
     st.html(HERE / "style.css")
     _theme_switch()

@@ -15,7 +15,7 @@ from scalebook.training.durations import duration
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """Each part is a few words, "" where the config says nothing of it."""
+    """The parts of an experiment in a few words each; "" where the config says nothing of one."""
 
     model_and_data: str
     strategy: str
@@ -28,7 +28,7 @@ class ExperimentSummary:
 
 
 def summary(config: Mapping[str, Any], description: Description) -> ExperimentSummary:
-    """For a config that may have errors: what cannot be read is left out."""
+    """The parts for a config that may have errors: what cannot be read is left out."""
     load = workload(config, description)
     model, data = _short(config.get("model")), _short(config.get("data"))
     return ExperimentSummary(

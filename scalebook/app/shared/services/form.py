@@ -112,7 +112,8 @@ def workers_of(config: Mapping[str, Any], description: Description) -> Any:
 
 
 def assign_workers(config: Config, workers: Any) -> None:
-    """Where the config gives the strategy its own `workers`, there; else as the trainer's devices."""
+    """Write the number of workers: as the strategy's own `workers` where the config gives it those, else as
+    `trainer.devices`."""
     if get(config, "trainer.strategy.init_args.workers") is not None:
         put(config, "trainer.strategy.init_args.workers", workers)
     else:

@@ -70,7 +70,7 @@ def discard(workspace: Workspace, draft: NoteDraft) -> None:
 
 
 def of_notebook(workspace: Workspace, notebook: str) -> list[LeftNote]:
-    """All of one notebook, the oldest first."""
+    """The note drafts of one notebook, the oldest first."""
     paths = workspace.cache.glob(f"note-draft-{_digest(notebook)}-*.json")
     return sorted(
         (left_note for path in paths if (left_note := _left(path)) is not None), key=lambda note: note.written_s

@@ -56,6 +56,6 @@ def plural(count: int, noun: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter and a full stop; an empty text stays empty."""
+    """`text` with a capital letter and a full stop; an empty text stays empty."""
     text = text.strip()
     return text and f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")

@@ -14,7 +14,7 @@ WORDS = (
 
 
 def draw() -> None:
-    """Nothing where there is nothing to ask."""
+    """The question whether to trust the folder; nothing where there is nothing to ask."""
     workspace = resources.workspace()
     question = asking(workspace, resources.waiting_reasons())
     if question is None:

@@ -46,7 +46,7 @@ def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: 
 
 
 def trials_wanted(spec: SearchSpec) -> int:
-    """Those asked for, or as many as its grid has points."""
+    """The number of trials asked for, or of the grid's points where that is smaller."""
     if spec.sampler != "grid" or any(dimension.grid_size() is None for dimension in spec.space):
         return spec.trials
     if math.prod(dimension.grid_size() or 1 for dimension in spec.space) > MOST_POINTS:

@@ -130,7 +130,7 @@ class Dimension:
         return f"{self.label(self.low)} ... {self.label(self.high)}"
 
     def body(self) -> dict[str, Any]:
-        """As a search writes it below `space:`."""
+        """The dimension as a search writes it below `space:`."""
         if self.choices:
             return {self.kind: list(self.choices)}
         body: dict[str, Any] = {self.kind: [self.low, self.high]}

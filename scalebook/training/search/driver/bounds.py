@@ -26,7 +26,7 @@ class Hit:
 
 
 class MemoryWall:
-    """Where memory ended: a batch as large, with everything else that takes memory the same, is not tried again."""
+    """Batch sizes that ran out of memory. One as large is not tried again with all else that takes memory the same."""
 
     def __init__(self, spec: SearchSpec, description: Description) -> None:
         self.spec, self.description = spec, description

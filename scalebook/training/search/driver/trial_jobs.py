@@ -48,7 +48,7 @@ class TrialJobs:
         self.folder, self.description = folder, description
 
     def existing(self) -> dict[int, dict[int, JobFolder]]:
-        """By trial and seed the newest job that was ever submitted for this search; looks at every job once."""
+        """The newest job for each seed of each trial of this search: {trial: {seed: job}}. Looks at every job once."""
         by_trial: dict[int, dict[int, JobFolder]] = {}
         for job in reversed(all_jobs(self.folder.workspace)):
             request = job.request()
@@ -122,7 +122,7 @@ class _Point:
 
 
 def _point(path: Path, line: bytes) -> _Point | None:
-    """None for a line that is none: torn by a full disk, or something else."""
+    """A point of the curve from one line; None for a line that is none (torn by a full disk, or something else)."""
     try:
         return records.parse(path, line, _Point)
     except Broken:

@@ -67,7 +67,7 @@ def round_steps(low: float, high: float) -> list[float]:
 
 
 def scale(dimension: Dimension) -> Scale:
-    """Of an ordered dimension with at least two values: `can_be_axis` says whether it is one."""
+    """The scale of an ordered dimension with at least two values; `can_be_axis` says whether it is one."""
     if dimension.kind in ("powers_of_two", "grid"):
         values = [float(value) for value in dimension.grid()]
         low, high = min(values), max(values)

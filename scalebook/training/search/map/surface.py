@@ -64,7 +64,7 @@ def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Sha
 
 
 def _merged(at: Array, shade: Array) -> tuple[Array, Array]:
-    """Each place once, with the mean of its trials."""
+    """Positions without repetition, each with the mean shade of its trials."""
     places, which = np.unique(at.round(6), axis=0, return_inverse=True)
     which = which.reshape(-1)
     return places, np.bincount(which, weights=shade) / np.bincount(which)

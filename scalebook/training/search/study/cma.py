@@ -49,7 +49,7 @@ class NumbersCmaEs(CmaEsSampler):
         return made
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """In place of the pickled optimizer, which is thrown away, its numbers."""
+        """The optimizer's numbers as Optuna stores them in pieces, in the place of a pickled optimizer."""
         made = self._optimizer
         assert made is not None
         numbers = {name: getattr(made, name).tolist() for name in ARRAYS}

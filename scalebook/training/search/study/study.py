@@ -170,7 +170,8 @@ class Study:
         return self._judge.at_rungs(number, self.records(), rungs)
 
     def finish(self, number: int, values: Sequence[float]) -> None:
-        """It ended well with one value an objective; infinite where a target was missed. NaN counts as diverged."""
+        """Note that a trial ended well: one value for each objective, infinite where a target was missed; NaN counts as
+        diverged."""
         if any(math.isnan(value) for value in values):
             self.infeasible(number, FailureClass.DIVERGED.value, "the objective is no number")
         else:
@@ -220,7 +221,7 @@ class Study:
     def _tell(
         self, number: int, state: str, outcome: dict[str, str] | None = None, values: Sequence[float] | None = None
     ) -> None:
-        """Once: of a trial that has ended nothing is changed."""
+        """Tell Optuna how a trial ended, once: a trial that has ended is not changed."""
         from optuna.trial import TrialState
 
         with answering(self.storage):
