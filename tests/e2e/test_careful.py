@@ -27,8 +27,9 @@ def half_a_note(page: Page, served: Served) -> None:
     box = page.locator("[class*='st-key-editor-'] textarea")
     box.click()
     page.keyboard.type("Half a thou")
+    expect(page.locator(".st-key-note-preview")).to_have_text("Half a thou")  # a pause in typing is enough
     deadline = time.monotonic() + 20
-    while not list(served.workspace.cache.glob("note-draft-*")):  # a pause in typing is enough
+    while not list(served.workspace.cache.glob("note-draft-*")):
         assert time.monotonic() < deadline, "what is half typed is not put aside"
         page.wait_for_timeout(100)
     page.reload()

@@ -160,9 +160,14 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     differing = page.locator("table.sb").nth(1)
     expect(differing).to_contain_text("trainer.strategy")
     expect(differing).not_to_contain_text("max_epochs")
-    href = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
-    assert href is not None
-    page.goto(href)
+    address = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
+    assert address is not None
+    page.get_by_role("button", name="Save in a notebook").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="Name", exact=True).fill("two-ways")
+    dialog.get_by_role("button", name="Save", exact=True).click()  # before the page has heard of the name
+    expect(page.locator(".st-key-cell-comparison-two-ways .scatterlayer .trace")).to_have_count(2)
+    page.goto(address)
     for name in ("pixelcnn-asyncps-x2 seed 1", "pixelcnn-ddp-x2 seed 1"):
         expect(page.get_by_text(name).first).to_be_visible(timeout=30_000)
 
@@ -190,9 +195,17 @@ def test_the_notebook_is_exported_and_opens_without_a_server(page: Page, served:
 def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
     page.goto(f"{served.addresses.app}/runs")
     expect(page.locator("[data-testid=stDataFrame] canvas").first).to_be_visible(timeout=20_000)
-    page.get_by_placeholder("Part of a name").fill("zebra")
-    page.get_by_placeholder("Part of a name").press("Enter")
+    page.get_by_placeholder("Name, note or tag").fill("zebra")
+    page.get_by_placeholder("Name, note or tag").press("Enter")
     expect(page.get_by_text("No run fits")).to_be_visible(timeout=10_000)
+    page.goto(f"{served.addresses.app}/runs")
+    page.get_by_role("button", name="Filter", exact=True).click()
+    page.locator(".st-key-strategy input").click()
+    page.get_by_role("option", name=re.compile("DDP")).first.click()
+    expect(page.get_by_text("1 run: strategy DDP × 2.")).to_be_visible(timeout=10_000)
+    expect(page).to_have_url(re.compile(r"/runs\?strategy=DDP"))
+    page.reload()
+    expect(page.get_by_text("1 run: strategy DDP × 2.")).to_be_visible(timeout=20_000)
 
 
 @pytest.mark.parametrize("path", ["/", "/compose?notebook=first-steps", "/runs", "/compare"])

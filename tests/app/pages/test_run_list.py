@@ -82,6 +82,9 @@ def test_pages_of_a_long_list(open_page: Open, workspace: Workspace, monkeypatch
     assert "1 – 2 of 3" in html(app)
     next(button for button in app.button if button.label == "Next").click().run()
     assert rows(app) == ["c0 · seed 1"]
+    app.selectbox(key="sort").select("name").run()
+    assert rows(app) == ["c2 · seed 1", "c1 · seed 1"], "another order begins with its first page"
+    assert rows(open_page("runs", page="2")) == ["c0 · seed 1"]
     assert rows(open_page("runs", page="7")) == ["c2 · seed 1", "c1 · seed 1"], "beyond the last one"
 
 

@@ -21,6 +21,7 @@ from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.tracking.reading import RunRecord
 
+ASKED = "runs-asked"  # by the run before
 OPENED = "runs-opened"  # what the widgets are to say next, after a click on a group
 PER_PAGE = 50
 OLDEST_FIRST = ("attributes.start_time ASC",)
@@ -133,7 +134,7 @@ def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
 
 
 def _table(records: Sequence[RunRecord], shown: ListView) -> None:
-    number = runs.page_number(st.query_params.get("page", "1"))
+    number = _page_number(shown)
     if (number - 1) * PER_PAGE >= len(records):
         number = 1  # beyond the last one
     workspace = resources.workspace()
@@ -145,6 +146,14 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
     with bar:
         _actions([view for view in views if view.id in chosen.ticked], _counted(records, shown))
     _pages(number, len(records))
+
+
+def _page_number(shown: ListView) -> int:
+    """Which page is asked for; another question begins with its first one."""
+    if state.recall(ASKED, shown) != shown:
+        st.query_params.pop("page", None)
+    state.remember(ASKED, shown)
+    return runs.page_number(st.query_params.get("page", "1"))
 
 
 def _digest(records: Sequence[RunRecord]) -> str:
