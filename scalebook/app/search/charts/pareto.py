@@ -28,12 +28,12 @@ def reading(spec: SearchSpec) -> str:
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
     """The chart of quality against cost; None before the first trial with both figures."""
-    known = [(at, record) for record in records if (at := _place(record, spec)) is not None]
-    if not known:
+    placed = [(at, record) for record in records if (at := _place(record, spec)) is not None]
+    if not placed:
         return None
-    front = _front(known, spec)
+    front = _front(placed, spec)
     numbers = {record.number for _, record in front}
-    rest = [pair for pair in known if pair[1].number not in numbers]
+    rest = [pair for pair in placed if pair[1].number not in numbers]
     figure = looks.figure(dark, HEIGHT)
     figure.add_trace(_dots(rest, spec, dark, "beaten by another", looks.dim(dark), 6.5, 0.4))
     x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
@@ -46,8 +46,8 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     )  # fmt: skip
     figure.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
     for update, name, values in (
-        (figure.update_xaxes, _names(spec)[0], [at[0] for at, _ in known]),
-        (figure.update_yaxes, _names(spec)[1], [at[1] for at, _ in known]),
+        (figure.update_xaxes, _names(spec)[0], [at[0] for at, _ in placed]),
+        (figure.update_yaxes, _names(spec)[1], [at[1] for at, _ in placed]),
     ):
         update(title_text=name, **_range(values))
     return figure

@@ -41,11 +41,17 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
 
 
 def draw(
-    records: Sequence[TrialRecord], spec: SearchSpec, x: str, y: str, by: Sequence[str], dark: bool, objective: int = 0
+    records: Sequence[TrialRecord],
+    spec: SearchSpec,
+    x: str,
+    y: str,
+    categories: Sequence[str],
+    dark: bool,
+    objective: int = 0,
 ) -> go.Figure:
-    """A panel for each combination of the categories `by`; all share axes and colours."""
+    """A panel for each combination of the categories `categories`; all share axes and colours."""
     colour = range_of(records, spec, objective)
-    named_parts = panels(records, spec, by) or [("", [])]
+    named_parts = panels(records, spec, categories) or [("", [])]
     cells = FINE if len(named_parts) == 1 else COARSE
     parts = [
         landscape(mine, spec, x, y, colour, objective=objective, title=title, cells=cells)
@@ -57,11 +63,11 @@ def draw(
     layout = _layout(parts, columns, across, up, dark)
     if colour is not None:
         layout["coloraxis"] = looks.colour_axis(colour, spec.objectives[objective].name, dark)
-    named: set[str] = set()
+    legend: set[str] = set()
     traces: list[Trace] = []
     for i, part in enumerate(parts):
         place = {"xaxis": f"x{i + 1 if i else ''}", "yaxis": f"y{i + 1 if i else ''}"}
-        traces += [trace | place for trace in _panel(part, spec, dark, named, best)]
+        traces += [trace | place for trace in _panel(part, spec, dark, legend, best)]
         layout["shapes"] += _edge(part, dark, place)
         layout["annotations"] += _words(part, dark, place)
     return go.Figure(data=traces, layout=layout)
@@ -113,12 +119,12 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
     return layout
 
 
-def _axis(scale: Scale, parts: Sequence[Landscape], which: int) -> dict[str, Any]:
+def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]:
     """Plotly's axis over the whole dimension, and as far beyond it as a point added by hand lies."""
-    at = [float(row[which]) for part in parts for mine in part.positions.values() for row in mine]
+    places = [float(row[axis]) for part in parts for mine in part.positions.values() for row in mine]
     ticks = scale.ticks()
     return {
-        "range": [min([0.0, *at]) - PAD, max([1.0, *at]) + PAD],
+        "range": [min([0.0, *places]) - PAD, max([1.0, *places]) + PAD],
         "tickvals": [place for place, _ in ticks],
         "ticktext": [label for _, label in ticks],
     }
@@ -129,20 +135,20 @@ def _word(scale: Scale) -> str:
     return name if "." in name else name.replace("_", " ")
 
 
-def _panel(part: Landscape, spec: SearchSpec, dark: bool, named: set[str], best: int | None) -> list[Trace]:
+def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:
     """The traces of one panel, from below to above: field, dotted lines, ridge, trials by kind, the best of all."""
     traces: list[Trace] = []
     if part.field is not None:
         traces.append(_field(part.field, dark))
-    traces += [_iso(line.x, line.y, dark, named) for line in part.iso]
+    traces += [_iso(line.x, line.y, dark, legend) for line in part.iso]
     if len(part.ridge) > 1:
-        traces.append(_line(part, dark, named))
-    if "finished" in part.trials and "finished" not in named:
-        traces.append(_finished_key(dark, named))
-    traces += [_marks(part, name, spec, dark, named) for name in KINDS if name in part.trials and name != "waiting"]
+        traces.append(_line(part, dark, legend))
+    if "finished" in part.trials and "finished" not in legend:
+        traces.append(_finished_key(dark, legend))
+    traces += [_marks(part, name, spec, dark, legend) for name in KINDS if name in part.trials and name != "waiting"]
     for at, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
-            traces.append(_star(float(at[0]), float(at[1]), named))
+            traces.append(_star(float(at[0]), float(at[1]), legend))
     return traces
 
 
@@ -162,11 +168,11 @@ def _field(shown: ShadeGrid, dark: bool) -> Trace:
     }
 
 
-def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, named: set[str]) -> Trace:
-    at, mine = part.positions[name], part.trials[name]
+def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
+    places, mine = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
     marker = looks.marker(name, dark, 6 if many else None)
-    legend = _legend(name, looks.LOOKS[name].word, named)
+    legend = _legend(name, looks.LOOKS[name].word, legend_names)
     if name == "finished":
         marker |= {
             "color": part.shade.astype(np.float32), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
@@ -175,44 +181,44 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, named: set[
         legend |= {"showlegend": False}  # it would be black there
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
-        "x": at[:, 0].astype(np.float32), "y": at[:, 1].astype(np.float32),
+        "x": places[:, 0].astype(np.float32), "y": places[:, 1].astype(np.float32),
         "text": [search_view.hover(trial, spec) for trial in mine], "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
 
 
-def _finished_key(dark: bool, named: set[str]) -> Trace:
+def _finished_key(dark: bool, legend_names: set[str]) -> Trace:
     """What a finished trial looks like in the legend: a middling one."""
     marker = {"symbol": "circle", "size": 9, "color": looks.shade(0.6, dark), "line": {"width": 0}}
-    legend = _legend("finished", "finished", named)
+    legend = _legend("finished", "finished", legend_names)
     return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker, **legend}
 
 
-def _legend(key: str, word: str, named: set[str]) -> Trace:
-    """A name in the legend, once in all panels."""
-    first = key not in named
-    named.add(key)
+def _legend(key: str, word: str, legend: set[str]) -> Trace:
+    """A name for the legend, shown once in all panels; `legend` has the keys that are in it already."""
+    first = key not in legend
+    legend.add(key)
     return {"name": word, "legendgroup": key, "showlegend": first}
 
 
-def _line(part: Landscape, dark: bool, named: set[str]) -> Trace:
+def _line(part: Landscape, dark: bool, legend: set[str]) -> Trace:
     return {
         "type": "scatter", "x": part.ridge[:, 0], "y": part.ridge[:, 1], "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", named),
+        "line": {"color": looks.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", legend),
     }  # fmt: skip
 
 
-def _iso(x: tuple[float, float], y: tuple[float, float], dark: bool, named: set[str]) -> Trace:
+def _iso(x: tuple[float, float], y: tuple[float, float], dark: bool, legend: set[str]) -> Trace:
     return {
         "type": "scatter", "x": x, "y": y, "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.dim(dark), "width": 1.1, "dash": "dot"}, **_legend("iso", "rate / batch", named),
+        "line": {"color": looks.dim(dark), "width": 1.1, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
     }  # fmt: skip
 
 
-def _star(x: float, y: float, named: set[str]) -> Trace:
+def _star(x: float, y: float, legend: set[str]) -> Trace:
     marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": looks.ink(False)}}
     return {
         "type": "scatter", "x": [x], "y": [y], "mode": "markers", "hoverinfo": "skip", "marker": marker,
-        **_legend("best", "best", named),
+        **_legend("best", "best", legend),
     }  # fmt: skip
 
 

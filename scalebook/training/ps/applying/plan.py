@@ -87,49 +87,51 @@ class SectionPlan:
         return memory[self.slots_at + slot * size : self.slots_at + (slot + 1) * size]
 
 
-def plan_section(optimizer: Optimizer, settings: Settings, workers: int, at: int = 0) -> SectionPlan:
-    """Plan the memory of one optimizer from byte `at`; refuses optimizers as `discover` and `refuse_coupling` do."""
-    kept = discover(optimizer)
-    named = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
-    if settings.shards > len(named):
+def plan_section(optimizer: Optimizer, settings: Settings, workers: int, start: int = 0) -> SectionPlan:
+    """Plan the memory of one optimizer from byte `start`; refuses optimizers as `discover` and `refuse_coupling` do."""
+    entries = discover(optimizer)
+    parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
+    if settings.shards > len(parameters):
         raise ValueError(
-            f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(named)} parameters of "
-            f"{type(optimizer).__name__}. Write at most {len(named)}."
+            f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "
+            f"{type(optimizer).__name__}. Write at most {len(parameters)}."
         )
-    cuts = [tuple(int(name) for name, _ in run) for run in cut(named, settings.shards)]
+    cuts = [tuple(int(name) for name, _ in run) for run in cut(parameters, settings.shards)]
     refuse_coupling(optimizer, cuts)
     shards = []
     for places in cuts:
-        shard = _plan_shard(optimizer, [named[i] for i in places], kept, settings, workers, at)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start)
         shards.append(shard)
-        at = shard.end
+        start = shard.end
     slots = settings.slots(workers)
-    gradients = lay_out(named)
-    flags = lay_out([("present", torch.zeros(len(named), dtype=torch.uint8))], start=gradients.nbytes)
+    gradients = lay_out(parameters)
+    flags = lay_out([("present", torch.zeros(len(parameters), dtype=torch.uint8))], start=gradients.nbytes)
     length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8
     room = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
-    return SectionPlan(tuple(shards), gradients, flags, room, slots, at)
+    return SectionPlan(tuple(shards), gradients, flags, room, slots, start)
 
 
 def _plan_shard(
     optimizer: Optimizer,
-    named: Sequence[tuple[str, Tensor]],
-    kept: Sequence[StateEntry],
+    parameters: Sequence[tuple[str, Tensor]],
+    entries: Sequence[StateEntry],
     settings: Settings,
     workers: int,
-    at: int,
+    start: int,
 ) -> ShardPlan:
-    places = tuple(int(name) for name, _ in named)
+    places = tuple(int(name) for name, _ in parameters)
     mine = tuple(
-        StateEntry(places.index(k.parameter), k.name, k.example, k.number) for k in kept if k.parameter in places
+        StateEntry(places.index(k.parameter), k.name, k.example, k.number) for k in entries if k.parameter in places
     )
     adaptive = settings.keeps_squares
     slots = lay_out([(f"{k.parameter}.{k.name}", k.example) for k in mine])
     flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)
-    squares = lay_out([(name, p) for name, p in named] if adaptive else [], start=flags.nbytes)
-    at = -(-at // ALIGNMENT) * ALIGNMENT
+    squares = lay_out([(name, p) for name, p in parameters] if adaptive else [], start=flags.nbytes)
+    start = -(-start // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
-    return ShardPlan(places, groups, lay_out(list(named)), slots, flags, squares, mine, at, settings.buffers(workers))
+    return ShardPlan(
+        places, groups, lay_out(list(parameters)), slots, flags, squares, mine, start, settings.buffers(workers)
+    )
 
 
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:

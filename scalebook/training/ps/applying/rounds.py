@@ -28,7 +28,7 @@ class Average(NamedTuple):
 
 
 class Rounds:
-    """One optimizer's rounds, in one process. `first` is the shard that this process begins with."""
+    """One optimizer's rounds, in one process. `first_shard` is the shard that this process begins with."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Rounds:
         slots: Slots,
         shards: Sequence[Shard],
         clip: Clip | None,
-        first: int,
+        first_shard: int,
         deadline_s: float,
     ) -> None:
         self._admission, self._slots, self._counters, self._clip = admission, slots, admission.counters, clip
-        self.order = [*range(first, len(shards)), *range(first)]
+        self.order = [*range(first_shard, len(shards)), *range(first_shard)]
         self._shards, self._deadline_s = shards, deadline_s
         settings = admission.control.settings
         self._most = settings.most(admission.control.workers)
@@ -68,28 +68,28 @@ class Rounds:
         with self._admission.locked():
             if self._close():  # a round never gets more gradients than it needs
                 return None
-            now = self._admission.round()
+            round_ = self._admission.round()
             verdict = self._admission.takes(worker, base_version)
             if verdict is Verdict.ADMIT:
-                self._counters.order[now.gathered] = slot
-                self._admission.set_round(now.version, False, now.gathered + 1)
+                self._counters.order[round_.gathered] = slot
+                self._admission.set_round(round_.version, False, round_.gathered + 1)
             self._counters.writing[worker] = -1
         return verdict
 
     def close(self) -> bool:
         """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
-        now = self._admission.round()
-        if now.closed or not now.gathered:
-            return now.closed  # without the lock: whoever registers a gradient asks again
+        round_ = self._admission.round()
+        if round_.closed or not round_.gathered:
+            return round_.closed  # without the lock: whoever registers a gradient asks again
         with self._admission.locked():
             return self._close()
 
     def _close(self) -> bool:
         """As `close`; the caller holds the admission lock."""
-        now = self._admission.round()
-        if now.closed or not now.gathered or now.gathered < min(self._most, self._needed()):
-            return now.closed
-        self._admission.set_round(now.version, True, now.gathered)
+        round_ = self._admission.round()
+        if round_.closed or not round_.gathered or round_.gathered < min(self._most, self._needed()):
+            return round_.closed
+        self._admission.set_round(round_.version, True, round_.gathered)
         if self._shared:
             self._admission.control.event.wake()
         return True
@@ -105,14 +105,14 @@ class Rounds:
 
         When the last shard has it the next round begins.
         """
-        now = self._admission.round()
-        if not now.closed:
+        round_ = self._admission.round()
+        if not round_.closed:
             return
-        slots = [self._counters.order[i] for i in range(now.gathered)]
+        slots = [self._counters.order[i] for i in range(round_.gathered)]
         whole = cache(partial(self.average, slots, range(len(self._shards)))) if self._clip is not None else None
         for number in self.order if mine is None else mine:
-            self._apply(number, now.version, slots, whole)
-        self._advance(now.version)
+            self._apply(number, round_.version, slots, whole)
+        self._advance(round_.version)
 
     def _apply(self, number: int, version: int, slots: Sequence[int], whole: Callable[[], Average] | None) -> None:
         """Apply the round that makes version `version` + 1 to shard `number`, unless that has been done.

@@ -16,10 +16,10 @@ from scalebook.training.ps.trace import ShardTrace
 
 
 class Section:
-    """The parts that hosts and servers work with. `first` is the shard that this process begins with."""
+    """The parts that hosts and servers work with. `first_shard` is the shard that this process begins with."""
 
     def __init__(
-        self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first: int,
+        self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first_shard: int,
         deadline_s: float,
     ) -> None:  # fmt: skip
         settings, counters = control.settings, control.sections[number]
@@ -36,7 +36,7 @@ class Section:
         self.admission = Admission(control, number, deadline_s)
         self.slots = Slots(plan, memory, control, number)
         self.rounds = Rounds(
-            self.admission, self.slots, self.shards, settings.clip, first % len(plan.shards), deadline_s
+            self.admission, self.slots, self.shards, settings.clip, first_shard % len(plan.shards), deadline_s
         )
 
     @property
@@ -50,17 +50,17 @@ def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[Secti
     if not 1 <= len(optimizers) <= SECTIONS:
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
     plans: list[SectionPlan] = []
-    at = 0
+    start = 0
     for optimizer in optimizers:
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, at))
-        at = plans[-1].end
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start))
+        start = plans[-1].end
     return plans
 
 
 def make_sections(
-    run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first: int, deadline_s: float
+    run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first_shard: int, deadline_s: float
 ) -> list[Section]:
-    """All sections of this process, over the run's memory. `first`: the shard to begin with."""
+    """All sections of this process, over the run's memory. `first_shard`: the shard to begin with."""
     memory = run.memory.map()
     if any(p.is_cuda for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]):
         pin(memory)
@@ -68,5 +68,6 @@ def make_sections(
         counters.used[0] = 1
     pairs = zip(plans, optimizers, strict=True)
     return [
-        Section(i, plan, memory, run.control, optimizer, first, deadline_s) for i, (plan, optimizer) in enumerate(pairs)
+        Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s)
+        for i, (plan, optimizer) in enumerate(pairs)
     ]

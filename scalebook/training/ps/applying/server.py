@@ -48,10 +48,10 @@ class Server:
     def _serve(self, section: Section) -> bool:
         """Apply one push, or this shard's part of a round; False when there is none."""
         if section.admission.rule.gathers:
-            before = section.shards[self.number].version
+            version = section.shards[self.number].version
             if section.rounds.close():
                 section.rounds.commit([self.number])
-            return section.shards[self.number].version > before
+            return section.shards[self.number].version > version
         worker = self._pending(section)
         if worker is None:
             return False

@@ -135,40 +135,40 @@ class Shard:
         holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
         that was applied before.
         """
-        now = self.newest()
-        row = now.buffer * self._workers
+        newest = self.newest()
+        row = newest.buffer * self._workers
         applied = self.counters.applied
         if len(origins) == 1 and origins[0].seq <= applied[row + origins[0].worker]:
             self.counters.meters[origins[0].worker * METER + DUPLICATES] += 1
             return False
-        rate = self._damping.rate([now.version - origin.base_version for origin in origins])
-        drifts = [self._drift(now.buffer, origin.base_buffer) for origin in origins] if self._norms else []
-        target = self._free(now.buffer, giver)
-        state = self._state.begin(now.state)
+        rate = self._damping.rate([newest.version - origin.base_version for origin in origins])
+        drifts = [self._drift(newest.buffer, origin.base_buffer) for origin in origins] if self._norms else []
+        target = self._free(newest.buffer, giver)
+        state = self._state.begin(newest.state)
         if self._damping.compensates:
-            gradients = self._compensated(gradients, now.buffer, origins[0].base_buffer, state)
-        self._step(now.buffer, target, state, gradients, groups, rate)
-        after = target * self._workers
-        applied[after : after + self._workers] = applied[row : row + self._workers]
+            gradients = self._compensated(gradients, newest.buffer, origins[0].base_buffer, state)
+        self._step(newest.buffer, target, state, gradients, groups, rate)
+        target_row = target * self._workers
+        applied[target_row : target_row + self._workers] = applied[row : row + self._workers]
         for origin in origins:
-            applied[after + origin.worker] = max(origin.seq, applied[after + origin.worker])
+            applied[target_row + origin.worker] = max(origin.seq, applied[target_row + origin.worker])
         if self._trace is not None:
-            self._trace.record(now.version + 1, origins, rate)
+            self._trace.record(newest.version + 1, origins, rate)
         with self._versions:  # who holds the new version finds it measured
-            self._publish(now.version + 1, target, state)
-            self._meter(now.version, origins, drifts)
+            self._publish(newest.version + 1, target, state)
+            self._meter(newest.version, origins, drifts)
         return True
 
     def _step(
-        self, now: int, target: int, state: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
+        self, source: int, target: int, state: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
     ) -> None:
         mine = _damped([groups[number] for number in self.plan.groups], rate)
         if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
-            self._plain_sgd(now, target, gradients, mine)
+            self._plain_sgd(source, target, gradients, mine)
             return
         for own, given in zip(self.optimizer.param_groups, mine, strict=True):
             own.update({key: value for key, value in given.items() if key != "params"})
-        self.flats[target].copy_(self.flats[now])
+        self.flats[target].copy_(self.flats[source])
         for parameter, view, gradient in zip(self._parameters, self.views[target], gradients, strict=True):
             parameter.data = view
             parameter.grad = gradient
@@ -177,41 +177,43 @@ class Shard:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def _plain_sgd(self, now: int, target: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
+    def _plain_sgd(self, source: int, target: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
         """What torch.optim.SGD does without momentum, from version to version: no copy, one pass over the memory."""
-        before, after, place = self.views[now], self.views[target], 0
+        old, new, place = self.views[source], self.views[target], 0
         for own, given in zip(self.optimizer.param_groups, groups, strict=True):
             lr, decay = given["lr"], given["weight_decay"]
             for _ in own["params"]:
                 gradient = gradients[place]
                 if gradient is None:
-                    after[place].copy_(before[place])
+                    new[place].copy_(old[place])
                 else:
                     if decay:
-                        gradient = gradient.add(before[place], alpha=decay)
-                    torch.add(before[place], gradient, alpha=-lr, out=after[place])
+                        gradient = gradient.add(old[place], alpha=decay)
+                    torch.add(old[place], gradient, alpha=-lr, out=new[place])
                 place += 1
 
-    def _compensated(self, gradients: Sequence[Tensor | None], now: int, base: int, state: int) -> list[Tensor | None]:
+    def _compensated(
+        self, gradients: Sequence[Tensor | None], newest: int, base: int, state: int
+    ) -> list[Tensor | None]:
         squares = self._state.squares[state]
-        made: list[Tensor | None] = []
+        corrected: list[Tensor | None] = []
         for place, gradient in enumerate(gradients):
             if gradient is None:
-                made.append(None)
+                corrected.append(None)
                 continue
             out = torch.empty_like(gradient)
             square = squares[place] if squares else None
-            self._damping.compensate(gradient, self.views[now][place], self.views[base][place], square, out)
-            made.append(out)
-        return made
+            self._damping.compensate(gradient, self.views[newest][place], self.views[base][place], square, out)
+            corrected.append(out)
+        return corrected
 
     # --- measures ------------------------------------------------------------------------------------------------
 
-    def _drift(self, now: int, base: int) -> float:
+    def _drift(self, newest: int, base: int) -> float:
         """||w - w_base||, Euclidean, over the shard."""
-        if now == base:
+        if newest == base:
             return 0.0
-        pairs = zip(self.views[now], self.views[base], strict=True)
+        pairs = zip(self.views[newest], self.views[base], strict=True)
         return float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
 
     def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
@@ -245,9 +247,9 @@ class Shard:
     def restore(self, version: int, state: Mapping[int, Any]) -> None:
         """Go on from a version with this state, by place in the whole optimizer; before the run's first update."""
         places = {whole: place for place, whole in enumerate(self.plan.parameters)}
-        now = self.newest()
+        newest = self.newest()
         self._state.replace({places[whole]: value for whole, value in state.items() if whole in places})
-        self._publish(version, now.buffer, 0)
+        self._publish(version, newest.buffer, 0)
 
 
 def _is_plain(group: Mapping[str, Any]) -> bool:

@@ -63,9 +63,13 @@ class Slots:
 
     def origin(self, slot: int, shard: int) -> Origin:
         """Where a slot's gradient comes from, as one shard sees it."""
-        counters, at = self._counters, slot * self._shards + shard
+        counters, index = self._counters, slot * self._shards + shard
         return Origin(
-            counters.owner[slot], counters.seq[slot], counters.base[at], counters.buffer[at], counters.pulled[slot]
+            counters.owner[slot],
+            counters.seq[slot],
+            counters.base[index],
+            counters.buffer[index],
+            counters.pulled[slot],
         )
 
     def _groups(self, slot: int) -> Groups:

@@ -192,12 +192,12 @@ class Scheduler:
     def give_up(self, ends: Callable[[int], Life]) -> None:
         """Nobody computes any more: who does, or was about to, gets the life `ends(worker)` instead. Nobody dies or
         returns either; who waits, or travels, goes on."""
-        kept = [entry for entry in self._agenda if entry.kind in (_GOES_ON, _COMPUTED)]
-        self._agenda = kept
+        computing = [entry for entry in self._agenda if entry.kind in (_GOES_ON, _COMPUTED)]
+        self._agenda = computing
         heapq.heapify(self._agenda)
-        left = self._computing | self._ready | ({self._due} if self._due is not None else set())
+        waiting = self._computing | self._ready | ({self._due} if self._due is not None else set())
         self._computing, self._ready, self._due = set(), set(), None
-        for worker in sorted(left):
+        for worker in sorted(waiting):
             self._lives[worker].close()
             self.live(worker, ends(worker))
 
@@ -283,6 +283,6 @@ class Scheduler:
         return self._number[worker] if worker in self._lives else 0
 
     def _stuck(self) -> str:
-        left = sorted(self._waiting)
-        waits = "; ".join(self._waiting[worker].awaited() for worker in left[:3])
-        return f"nothing will happen any more at {self._clock.time_s:g} s, and workers {left} wait: {waits}"
+        waiting = sorted(self._waiting)
+        waits = "; ".join(self._waiting[worker].awaited() for worker in waiting[:3])
+        return f"nothing will happen any more at {self._clock.time_s:g} s, and workers {waiting} wait: {waits}"

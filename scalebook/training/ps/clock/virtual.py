@@ -11,28 +11,28 @@ from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distrib
 Draw = Callable[[random.Random, Distribution], float]
 
 
-def _lognormal(draw: random.Random, of: Distribution) -> float:
-    if not of.mean or not of.cv:
-        return of.mean
-    variance = math.log1p(of.cv * of.cv)  # of the logarithm
-    return draw.lognormvariate(math.log(of.mean) - variance / 2, math.sqrt(variance))
+def _lognormal(draw: random.Random, values: Distribution) -> float:
+    if not values.mean or not values.cv:
+        return values.mean
+    variance = math.log1p(values.cv * values.cv)  # of the logarithm
+    return draw.lognormvariate(math.log(values.mean) - variance / 2, math.sqrt(variance))
 
 
-def _gamma(draw: random.Random, of: Distribution) -> float:
-    if not of.mean or not of.cv:
-        return of.mean
-    shape = of.cv**-2
-    return draw.gammavariate(shape, of.mean / shape)
+def _gamma(draw: random.Random, values: Distribution) -> float:
+    if not values.mean or not values.cv:
+        return values.mean
+    shape = values.cv**-2
+    return draw.gammavariate(shape, values.mean / shape)
 
 
-def _uniform(draw: random.Random, of: Distribution) -> float:
-    half = math.sqrt(3) * (of.cv or 0.0)
-    return of.mean * max(0.0, 1 + half * (2 * draw.random() - 1))
+def _uniform(draw: random.Random, values: Distribution) -> float:
+    half = math.sqrt(3) * (values.cv or 0.0)
+    return values.mean * max(0.0, 1 + half * (2 * draw.random() - 1))
 
 
 DRAWS: Final[Mapping[str, Draw]] = {
     "uniform": _uniform,
-    "exponential": lambda draw, of: of.mean * draw.expovariate(1.0),
+    "exponential": lambda draw, values: values.mean * draw.expovariate(1.0),
     "lognormal": _lognormal,
     "gamma": _gamma,
 }
@@ -45,14 +45,14 @@ class Draws:
         self._seed = seed
         self._streams: dict[tuple[str, int], random.Random] = {}
 
-    def value(self, of: float | Distribution, purpose: str, worker: int) -> float:
+    def value(self, values: float | Distribution, purpose: str, worker: int) -> float:
         """The next value; a number is itself."""
-        if not isinstance(of, Distribution):
-            return of
+        if not isinstance(values, Distribution):
+            return values
         key = purpose, worker
         if key not in self._streams:
             self._streams[key] = random.Random(f"{self._seed}/{purpose}/{worker}")
-        return DRAWS[of.kind](self._streams[key], of)
+        return DRAWS[values.kind](self._streams[key], values)
 
 
 class Line:

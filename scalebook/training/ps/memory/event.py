@@ -39,8 +39,8 @@ class Event:
         self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
         self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
 
-    def wait(self, ready: Callable[[], bool], deadline_s: float, what: Callable[[], str]) -> None:
-        """Sleep until `ready()`; TimeoutError with `what()` when for `deadline_s` seconds nobody has woken us."""
+    def wait(self, ready: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
+        """Sleep until `ready()`; TimeoutError with `awaited()` when for `deadline_s` seconds nobody has woken us."""
         until = monotonic() + deadline_s
         while True:
             seen = self._word[0]
@@ -51,7 +51,7 @@ class Event:
             if self._word[0] != seen:
                 until = now + deadline_s
             elif now > until:
-                raise TimeoutError(f"{what()}: nothing happened for {deadline_s:g} s")
+                raise TimeoutError(f"{awaited()}: nothing happened for {deadline_s:g} s")
 
     def _sleep(self, seen: int) -> None:
         timeout = _Timespec(0, int(SLICE_S * 1e9))

@@ -44,25 +44,25 @@ class Layout:
         return [field.view(buffer) for field in self.fields]
 
 
-def lay_out(named: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
+def lay_out(tensors: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
     """Put tensors one behind the other from byte `start`, each aligned; a dense tensor keeps its memory format."""
-    fields, at = [], _aligned(start)
-    for name, tensor in named:
+    fields, offset = [], _aligned(start)
+    for name, tensor in tensors:
         stride = tensor.stride() if _dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
-        field = LayoutEntry(name, tuple(tensor.shape), tuple(stride), tensor.dtype, at)
+        field = LayoutEntry(name, tuple(tensor.shape), tuple(stride), tensor.dtype, offset)
         fields.append(field)
-        at = _aligned(at + field.nbytes)
-    return Layout(tuple(fields), at)
+        offset = _aligned(offset + field.nbytes)
+    return Layout(tuple(fields), offset)
 
 
-def cut(named: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str, Tensor]]]:
+def cut(tensors: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str, Tensor]]]:
     """Cut a list of tensors, in order, into `shards` runs so that the largest run is as small as borders allow.
 
     ValueError when there are fewer tensors than shards.
     """
-    if not 1 <= shards <= len(named):
-        raise ValueError(f"shards: {shards} shards for {len(named)} parameters. Use between 1 and {len(named)}.")
-    sizes = [max(tensor.numel() * tensor.element_size(), 1) for _, tensor in named]
+    if not 1 <= shards <= len(tensors):
+        raise ValueError(f"shards: {shards} shards for {len(tensors)} parameters. Use between 1 and {len(tensors)}.")
+    sizes = [max(tensor.numel() * tensor.element_size(), 1) for _, tensor in tensors]
     low, high = max(sizes), sum(sizes)
     while low < high:
         middle = (low + high) // 2
@@ -71,7 +71,7 @@ def cut(named: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str
         else:
             low = middle + 1
     borders = [*_runs(sizes, low, shards), len(sizes)]
-    return [list(named[a:b]) for a, b in pairwise(borders)]
+    return [list(tensors[a:b]) for a, b in pairwise(borders)]
 
 
 def _runs(sizes: list[int], capacity: int, shards: int) -> Iterator[int]:

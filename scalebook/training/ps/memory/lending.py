@@ -41,47 +41,50 @@ class Lending:
             return None
         return cls(memory)
 
-    def views(self, layout: Layout, at: int) -> list[Tensor]:
-        """The tensors of `layout`, for a version that begins at byte `at` of the memory; the same tensors at each call.
+    def views(self, layout: Layout, start: int) -> list[Tensor]:
+        """The tensors of `layout`, for a version that begins at byte `start` of the memory; the same tensors at each call.
 
         Each has a storage of its own, so that `torch.save` writes no more than the tensor.
         """
-        if at not in self._views:
-            self._views[at] = [self._view(f.dtype, f.shape, f.stride, at + f.offset) for f in layout.fields]
-        return self._views[at]
+        if start not in self._views:
+            self._views[start] = [self._view(f.dtype, f.shape, f.stride, start + f.offset) for f in layout.fields]
+        return self._views[start]
 
-    def written(self, layout: Layout, at: int) -> list[int]:
-        """Indices of the layout's fields, of the version at byte `at`, that lie on a page which was written to.
+    def written(self, layout: Layout, version_at: int) -> list[int]:
+        """Indices of the layout's fields, of the version at byte `version_at`, that lie on a page which was written to.
 
         A page may hold several fields, so not all of them need have changed.
         """
-        first, last = at // _PAGE, (at + max(layout.nbytes, 1) - 1) // _PAGE
-        entries = os.pread(self._table, (last - first + 1) * _ENTRY, (self._address // _PAGE + first) * _ENTRY)
-        if entries == self._clean.get(at):
+        first_page, last = version_at // _PAGE, (version_at + max(layout.nbytes, 1) - 1) // _PAGE
+        entries = os.pread(
+            self._table, (last - first_page + 1) * _ENTRY, (self._address // _PAGE + first_page) * _ENTRY
+        )
+        if entries == self._clean.get(version_at):
             return []
         kinds = (torch.frombuffer(bytearray(entries), dtype=torch.int64) >> 61) & 7
         own = torch.isin(kinds, _OWN)
         if not bool(own.any()):
-            self._clean[at] = entries
+            self._clean[version_at] = entries
             return []
-        before = torch.cat([torch.zeros(1, dtype=torch.int64), own.cumsum(0)]).tolist()
+        changed_before = torch.cat([torch.zeros(1, dtype=torch.int64), own.cumsum(0)]).tolist()
         indices = []
         for index, field in enumerate(layout.fields):
-            start = at + field.offset
+            start = version_at + field.offset
             if (
-                before[(start + field.nbytes - 1) // _PAGE - first + 1] > before[start // _PAGE - first]
+                changed_before[(start + field.nbytes - 1) // _PAGE - first_page + 1]
+                > changed_before[start // _PAGE - first_page]
                 and field.nbytes
             ):
                 indices.append(index)
         return indices
 
-    def drop(self, layout: Layout, at: int) -> None:
-        """Forget what was written into the version at byte `at`: its pages are the shared ones again."""
-        start = at // _PAGE * _PAGE
-        end = min(-(-(at + layout.nbytes) // _PAGE) * _PAGE, len(self._mapping))
+    def drop(self, layout: Layout, version_at: int) -> None:
+        """Forget what was written into the version at byte `version_at`: its pages are the shared ones again."""
+        start = version_at // _PAGE * _PAGE
+        end = min(-(-(version_at + layout.nbytes) // _PAGE) * _PAGE, len(self._mapping))
         if end > start:
             self._mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
-        self._clean.pop(at, None)
+        self._clean.pop(version_at, None)
 
     def close(self) -> None:
         """Give up the page table; tensors from `views` stay valid."""

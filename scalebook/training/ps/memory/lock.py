@@ -98,9 +98,9 @@ class Held:
         self._lock.release()
 
 
-def _timespec(at: float) -> _Timespec:
-    seconds = int(at)
-    return _Timespec(seconds, int((at - seconds) * 1e9))
+def _timespec(time_s: float) -> _Timespec:
+    seconds = int(time_s)
+    return _Timespec(seconds, int((time_s - seconds) * 1e9))
 
 
 def _check(code: int) -> None:

@@ -20,9 +20,9 @@ class Pace:
         self.starts: dict[int, float] = {}
         self.spans: dict[int, tuple[float, float]] = {}
 
-    def look(self, going: Mapping[int, Trial]) -> None:
+    def look(self, running: Mapping[int, Trial]) -> None:
         """Note which trials have begun to run; the first process of a trial that waited before is its begin."""
-        for number, trial in going.items():
+        for number, trial in running.items():
             if number not in self.starts and (started := _started(trial)):
                 self.starts[number] = started
 
@@ -33,27 +33,27 @@ class Pace:
         if begin and ends:
             self.spans[trial.number] = (begin, max(ends))
 
-    def seconds_left(self, wanted: int, slots: int) -> float | None:
-        """Seconds until `wanted` more trials have ended, those that run among them; None where too little is known."""
-        return time_left(time.time(), list(self.spans.values()), list(self.starts.values()), wanted, slots)
+    def seconds_left(self, missing: int, slots: int) -> float | None:
+        """Seconds until `missing` more trials have ended, those that run among them; None where too little is known."""
+        return time_left(time.time(), list(self.spans.values()), list(self.starts.values()), missing, slots)
 
 
 def time_left(
-    now: float, spans: Sequence[tuple[float, float]], going: Sequence[float], wanted: int, slots: int
+    now: float, spans: Sequence[tuple[float, float]], running: Sequence[float], missing: int, slots: int
 ) -> float | None:
     """The trials that are left, each as long as those so far, dealt out to `slots` that run side by side.
 
     What a slot stood empty between two trials counts as part of each.
     """
-    if len(spans) < FEWEST or not wanted:
-        return 0.0 if not wanted else None
-    busy = sum(end - begin for begin, end in spans) + sum(now - begin for begin in going)
-    elapsed = now - min(begin for begin in [*going, *(begin for begin, _ in spans)])
-    gap = max(0.0, slots * elapsed - busy) / (len(spans) + len(going))
+    if len(spans) < FEWEST or not missing:
+        return 0.0 if not missing else None
+    busy = sum(end - begin for begin, end in spans) + sum(now - begin for begin in running)
+    elapsed = now - min(begin for begin in [*running, *(begin for begin, _ in spans)])
+    gap = max(0.0, slots * elapsed - busy) / (len(spans) + len(running))
     each = sum(end - begin for begin, end in spans) / len(spans) + gap
-    free = [max(each - (now - begin), LEAST_LEFT * each) for begin in going] + [0.0] * max(0, slots - len(going))
+    free = [max(each - (now - begin), LEAST_LEFT * each) for begin in running] + [0.0] * max(0, slots - len(running))
     heapq.heapify(free)
-    for _ in range(max(0, wanted - len(going))):
+    for _ in range(max(0, missing - len(running))):
         heapq.heappush(free, heapq.heappop(free) + each)
     return max(free)
 

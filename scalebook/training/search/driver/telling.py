@@ -32,25 +32,25 @@ class Telling:
         return time.monotonic() - self._told >= EVERY_S
 
     def progress(
-        self, records: Sequence[TrialRecord], going: Mapping[int, Trial], spec: SearchSpec, note: str, slots: int
+        self, records: Sequence[TrialRecord], running: Mapping[int, Trial], spec: SearchSpec, note: str, slots: int
     ) -> None:
         """Write it now; the parent run's curve too, where a trial has ended since. `slots`: runs side by side."""
-        self.pace.look(going)
-        now = [number for number, trial in going.items() if trial.runs_now()]
+        self.pace.look(running)
+        computing = [number for number, trial in running.items() if trial.runs_now()]
         self._told = time.monotonic()
         ended = [record for record in records if record.state not in ("running", "waiting")]
         best_record = best(records, spec)
         progress = SearchProgress(
             time=time.time(),
             done=len(ended),
-            running=len(now),
+            running=len(computing),
             trials=max(self._wanted(spec), len(ended)),
             best=best_record.values[0] if best_record else None,
             best_trial=best_record.number if best_record else None,
             left_s=self.pace.seconds_left(max(0, self._wanted(spec) - len(ended)), slots),
             overhead_s=statistics.median(self.overheads) if self.overheads else None,
             note=note,
-            now=now,
+            now=computing,
         )
         self.folder.write(progress)
         if progress.done != self._recorded:

@@ -61,7 +61,7 @@ class TrialJobs:
         asked = self.folder.request()
         config = resolve(spec, trial.point, self.description)
         config["trainer"] = {**QUIET, **config.get("trainer", {})}
-        what = TrialOf(self.folder.id, trial.number, summary(spec, trial.point), spec.exclusive, spec.memory_mb)
+        trial_of = TrialOf(self.folder.id, trial.number, summary(spec, trial.point), spec.exclusive, spec.memory_mb)
         (job,) = submit(
             self.folder.workspace,
             config,
@@ -69,7 +69,7 @@ class TrialJobs:
             description=self.description,
             notebook=asked.notebook,
             cell=asked.name,
-            trial=what,
+            trial=trial_of,
         )
         trial.runs[seed] = job
         return job

@@ -53,8 +53,8 @@ class TrialSource:
         asked = self.study.ask()
         if beyond := self.wall.beyond(asked.point):
             self.study.infeasible(asked.number, FailureClass.OUT_OF_MEMORY.value, beyond)
-        elif (before := self.repeats.of(asked.point)) is not None:
-            self._repeat(asked.number, before)
+        elif (same := self.repeats.of(asked.point)) is not None:
+            self._repeat(asked.number, same)
         else:
             return asked
         self.told_study = True
@@ -77,12 +77,12 @@ class TrialSource:
             return f"{ran} trials, every point there is"
         return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, as many as its budget allowed"
 
-    def _repeat(self, number: int, before: TrialRecord) -> None:
+    def _repeat(self, number: int, same: TrialRecord) -> None:
         """The same point and seeds give the same answer, so it is told without running."""
-        cause = f"not run: trial {before.number} has tried this point"
-        if before.state == "finished":
-            self.study.finish(number, before.values)
-        elif before.state == "pruned":
+        cause = f"not run: trial {same.number} has tried this point"
+        if same.state == "finished":
+            self.study.finish(number, same.values)
+        elif same.state == "pruned":
             self.study.prune(number, cause)
         else:
-            self.study.infeasible(number, before.failure or "", cause)
+            self.study.infeasible(number, same.failure or "", cause)
