@@ -137,8 +137,8 @@ def signed(folder: Path, files: Sequence[str]) -> bool:
 def _identity(workspace: Workspace, mark: str) -> dict[str, Any]:
     """What trust is of. The modules' contents are not: whoever may write them here is trusted to."""
     root = workspace.root.resolve()
-    told = notified(workspace)
-    more = {"notify": told} if told else {}  # trust that was given before there was such a setting goes on
+    notify = notified(workspace)
+    more = {"notify": notify} if notify else {}  # trust that was given before there was such a setting goes on
     return {"folder": str(root), "inode": root.stat().st_ino, "mark": mark, "modules": importable(workspace), **more}
 
 

@@ -69,7 +69,7 @@ class RunningStatistics:
 
     def has(self, buffer: Tensor) -> bool:
         """Whether this is one of the statistics that are shared."""
-        return self._shares and any(buffer is one for one in self._buffers())
+        return self._shares and any(buffer is shared for shared in self._buffers())
 
     def be(self, worker: int) -> None:
         """Have the statistics of `worker`, of those that one process plays."""

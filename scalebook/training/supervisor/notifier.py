@@ -61,14 +61,14 @@ class Notifier:
             return
         if not self._waiting:
             return
-        told, self._waiting = self._waiting, []
+        endings, self._waiting = self._waiting, []
         try:
             asked = Workspace(self.workspace.root).settings.notify  # as the file says now
         except ConfigError as error:
             print(f"scalebook: nobody is notified: {error}", flush=True)
             return
         if asked:
-            facts = json.dumps([asdict(ending) for ending in told])
+            facts = json.dumps([asdict(ending) for ending in endings])
             words = python("-m", "scalebook.training.supervisor.notifying", str(self.workspace.root), facts)
             self._helper = ProcessId.of(os.posix_spawn(words[0], words, environment()))
             self._since = time.monotonic()

@@ -25,11 +25,11 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 
 def main(argv: Sequence[str]) -> int:
     """0 when all were told."""
-    workspace, told = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
+    workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
     if not trusted(workspace):
         print("scalebook: nobody is notified: the folder is not trusted (--trust, or the button on the pages)")
         return 1
-    problems = [problem for ending in told for problem in notify(workspace.settings.notify, ending, workspace.root)]
+    problems = [problem for ending in endings for problem in notify(workspace.settings.notify, ending, workspace.root)]
     for problem in problems:
         print(f"scalebook: {problem}", flush=True)
     return 1 if problems else 0

@@ -42,14 +42,14 @@ class ComparisonPlan:
 
     def problems(self, now: ComparisonCell) -> list[Problem]:
         """Mistakes in `now` because of which it cannot be saved."""
-        found = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
+        problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
         if not now.runs:
-            found.append(Problem("Experiments", "names none", "Choose at least one."))
+            problems.append(Problem("Experiments", "names none", "Choose at least one."))
         if not now.metric:
-            found.append(Problem("Metric", "is empty", "Choose one."))
+            problems.append(Problem("Metric", "is empty", "Choose one."))
         if not now.x:
-            found.append(Problem("Against", "is empty", "Choose at least one."))
-        return found
+            problems.append(Problem("Against", "is empty", "Choose at least one."))
+        return problems
 
     def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:
         """The notebook with `now` in place of what was edited, or as a new cell."""
@@ -80,7 +80,7 @@ def of_runs(
 
     `shown` is what the page shows, without names; `offered` are its metrics.
     """
-    found = []
+    plans = []
     for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
         choice = notebooks.pick(workspace, Path(name).stem)
         try:
@@ -90,12 +90,12 @@ def of_runs(
         if stored is None:
             continue
         of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
-        chosen = list(dict.fromkeys(told for told in of.values() if told))
+        chosen = list(dict.fromkeys(name for name in of.values() if name))
         if chosen:
             cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
             left = [run.name or run.id[:8] for run in runs if not of[run.id]]
-            found.append(ComparisonPlan(stored, cell, offered, left_out=left))
-    return sorted(found, key=lambda plan: len(plan.left_out))
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left))
+    return sorted(plans, key=lambda plan: len(plan.left_out))
 
 
 def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Description) -> str:

@@ -77,9 +77,9 @@ def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str
     """The button that makes a cell of a notebook from what the page shows."""
     if press.button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().settle(SAVE, done=False)
-        found = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
-        if found:
-            editing.ask(found, leads_there=True)
+        possible = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
+        if possible:
+            editing.ask(possible, leads_there=True)
         state.say("None of these runs is of an experiment that a notebook has.", ":material/error:")
         st.rerun()
 

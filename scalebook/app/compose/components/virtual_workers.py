@@ -46,8 +46,8 @@ def draw(
         if isinstance(seconds, dict):
             st.caption(f"A gradient takes what `clock` says: {seconds.get('kind', 'a distribution')}.")
         else:
-            told = number_box.draw("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
-            form.put(config, f"{clock}.gradient_s", told)
+            gradient_s = number_box.draw("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
+            form.put(config, f"{clock}.gradient_s", gradient_s)
         slot(clock)
         slot(f"{clock}.gradient_s")
     return ["clock", "host", "overlap"]

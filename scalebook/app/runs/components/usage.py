@@ -21,12 +21,12 @@ def over_time(samples: Sequence[Usage]) -> None:
     if not samples:
         return
     st.subheader("What it takes of the machine")
-    seconds = [one.seconds for one in samples]
+    seconds = [sample.seconds for sample in samples]
     shown = [
-        ("CPU cores busy", [Series("CPU cores", seconds, [one.cores for one in samples], charts.PALETTE[0])]),
-        ("memory, MB", [Series("memory", seconds, [one.memory_mb for one in samples], charts.PALETTE[0])]),
+        ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),
+        ("memory, MB", [Series("memory", seconds, [sample.memory_mb for sample in samples], charts.PALETTE[0])]),
     ]
-    uuids = list(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))
+    uuids = list(dict.fromkeys(gpu.uuid for sample in samples for gpu in sample.gpus))
     for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
                                 ("GPU temperature, °C", "temperature_c", 1.0)):  # fmt: skip
         lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
@@ -40,7 +40,9 @@ def over_time(samples: Sequence[Usage]) -> None:
 
 
 def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:
-    points = [(one.seconds, times * getattr(gpu, field)) for one in samples for gpu in one.gpus if gpu.uuid == uuid]
+    points = [
+        (sample.seconds, times * getattr(gpu, field)) for sample in samples for gpu in sample.gpus if gpu.uuid == uuid
+    ]
     colour = charts.PALETTE[index % len(charts.PALETTE)]
     return Series(f"GPU {index}", [x for x, _ in points], [y for _, y in points], colour)
 
@@ -74,5 +76,5 @@ def _who(holder: HeldBy) -> html.Cell:
     return html.link(holder.name, RUNS.url(run=holder.run_id))
 
 
-def _numbers(found: Sequence[int]) -> str:
-    return ", ".join(str(number) for number in found)
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(str(number) for number in numbers)

@@ -164,8 +164,8 @@ def _group(value: str, mine: Sequence[RunRecord], main: str | None, columns: Seq
 
 
 def _values(records: Iterable[RunRecord], metric: str) -> list[float]:
-    found = (record.metrics.get(metric) for record in records)
-    return [value for value in found if value is not None and not math.isnan(value)]
+    values = (record.metrics.get(metric) for record in records)
+    return [value for value in values if value is not None and not math.isnan(value)]
 
 
 def note(record: RunRecord) -> str:

@@ -51,13 +51,13 @@ def show() -> None:
     living = _living()
     _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
-    found = run_query.shown(records, shown.query)
-    if not found:
+    passing = run_query.shown(records, shown.query)
+    if not passing:
         _nothing(shown.query.narrows)
     elif shown.group:
-        _groups(found, shown)
+        _groups(passing, shown)
     else:
-        _table(found, shown)
+        _table(passing, shown)
 
 
 def _devices() -> None:

@@ -22,10 +22,10 @@ def show(stored: Stored, index: int, cell: SearchCell) -> bool:
 
     Returns whether it goes on.
     """
-    found = _found(stored, cell)
-    live = found is not None and found.live
+    search = _found(stored, cell)
+    live = search is not None and search.live
     with st.container(border=True, key=f"cell-search-{cell.name}"):
-        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, found if not live else None, live)
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, search if not live else None, live)
     return live
 
 
@@ -33,16 +33,16 @@ def _found(stored: Stored, cell: SearchCell) -> SearchView | None:
     return searches.of_cell(resources.workspace(), stored.path.name, cell.name)
 
 
-def _card(stored: Stored, index: int, cell: SearchCell, found: SearchView | None, was_live: bool) -> None:
+def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | None, was_live: bool) -> None:
     if was_live:
-        found = _found(stored, cell)
-        if found is None or not found.live:
+        search = _found(stored, cell)
+        if search is None or not search.live:
             st.rerun()  # the page stops looking every second
     description = resources.description()
     base = searches.base_of(stored.notebook, cell.body)
     problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
-    stale = found is not None and not problems and searches.stale(found, cell.body, base, description)
-    intent = search_cell.draw(cell.name, cell.body, found, stale, _best(found), problems, stored.stamp)
+    stale = search is not None and not problems and searches.stale(search, cell.body, base, description)
+    intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), problems, stored.stamp)
     if intent is None:
         return
     clicked = f"{intent}-{cell.name}"
@@ -51,30 +51,30 @@ def _card(stored: Stored, index: int, cell: SearchCell, found: SearchView | None
     if intent == "edit":
         state.clicks().settle(clicked)
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
-    if intent == "open" and found is not None:
+    if intent == "open" and search is not None:
         state.clicks().settle(clicked)
-        st.switch_page(SEARCH.script, query_params={"search": found.id})
-    state.clicks().settle(clicked, done=_act(intent, stored, index, cell, found))
+        st.switch_page(SEARCH.script, query_params={"search": search.id})
+    state.clicks().settle(clicked, done=_act(intent, stored, index, cell, search))
     st.rerun()
 
 
-def _best(found: SearchView | None) -> Best | None:
+def _best(search: SearchView | None) -> Best | None:
     """Value and point of the best trial so far; None before there is one."""
-    if found is None or not found.done:
+    if search is None or not search.done:
         return None
     try:
-        spec = resources.search_spec(found.folder)
+        spec = resources.search_spec(search.folder)
     except ConfigError:
         return None  # the search is of classes that are gone; its own page says so
-    return searches.best_of(resources.search_records(found.folder), spec)
+    return searches.best_of(resources.search_records(search.folder), spec)
 
 
-def _act(intent: str, stored: Stored, index: int, cell: SearchCell, found: SearchView | None) -> bool:
+def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: SearchView | None) -> bool:
     """Whether it has been done."""
     if intent in ("run", "resume"):
         return _run(stored, cell)
-    if intent == "stop" and found is not None:
-        launch.stop(found.folder)
+    if intent == "stop" and search is not None:
+        launch.stop(search.folder)
         state.say(f"Asked {cell.name} to stop.", ":material/stop:")
     else:
         placing.act(intent, stored, index)

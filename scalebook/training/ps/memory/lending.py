@@ -42,7 +42,7 @@ class Lending:
         return cls(memory)
 
     def views(self, layout: Layout, start: int) -> list[Tensor]:
-        """The tensors of `layout`, for a version that begins at byte `start` of the memory; the same tensors at each call.
+        """The tensors of `layout`, for a version that begins at byte `start`; the same tensors at each call.
 
         Each has a storage of its own, so that `torch.save` writes no more than the tensor.
         """

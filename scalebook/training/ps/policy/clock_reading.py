@@ -20,11 +20,13 @@ def read_clock(written: object, workers: int) -> ClockSettings:
         if name in raw:
             raw[name] = _link(raw[name], f"{CLOCK}.{name}")
     if "stragglers" in raw:
-        told = _by_worker(raw["stragglers"], f"{CLOCK}.stragglers")
-        raw["stragglers"] = {worker: _number(one, f"{CLOCK}.stragglers.{worker}") for worker, one in told.items()}
+        by_worker = _by_worker(raw["stragglers"], f"{CLOCK}.stragglers")
+        raw["stragglers"] = {
+            worker: _number(seconds, f"{CLOCK}.stragglers.{worker}") for worker, seconds in by_worker.items()
+        }
     if "links" in raw:
-        told = _by_worker(raw["links"], f"{CLOCK}.links")
-        raw["links"] = {worker: _link(link, f"{CLOCK}.links.{worker}") for worker, link in told.items()}
+        by_worker = _by_worker(raw["links"], f"{CLOCK}.links")
+        raw["links"] = {worker: _link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
     if "deaths" in raw:
         raw["deaths"] = [_death(death, f"{CLOCK}.deaths") for death in _list(raw["deaths"], f"{CLOCK}.deaths")]
     clock = _make(ClockSettings, raw, CLOCK)

@@ -20,9 +20,10 @@ class _Own:
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor) -> None:
         self.optimizers = [
-            rebuild(one, [Parameter(p.data, p.requires_grad) for p in parameters_of(one)]) for one in optimizers
+            rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
+            for optimizer in optimizers
         ]
-        self.parameters = [p for one in self.optimizers for p in parameters_of(one)]
+        self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
         self.buffers = [buffer.clone() for buffer in buffers]
         self.random_state = random_state
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
@@ -42,7 +43,7 @@ class OneModel:
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Iterable[Tensor] = (), seed: int = 0) -> None:
         self._optimizers, self._buffers, self._seed = list(optimizers), list(buffers), seed
-        self.parameters = [p for one in self._optimizers for p in parameters_of(one)]
+        self.parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
         """The model's, those of each optimizer in turn."""
         self._first = [buffer.clone() for buffer in self._buffers]
         self._own: dict[int, _Own] = {}

@@ -24,12 +24,12 @@ class PlayedJoined:
     def __init__(
         self,
         workers: VirtualWorkers,
-        one: OneModel,
+        one_model: OneModel,
         optimizers: Sequence[Optimizer],
-        told: Callable[[int], None],
+        notice: Callable[[int], None],
         run: SharedRun,
     ) -> None:
-        self.workers, self.one, self._told, self._run = workers, one, told, run
+        self.workers, self.one, self._told, self._run = workers, one_model, notice, run
         self.clients = [PlayedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
         self.due: int | None = None
         """Whose gradient is to be computed now."""
@@ -179,13 +179,13 @@ class PlayedJoined:
 
     def _newest(self) -> dict[int, Tensor]:
         """The parameters of the newest version, by their places in the model's."""
-        found: dict[int, Tensor] = {}
+        by_place: dict[int, Tensor] = {}
         first = 0
         for number, client in enumerate(self._clients(0)):
             seen = client.replica.seen(self._versions_held(number))
-            found |= {first + place: value for place, value in seen.items()}
+            by_place |= {first + place: value for place, value in seen.items()}
             first += len(parameters_of(client.optimizer))
-        return found
+        return by_place
 
     def _show_newest(self) -> None:
         self._put, self._private = self._newest(), False
@@ -242,9 +242,9 @@ class PlayedClient:
         """A gradient that still travels, or waits for a round, counts as applied until it is known to be refused."""
         worker = self._joined.last
         self._joined.push_pending()
-        found = self._joined.workers.pushed.get(worker, pushed)
+        outcome = self._joined.workers.pushed.get(worker, pushed)
         is_last = self._joined.client(self._number).host.section.admission.is_over()
-        return Pushed(self.version, found.applied, found.staleness, is_last)
+        return Pushed(self.version, outcome.applied, outcome.staleness, is_last)
 
     def groups(self) -> list[dict[str, Any]]:
         return packed(self.optimizer.param_groups)

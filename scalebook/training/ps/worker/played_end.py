@@ -65,17 +65,17 @@ class PlayedEnd(SharedEnd):
                 f"model: it has {len(optimizers)} optimizers, and virtual workers push once a batch. Use one, or host: "
                 "inline."
             )
-        one = OneModel(optimizers, self._buffers, self._seed)
+        one_model = OneModel(optimizers, self._buffers, self._seed)
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer
                 self._begins(worker)
-                one.begins(worker)
+                one_model.begins(worker)
 
         workers = VirtualWorkers(
-            self._run, self._clock, one.make, self._work, self._deadline_s, begins=begins, announce=announce
+            self._run, self._clock, one_model.make, self._work, self._deadline_s, begins=begins, announce=announce
         )
-        self._played = PlayedJoined(workers, one, optimizers, self._told, self._run)
+        self._played = PlayedJoined(workers, one_model, optimizers, self._told, self._run)
         return self._played
 
     def turn(self) -> int | None:

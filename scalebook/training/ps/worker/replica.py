@@ -71,13 +71,13 @@ class Replica:
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
         taken, and what is this worker's own alone is not among them."""
-        found = {}
+        by_place = {}
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
             views = self._views[number][newest.buffer] if self.lent else shard.views[newest.buffer]
             for place, view in zip(shard.plan.parameters, views, strict=True):
                 if place not in self.frozen:
-                    found[place] = view if self.lent else view.to(self.parameters[place].device, copy=True)
-        return found
+                    by_place[place] = view if self.lent else view.to(self.parameters[place].device, copy=True)
+        return by_place
 
     # --- what others write into the parameters -------------------------------------------------------------------
 

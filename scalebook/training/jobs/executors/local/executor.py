@@ -65,9 +65,9 @@ class LocalExecutor(Executor[LocalHandle]):
             return None
         for process in (handle.process, *self._left(handle)):
             with suppress(psutil.Error):  # ended meanwhile
-                one = psutil.Process(process.pid)
-                cpu_s += sum(one.cpu_times()[:4])  # its own, and of its children that have ended
-                memory += one.memory_full_info().pss
+                member = psutil.Process(process.pid)
+                cpu_s += sum(member.cpu_times()[:4])  # its own, and of its children that have ended
+                memory += member.memory_full_info().pss
         return Taken(cpu_s, memory / 1e6)
 
     def shown(self, handle: LocalHandle) -> str:
