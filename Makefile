@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 
-.PHONY: run demo test check unit shared alone e2e programs fuzz mutants gpu wheel-test bench clean
+.PHONY: run demo test check unit shared alone e2e programs drills fuzz mutants gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -36,11 +36,14 @@ unit: programs ## the tests without a browser
 	-$(MAKE) alone
 	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/alone=2
 
+# Compiled once, not by each of the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Threads of torch that wait for each other sleep instead of spinning on a core that another test needs.
 shared e2e: export OMP_WAIT_POLICY := passive
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "not e2e and not alone and not drill" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m alone -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
@@ -51,6 +54,14 @@ e2e: programs ## the journeys in a real browser
 programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium
 	$(SHELL) tests/debian.sh postgresql
+
+drills: programs ## all kill drills, half an hour: of these `make test` runs a part
+	$(PYTEST) -m drill $$(grep -rl --include='*.py' 'mark[.]drill' tests)
+	$(BIN)/python -m benchmarks.engine_drills
+	$(BIN)/python -m benchmarks.search_drills
+	$(BIN)/python -m benchmarks.kill_drills
+	$(BIN)/python -m benchmarks.submit_drills
+	$(BIN)/python -m benchmarks.disk_drills
 
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from scalebook.training.config.description import Description
+from tests.describing import forked_descriptions as forked_descriptions
 from tests.prepared import Prepared, prepare
 
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time

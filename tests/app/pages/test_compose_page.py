@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.training.config import catalogue
 from scalebook.training.files import yaml
 from scalebook.training.notebook import store
 from scalebook.training.trust import trust
@@ -169,13 +168,13 @@ def test_yaml_is_edited_as_text_and_its_mistakes_are_named(open_page: Open) -> N
     assert config(app)["ckpt_path"] == "a.ckpt"
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_a_users_own_model_appears_and_keeps_its_optimizer(
     open_page: Open, workspace: Workspace, tmp_path: Path
 ) -> None:
     (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
     (tmp_path / "mine.py").write_text(USERS_MODULE, encoding="utf-8")
     trust(workspace)
-    catalogue.describe(workspace)  # here, where it may take longer than a page
     app = open_page("compose", notebook="first-steps")
     pick(app, "Model", "Mine")
     assert "Mine (yours)" in choice(app, "Model").options

@@ -6,7 +6,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.shared.services.trusting import TrustQuestion
-from scalebook.training.config import catalogue
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
@@ -23,13 +22,13 @@ def test_a_folder_with_nothing_of_its_own_asks_nothing(open_page: Open) -> None:
     assert QUESTION not in words(open_page())
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_modules_are_asked_about_on_every_page_and_imported_by_none(
     open_page: Open, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
     (tmp_path / "mine.py").write_text("open(__file__ + '.ran', 'w')", encoding="utf-8")
     monkeypatch.setattr(supervising, "ensure", lambda _: None)
-    catalogue.describe(workspace)  # here, where it may take longer than a page
     for page in ("", "runs"):
         app = open_page(page)
         assert QUESTION in words(app)

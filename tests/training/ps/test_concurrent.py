@@ -16,6 +16,7 @@ from scalebook.training.ps.memory.region import FIRST_BIN, METER
 from scalebook.training.ps.policy.damping import Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.strategies.processes import run_workers
+from tests.pairs import pairs
 
 pytestmark = pytest.mark.long
 
@@ -88,9 +89,7 @@ def assert_all_are(finals: list[list[Tensor]], value: float) -> None:
             assert torch.equal(parameter, torch.full(shape, value))
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("rule", [Async(), Bounded(2)])
+@pytest.mark.parametrize(("rule", "host", "shards"), pairs([Async(), Bounded(2)], HOSTS, [1, 3]), ids=str)
 def test_concurrent_pushes_sum_exactly(host: HostName, shards: int, rule: Rule) -> None:
     run = SharedRun(4, Settings(rule, host=host, shards=shards))
     finals = run_to_end(run, zeros, push_constants(100, lambda worker: worker + 1.0))
@@ -160,9 +159,7 @@ def batch(worker: int, step: int) -> tuple[Tensor, Tensor]:
     return made[:, :6], made[:, 6:]
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("make", [with_momentum, with_adam])
+@pytest.mark.parametrize(("make", "host", "shards"), pairs([with_momentum, with_adam], HOSTS, [1, 3]))
 def test_sync_is_one_process_with_the_n_fold_batch(
     host: HostName, shards: int, make: Callable[[], tuple[Module, Optimizer]]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any, get_args
 
 import pytest
@@ -15,6 +16,7 @@ from scalebook.training.ps.memory.region import BINS, FIRST_BIN, METER, SAMPLES
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies.processes import run_workers
+from tests.pairs import pairs
 
 DEADLINE_S = 20.0
 Body = Callable[[Joined, list[Parameter], int], Any]
@@ -63,9 +65,11 @@ def final(joined: Joined, parameters: list[Parameter]) -> list[float]:
     return sorted({float(value) for p in parameters for value in p.detach().flatten()})
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("host", get_args(HostName))
+everywhere = pytest.mark.parametrize(("host", "shards"), list(product(get_args(HostName), [1, 3])))
+
+
 class TestHost:
+    @everywhere
     def test_concurrent_pushes_sum_exactly(self, host: HostName, shards: int) -> None:
         run = SharedRun(3, Settings(host=host, shards=shards))
 
@@ -79,6 +83,7 @@ class TestHost:
         assert run.staleness().counts.sum(1).tolist() == [100] * 3
         assert all(row.age_s > 0 and row.duplicates == 0 for row in run.pushes())
 
+    @everywhere
     def test_a_budget_of_updates_is_exact(self, host: HostName, shards: int) -> None:
         run = SharedRun(3, Settings(host=host, shards=shards, max_updates=50))
 
@@ -89,8 +94,13 @@ class TestHost:
         assert sum(done for done, _ in found) == 50
         assert [values for _, values in found] == [[-50.0]] * 3
 
-    @pytest.mark.parametrize(("rule", "updates"), [(Bounded(1), 60), (Sync(), 20), (Softsync(2), 30)])
-    def test_every_rule_applies_what_it_says(self, host: HostName, shards: int, rule: Any, updates: int) -> None:
+    @pytest.mark.parametrize(
+        ("told", "host", "shards"),
+        pairs([(Bounded(1), 60), (Sync(), 20), (Softsync(2), 30)], [*get_args(HostName)], [1, 3]),
+        ids=str,
+    )
+    def test_every_rule_applies_what_it_says(self, host: HostName, shards: int, told: tuple[Any, int]) -> None:
+        rule, updates = told
         run = SharedRun(3, Settings(host=host, shards=shards, rule=rule))
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
@@ -101,6 +111,7 @@ class TestHost:
         assert run.counts().updates == updates
         assert sum(row.applied for row in run.pushes()) == 60 * shards
 
+    @everywhere
     def test_nothing_staler_than_the_limit_is_applied(self, host: HostName, shards: int) -> None:
         run = SharedRun(3, Settings(host=host, shards=shards, damping=DropAbove(1)))
 
@@ -113,6 +124,7 @@ class TestHost:
         assert run.staleness().max() <= 1
         assert sum(row.dropped for row in run.pushes()) == 90 - applied
 
+    @everywhere
     def test_one_worker_is_plain_training_bit_for_bit(self, host: HostName, shards: int) -> None:
         def adam(parameters: list[Parameter]) -> Adam:
             return Adam(parameters, lr=0.1)
@@ -137,6 +149,7 @@ class TestHost:
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         assert all(row.drift == 0.0 for row in run.pushes())
 
+    @everywhere
     def test_drift_is_what_the_others_moved(self, host: HostName, shards: int) -> None:
         run = SharedRun(2, Settings(host=host, shards=shards, norms=True, rule=Async()))
 
@@ -155,7 +168,7 @@ class TestHost:
         assert sum(row.drift**2 for row in slow) ** 0.5 == pytest.approx(4 * 24**0.5)  # 24 elements, each 4 away
         assert run.staleness().counts[0, 4] == 1
 
-    @pytest.mark.parametrize("average", [2, 3])
+    @pytest.mark.parametrize(("average", "host", "shards"), pairs([2, 3], [*get_args(HostName)], [1, 3]))
     def test_drift_in_a_round_is_from_each_gradients_own_base(self, host: HostName, shards: int, average: int) -> None:
         """Every update moves each of 24 elements by 1, so a drift is the staleness times the root of 24. Nobody holds
         the base of a gradient that waits for its round."""

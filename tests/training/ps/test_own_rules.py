@@ -1,6 +1,7 @@
 """What anybody's rules and dampings can do, over both hosts: real processes through the public interface."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import get_args
 
 import pytest
@@ -10,6 +11,7 @@ from torch.nn import Parameter
 from scalebook.training.ps import HostName, Joined, Settings, SharedRun
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.rules import Arrival, Rule, View
+from tests.pairs import pairs
 from tests.training.ps.test_hosts import counting, final, in_processes, pushes
 
 WORKERS = 3
@@ -110,10 +112,11 @@ def counted(run: SharedRun) -> tuple[list[int], list[int]]:
     return [row.applied for row in rows], [row.dropped for row in rows]
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("host", get_args(HostName))
+everywhere = pytest.mark.parametrize(("host", "shards"), list(product(get_args(HostName), [1, 3])))
+
+
 class TestRule:
-    @pytest.mark.parametrize("budget", [None, 2 * PUSHES])
+    @pytest.mark.parametrize(("budget", "host", "shards"), pairs([None, 2 * PUSHES], [*get_args(HostName)], [1, 3]))
     def test_it_may_refuse_a_worker(self, host: HostName, shards: int, budget: int | None) -> None:
         run = SharedRun(WORKERS, Settings(NotOf(1), host=host, shards=shards, max_updates=budget))
         assert trained(run) == [-2.0 * PUSHES]
@@ -122,6 +125,7 @@ class TestRule:
         assert dropped[0] == dropped[2] == 0
         assert dropped[1] == PUSHES if budget is None else dropped[1] <= PUSHES
 
+    @everywhere
     def test_what_it_refuses_by_staleness_is_exact(self, host: HostName, shards: int) -> None:
         run = SharedRun(WORKERS, Settings(Fresh(), host=host, shards=shards))
         values = trained(run)
@@ -131,18 +135,22 @@ class TestRule:
         assert sum(applied) + sum(dropped) == WORKERS * PUSHES
         assert sum(applied) > 0
 
+    @everywhere
     def test_what_it_refuses_by_version_is_exact(self, host: HostName, shards: int) -> None:
         run = SharedRun(WORKERS, Settings(Until(7), host=host, shards=shards))
         assert trained(run) == [-7.0]
         assert sum(counted(run)[1]) == WORKERS * PUSHES - 7
 
+    @everywhere
     def test_it_may_let_workers_wait(self, host: HostName, shards: int) -> None:
         run = SharedRun(WORKERS, Settings(InTurn(), host=host, shards=shards))
         assert trained(run) == [-float(WORKERS * PUSHES)]
         assert counted(run) == ([PUSHES] * WORKERS, [0] * WORKERS)
         assert run.staleness().max() == 0
 
-    @pytest.mark.parametrize("rule", [AllBut(), Greedy()], ids=repr)
+    @pytest.mark.parametrize(
+        ("rule", "host", "shards"), pairs([AllBut(), Greedy()], [*get_args(HostName)], [1, 3]), ids=str
+    )
     def test_it_may_average_as_many_as_it_declares(self, host: HostName, shards: int, rule: Rule) -> None:
         run = SharedRun(WORKERS, Settings(rule, host=host, shards=shards))
         updates = WORKERS * PUSHES // (WORKERS - 1)
@@ -150,13 +158,17 @@ class TestRule:
         assert counted(run)[1] == [0] * WORKERS
         assert run.counts().updates == updates
 
+    @everywhere
     def test_it_may_be_synchronous(self, host: HostName, shards: int) -> None:
         run = SharedRun(WORKERS, Settings(OneVersion(), host=host, shards=shards))
         assert trained(run) == [-float(PUSHES)]
         assert run.staleness().max() == 0
 
-    @pytest.mark.parametrize(("damping", "factor"), [(Halved(), 0.5), (Quartered(), 0.25)], ids=repr)
-    def test_a_damping_may_correct_or_scale(self, host: HostName, shards: int, damping: Damping, factor: float) -> None:
+    @pytest.mark.parametrize(
+        ("damping", "host", "shards"), pairs([Halved(), Quartered()], [*get_args(HostName)], [1, 3]), ids=str
+    )
+    def test_a_damping_may_correct_or_scale(self, host: HostName, shards: int, damping: Damping) -> None:
+        factor = 0.5 if isinstance(damping, Halved) else 0.25
         run = SharedRun(WORKERS, Settings(damping=damping, host=host, shards=shards))
         assert trained(run) == [-factor * WORKERS * PUSHES]
 

@@ -17,6 +17,7 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, S
 from scalebook.training.ps.replay import replay
 from scalebook.training.ps.trace import read_head
 from scalebook.training.strategies.processes import run_workers
+from tests.pairs import pairs
 from tests.training.ps.test_own_rules import AllBut, Fresh, Halved, Quartered
 
 WORKERS, PUSHES, DEADLINE_S = 4, 12, 30.0
@@ -69,9 +70,9 @@ def train(settings: Settings, workers: int = WORKERS) -> list[Tensor]:
     return weights
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("host", ["inline", "process"])
-@pytest.mark.parametrize("rule", [Async(), Sync(1), Softsync(3)], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    ("rule", "host", "shards"), pairs([Async(), Sync(1), Softsync(3)], ["inline", "process"], [1, 3]), ids=str
+)
 def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shards: int, rule: Rule) -> None:
     settings = Settings(rule=rule, host=host, shards=shards, trace=tmp_path)  # type: ignore[arg-type]
     expected = train(settings)

@@ -205,8 +205,8 @@ def arrivals(rule: Rule, speeds: Sequence[Speed], pushes: int) -> list[int]:
 @pytest.mark.parametrize("n", [1, 2, 5, 15, 30])
 def test_softsync_has_the_stalenesses_of_zhang_2016(n: int) -> None:
     # section 2.4 and figure 1: 30 learners; the mean is about n, P(staleness > 2n) < 1e-4; n = 1: only 0, 1 and 2
-    seen = arrivals(Softsync(30 // n), [steady(1.0, 0.1)] * 30, pushes=500)
-    assert len(seen) > 11_000
+    seen = arrivals(Softsync(30 // n), [steady(1.0, 0.1)] * 30, pushes=200)
+    assert len(seen) > 4_500
     assert sum(seen) / len(seen) == pytest.approx(n * 29 / 30, rel=0.02)
     assert sum(staleness > 2 * n for staleness in seen) <= len(seen) * 1e-4
     assert n > 1 or set(seen) <= {0, 1, 2}

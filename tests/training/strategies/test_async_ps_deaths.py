@@ -24,8 +24,15 @@ pytestmark = pytest.mark.long
 
 EPOCHS = 4
 UPDATES = EPOCHS * SAMPLES // 8
-EVERY_RULE = pytest.mark.parametrize("rule", ["async", "bounded", "sync", "softsync"])
-EVERY_HOST = pytest.mark.parametrize("host", ["inline", "process"])
+RULES = ["async", "bounded", "sync", "softsync"]
+EVERY = pytest.mark.parametrize(
+    ("rule", "host"),
+    [  # per commit each rule under one host
+        pytest.param(rule, host, marks=pytest.mark.drill if number % 2 != (host == "process") else ())
+        for number, rule in enumerate(RULES)
+        for host in ("inline", "process")
+    ],
+)
 
 
 class Once(AtBatch):
@@ -57,8 +64,7 @@ def run(
     assert psutil.Process().children(recursive=True) == before
 
 
-@EVERY_RULE
-@EVERY_HOST
+@EVERY
 def test_training_goes_on_without_a_lost_worker(
     rule: Any, host: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,8 +79,7 @@ def test_training_goes_on_without_a_lost_worker(
         assert seen[0]["updates"] == UPDATES
 
 
-@EVERY_RULE
-@EVERY_HOST
+@EVERY
 def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         strategy = AsyncPS(rule=rule, host=host, workers=2, restarts=1, deadline_s=20)
@@ -124,7 +129,9 @@ def kill_a_server(trainer: Trainer) -> None:
     os.kill(min(found, key=lambda one: one.pid).pid, signal.SIGKILL)  # servers are forked first
 
 
-@EVERY_RULE
+@pytest.mark.parametrize(
+    "rule", [*(pytest.param(one, marks=pytest.mark.drill) for one in ("async", "sync")), "bounded", "softsync"]
+)
 def test_a_server_that_dies_is_started_again(rule: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         strategy = AsyncPS(rule=rule, host="process", shards=2, workers=2, deadline_s=20)

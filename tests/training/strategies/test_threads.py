@@ -45,13 +45,13 @@ class Model(LightningModule):
         return torch.optim.Adam(self.parameters(), 1e-3)
 
 
-x = torch.randn(20000, 64)
+x = torch.randn(4000, 64)
 
 
 def fit(strategy, devices=2):
     made = Trainer(strategy=strategy, accelerator="cpu", devices=devices, max_epochs=1, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    made.fit(Model(), DataLoader(TensorDataset(x), batch_size=5000))
+    made.fit(Model(), DataLoader(TensorDataset(x), batch_size=1000))
 
 
 x = (x - x.mean(0)) / x.std(0)
@@ -63,7 +63,7 @@ torch.randn(500, 500) @ torch.randn(500, 500)
 nn.Conv2d(8, 8, 3)(torch.randn(16, 8, 32, 32)).sum().backward()
 numpy.linalg.svd(numpy.random.randn(200, 200))
 HistGradientBoostingClassifier(max_iter=2).fit(x[:, :4].numpy(), (x[:, 5] > 0).numpy())
-for batch in DataLoader(TensorDataset(x), batch_size=5000, num_workers=1):
+for batch in DataLoader(TensorDataset(x), batch_size=1000, num_workers=1):
     batch[0].std(0)
 fit("auto", 1)
 fit(AsyncPS(workers=2))

@@ -2,16 +2,12 @@
 
 import json
 import math
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scalebook.training.__main__ import main as scalebook
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.jobs.folder import ENDED
@@ -21,13 +17,13 @@ from scalebook.training.tracking import names
 from scalebook.training.tuning import largest_batch, rates
 from scalebook.training.tuning.rate_curve import RateCurve
 from scalebook.training.workspace import Workspace
+from tests.interrupting import interrupted
 from tests.prepared import Prepared
 from tests.training.benches import clear
 from tests.training.runs import reader
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[3]
 DEADLINE_S = 110
 CONFIG: dict[str, Any] = {
     "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 32}},
@@ -175,25 +171,16 @@ def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
 
 
 @pytest.mark.parametrize("command", ["rates", "largest-batch"])
-def test_ctrl_c_ends_what_it_started(command: str, shop: Workspace) -> None:
+def test_ctrl_c_ends_what_it_started(command: str, shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """An endless job: a range test of a million updates; tries of as many."""
     known = {job.id for job in all_jobs(shop)}
-    called = [sys.executable, "-u", "-m", "scalebook", "search", command, *words(shop, "async", "--updates", "1000000")]
-    process = subprocess.Popen(called, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        until = time.monotonic() + DEADLINE_S
-        while not [
-            one for one in all_jobs(shop) if one.id not in known and one.state() == "running" and one.progress()
-        ]:
-            assert time.monotonic() < until
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        printed = process.communicate(timeout=DEADLINE_S)[0]
-    finally:
-        process.kill()
-    assert process.returncode == 130, printed
-    assert "Interrupted" in printed
+
+    def trains() -> bool:
+        return any(job.id not in known and job.state() == "running" and job.progress() for job in all_jobs(shop))
+
+    called = ["search", command, *words(shop, "async", "--updates", "1000000")]
+    assert interrupted(lambda: scalebook(called), trains, DEADLINE_S) == 130
+    assert "Interrupted" in capsys.readouterr().out
     started = [job for job in all_jobs(shop) if job.id not in known]
     assert [job.state() for job in started] == ["stopped"]
     assert all(job.state() in ENDED for job in all_jobs(shop))

@@ -78,18 +78,23 @@ def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]
     return states | {after}, after
 
 
-@pytest.mark.parametrize("turns", [False, True])
+OPERATIONS: dict[str, Operation] = {
+    "claim": lambda cursor: cursor.claim(0),  # what a dead worker had claimed
+    "claims": lambda cursor: [cursor.claim(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
+    "done": lambda cursor: cursor.done(0, 2),
+    "begin": lambda cursor: cursor.begin(1, 1, 5, False),
+    "mark_dead": lambda cursor: cursor.mark_dead(1),
+    "rejoin": lambda cursor: cursor.rejoin(2),
+}
+
+
 @pytest.mark.parametrize(
-    "operation",
-    [
-        lambda cursor: cursor.claim(0),  # what a dead worker had claimed
-        lambda cursor: [cursor.claim(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
-        lambda cursor: cursor.done(0, 2),
-        lambda cursor: cursor.begin(1, 1, 5, False),
-        lambda cursor: cursor.mark_dead(1),
-        lambda cursor: cursor.rejoin(2),
+    ("turns", "operation"),
+    [  # per commit each operation once, half of them with turns
+        pytest.param(turns, operation, id=f"{name}-{turns}", marks=pytest.mark.drill if number % 2 != turns else ())
+        for turns in (False, True)
+        for number, (name, operation) in enumerate(OPERATIONS.items())
     ],
-    ids=["claim", "claims", "done", "begin", "mark_dead", "rejoin"],
 )
 def test_a_kill_at_any_write_leaves_the_state_before_or_after(
     turns: bool, operation: Operation, monkeypatch: pytest.MonkeyPatch
