@@ -25,6 +25,11 @@ class PageEntry:
         """The address within the app, with parameters (`/runs?run=ID`)."""
         return f"/{self.path}" + (f"?{urlencode(parameters, safe=',')}" if parameters else "")
 
+    @staticmethod
+    def cell(notebook: str, cell: str = "") -> dict[str, str]:
+        """The parameters that lead to a cell of a notebook, or to its top."""
+        return {"notebook": notebook, "cell": cell} if cell else {"notebook": notebook}
+
 
 NOTEBOOK = PageEntry("notebook.py", "", "Notebook", ":material/menu_book:")
 COMPOSE = PageEntry("compose.py", "compose", "Compose", ":material/edit_note:", hidden=True)

@@ -92,10 +92,17 @@ def visit(page: str) -> None:
     """Note which page is shown. Widgets' values do not outlive their page; a draft is rebuilt when one comes back."""
     entered = st.session_state.get("page") != page
     st.session_state["entered"] = entered
+    if entered:
+        st.session_state["visits"] = visits() + 1
     st.session_state["page"] = page
     if entered:
         clicks().forget()
         st.session_state.pop("kept.open-dialog", None)
+
+
+def visits() -> int:
+    """How many times a page has been entered: tells one visit from the next."""
+    return int(st.session_state.get("visits", 0))
 
 
 def clicks() -> Clicks:

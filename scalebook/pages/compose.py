@@ -6,11 +6,10 @@ from scalebook.app import resources
 from scalebook.app.compose.views import compose, preload
 from scalebook.app.navigation import NOTEBOOK
 from scalebook.app.shared.components import draft_label, html, page_head
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared.views import dialogs, last_notebook
 
 wanted = st.query_params.get("notebook")
-choice = notebooks.pick(resources.workspace(), wanted)
+choice = last_notebook.pick(wanted)
 if choice is None:
     missing = f"There is no notebook called {wanted}" if wanted else "No notebook to write into"
     html.empty(missing, "Open or make one on the first page, then press New experiment there.")
@@ -26,9 +25,9 @@ if draft is None:
 back, mode_column = st.columns([3, 1], vertical_alignment="bottom")
 with back:
     st.page_link(
-        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=NOTEBOOK.cell(choice.name, cell)
     )
-    page_head.title(f"Edit {cell}" if cell else "New experiment")
+    page_head.title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
 with mode_column, st.container(horizontal=True, horizontal_alignment="right"):
     mode, mode_wanted = compose.mode()
     if st.button("Start over", type="tertiary", help="Forget what was changed here."):

@@ -7,13 +7,17 @@ from scalebook.app.navigation import COMPOSE
 from scalebook.app.notebook.views import adding, cells, earlier, exporting, managing, new_notebook, run_all
 from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import dialogs, note, pulse
+from scalebook.app.shared.views import arriving, dialogs, last_notebook, note, pulse
 from scalebook.training.notebook import lifecycle
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
 wanted = st.query_params.get("notebook")
-chosen = notebooks.pick(workspace, wanted)
+chosen = last_notebook.pick(wanted)
+if chosen is not None:
+    page_head.called(chosen.title)
+    last_notebook.keep(chosen)
+    st.query_params["notebook"] = chosen.name
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
 opened = note.opened_here(chosen.path) if chosen else None
@@ -38,7 +42,7 @@ elif head.intent in ("rename", "duplicate", "delete") and stored:
 elif head.intent == "new experiment" and chosen:
     st.switch_page(COMPOSE.script, query_params={"notebook": chosen.name})
 elif head.picked and head.picked != (chosen.name if chosen else None):
-    st.query_params["notebook"] = head.picked
+    st.query_params.from_dict({"notebook": head.picked})
     st.rerun()
 
 if chosen is None and wanted:
@@ -64,5 +68,7 @@ if stored is not None:
     with together:
         run_all.show(stored, standing)
 
+if cell_wanted := st.query_params.get("cell"):
+    arriving.stand_at(cell_wanted)
 dialogs.show()
 pulse.watch(chosen.path if chosen else None)

@@ -144,16 +144,17 @@ def tell(study: Study, told: Sequence[TrialRecord]) -> None:
 
 
 def folder(
-    workspace: Workspace, search: SearchSpec, told: Sequence[TrialRecord], *, ended: bool = True, asked: str = "0" * 12
-) -> SearchFolder:
+    workspace: Workspace, search: SearchSpec, told: Sequence[TrialRecord], *, ended: bool = True, asked: str = "0" * 12,
+    notebook: str = "first-steps.md",
+) -> SearchFolder:  # fmt: skip
     """The folder of a search with these trials in its journal; `asked` is its identity. Not `ended`, it waits."""
     found = SearchFolder(Path(workspace.studies) / f"{len(told):032x}")
     found.path.mkdir(parents=True)
     storage = f"journal:{found.path / 'journal.log'}"
     found.write(
         SearchRequest(
-            id=found.id, created=1e9, name="batch-size", mlflow_experiment="first-steps",
-            tracking_uri=workspace.tracking_uri(), identity=asked, storage=storage, notebook="first-steps.md",
+            id=found.id, created=1e9, name="batch-size", mlflow_experiment=Path(notebook).stem,
+            tracking_uri=workspace.tracking_uri(), identity=asked, storage=storage, notebook=notebook,
             cell="batch-size",
         )
     )  # fmt: skip

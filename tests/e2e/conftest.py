@@ -35,6 +35,11 @@ Press **New experiment**.
 """
 REBOUND = "rebound.example"
 """A name that somebody made lead to this machine."""
+ARGUMENTS = [
+    "--no-sandbox",  # containers give it none
+    "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
+]  # fmt: skip
 BASE_URL_FIXTURE = "ignore:Session-scoped fixtures defined as instance methods:pytest.PytestRemovedIn10Warning"
 """Of pytest-base-url's own fixture under pytest 9."""
 
@@ -153,15 +158,16 @@ def context(context: BrowserContext, served: Served) -> BrowserContext:
     return context
 
 
-@pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """The system's Chromium, which needs no download; no sandbox, because containers give it none."""
+def chromium() -> str:
+    """The system's, which needs no download."""
     found = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
     assert found is not None, "no Chromium: run tests/debian.sh chromium"
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run"]
-    arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    arguments += [f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"]
-    return {**browser_type_launch_args, "executable_path": found, "args": arguments}
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    return {**browser_type_launch_args, "executable_path": chromium(), "args": ARGUMENTS}
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from scalebook.app.serving.child import Child
 from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.page_settings import page_settings
 from scalebook.app.serving.ports import LOOPBACK
+from scalebook.app.serving.shell import Shell
 from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     script = str(Path(__file__).resolve().parents[1] / "main.py")
     sys.argv = [script]  # Streamlit takes it for what was started
     guard = Middleware(Guard, access=access, port=port, health=HEALTH, reserved=lambda: not trusted(workspace))
-    App(script, middleware=[guard]).run(config=page_settings(LOOPBACK, port, access.hosts))
+    App(script, middleware=[guard, Middleware(Shell)]).run(config=page_settings(LOOPBACK, port, access.hosts))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,17 @@ class ExperimentCell:
     repeats: int = 1
     config: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def remark(self) -> str:
+        """What its YAML says in comments of their own above `config`: where it came from, or what it is for."""
+        told: list[str] = []
+        for line in LINE_END.split(self.source)[1:]:
+            if line.startswith("config"):
+                break
+            if line.startswith("#"):
+                told.append(line.strip("# \t"))
+        return " ".join(one for one in told if one)
+
     def seeds(self, repeats: int | None = None) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
         seed = self.config.get("seed_everything")

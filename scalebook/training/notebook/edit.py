@@ -54,16 +54,17 @@ def move(nb: Notebook, index: int, to: int) -> Notebook:
 
 
 def put_experiment(
-    nb: Notebook, name: str, config: Mapping[str, Any], repeats: int = 1, at: int | None = None
+    nb: Notebook, name: str, config: Mapping[str, Any], repeats: int = 1, at: int | None = None, remark: str = ""
 ) -> Notebook:
     """The experiment `name` with this config: changed in place if it is there, else new before cell `at` (or last).
 
-    In a changed cell all that did not change keeps its text, comments included.
+    In a changed cell all that did not change keeps its text, comments included. A new one begins with `remark`.
     """
     values = {"config": dict(config)} if repeats == 1 else {"repeats": repeats, "config": dict(config)}
     index = _index(nb, "experiment", name)
     if index is None:
-        return _new_cell(nb, "experiment", name, _experiment_body(values), at, values)
+        comment = f"# {' '.join(remark.split())}\n" if remark.strip() else ""
+        return _new_cell(nb, "experiment", name, comment + _experiment_body(values), at, values)
     written = _told(nb.cells[index])
     if repeats == 1 and "repeats" in written:
         values = {"repeats": 1, **values}

@@ -1,6 +1,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.notebook.views import exporting
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
@@ -23,13 +24,6 @@ def test_an_empty_workspace_says_what_to_do(open_page: Open, workspace: Workspac
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "first-steps.md").write_text("# Only words\n", encoding="utf-8")
     assert "No experiment yet" in html(open_page())
-
-
-def test_the_theme_is_switched_by_a_button_on_every_page(open_page: Open) -> None:
-    for path in ("", "runs"):
-        shown = html(open_page(path))
-        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare"' in shown
-        assert 'aria-label="Switch to the dark theme"' in shown
 
 
 def test_cells_stand_in_order_with_their_summary(open_page: Open) -> None:
@@ -244,3 +238,34 @@ def test_run_all_leaves_out_what_has_a_mistake_and_says_so(
     app.button(key="run-all").click().run()
     assert [job.request().cell for job in queue.all_jobs(workspace)] == ["other"]
     assert app.toast[0].value.startswith("Submitted 1 run.  \npixelcnn-async-2 was not started: data.init_args.batch")
+
+
+def test_the_menu_leads_back_to_the_notebook_that_was_open(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "second.md").write_text("---\ntitle: Second\n---\nText.\n", encoding="utf-8")
+    app = open_page(notebook="second")
+    app.switch_page(RUNS.script).run()
+    app.switch_page(NOTEBOOK.script)
+    app.query_params.clear()
+    app.run()
+    assert "".join(app.query_params["notebook"]) == "second"
+    assert any(one.value == "Text." for one in app.markdown)
+    (workspace.root / "second.md").unlink()
+    app.switch_page(RUNS.script).run()
+    app.switch_page(NOTEBOOK.script)
+    app.query_params.clear()
+    app.run()
+    assert "".join(app.query_params["notebook"]) == "first-steps"
+
+
+def test_a_card_says_what_its_cell_says_of_itself(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    said = "# Begun from trial 7 of sizes: val/loss 0.2\nrepeats: 2"
+    path.write_text(path.read_text(encoding="utf-8").replace("repeats: 2", said), encoding="utf-8")
+    assert '<div class="sb-remark">Begun from trial 7 of sizes: val/loss 0.2</div>' in html(open_page())
+
+
+def test_the_theme_is_switched_by_a_button_on_every_page(open_page: Open) -> None:
+    for path in ("", "runs"):
+        shown = html(open_page(path))
+        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare"' in shown
+        assert 'aria-label="Switch to the dark theme"' in shown

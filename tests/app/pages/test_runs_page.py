@@ -305,7 +305,8 @@ def test_a_trial_leads_back_to_its_search_and_is_not_in_the_list(open_page: Open
     store.set_tag(job.id, names.TAG_PARENT, parent.id)
     store.set_tag(job.id, names.TAG_TRIAL, "2")
     assert "No run yet" in html(open_page("runs"))
-    back = open_page("runs", run=job.id).get("page_link")[0].proto
+    back, home = (one.proto for one in open_page("runs", run=job.id).get("page_link")[:2])
+    assert home.label == "First steps › batch-size, which has this cell no more"
     assert (back.label, back.query_string) == ("batch-size, trial 2", f"search={parent.id}")
 
 
@@ -319,3 +320,14 @@ def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, works
 def test_any_text_can_be_looked_for(open_page: Open, workspace: Workspace, text: str) -> None:
     record(workspace, seed=1)
     assert "No run fits" in html(open_page("runs", find=text))
+
+
+def test_a_run_names_its_notebook_and_cell_and_leads_to_both(open_page: Open, workspace: Workspace) -> None:
+    def links(**what: str) -> list[tuple[str, str]]:
+        shown = open_page("runs", run=record(workspace, seed=1, **what).id)  # type: ignore[arg-type]  # texts only
+        return [(one.proto.label, one.proto.query_string) for one in shown.get("page_link")]
+
+    cell = ("First steps › pixelcnn-async-2", "notebook=first-steps&cell=pixelcnn-async-2")
+    assert links()[0] == cell
+    assert links(cell="gone")[0] == ("First steps › gone, which has this cell no more", "notebook=first-steps")
+    assert [label for label, _ in links(notebook="no-more.md")] == ["All runs"]

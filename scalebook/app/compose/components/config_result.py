@@ -25,16 +25,16 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     `shown`: see `state.Clicks`. Run is off, too, until what `crowd` says has been confirmed.
     """
     off = bool(wrong)
-    row = st.container(horizontal=True, vertical_alignment="center")
+    row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
     meant = problem_list.confirmed(crowd, f"compose-crowd-{shown}-{crowd}")
     with row:
         run = press.button(
             "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
-            help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}.",
+            help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
         )  # fmt: skip
         save = press.button(
             "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
-            help="Saves the experiment into the notebook.",
+            help="Saves the experiment into the notebook. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "run" if run else "save" if save else None
     if not wrong and (meant or intent != "run"):

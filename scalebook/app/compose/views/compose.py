@@ -236,4 +236,4 @@ def finish(
     state.reset_draft(("", ""), {}, "", 1)
     if jobs:
         st.switch_page(RUNS.script, query_params={"run": jobs[0].id})
-    st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})
+    st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))

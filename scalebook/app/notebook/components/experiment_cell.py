@@ -89,7 +89,8 @@ def _summary(line: ExperimentSummary, repeats: int) -> None:
         *(escape(part) for part in line.parts()[1:]),
         escape(plural(repeats, "seed")),
     ]
-    html.draw(f'<div class="sb-summary">{" · ".join(parts)}</div>')
+    remark = f'<div class="sb-remark">{escape(line.remark)}</div>' if line.remark else ""
+    html.draw(f'<div class="sb-summary">{" · ".join(parts)}</div>{remark}')
 
 
 def results(seeds: Sequence[SeedView]) -> str:

@@ -50,7 +50,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()
     problems = [problem for problem in validate(cell.config, description) if problem.severity == "error"]
-    line = summary(cell.config, description)
+    line = summary(cell.config, description, cell.remark)
     live = experiments.state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(workload(cell.config, description), len(this_machine().cores))
     intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, problems, stored.stamp, crowd)

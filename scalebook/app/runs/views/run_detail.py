@@ -1,21 +1,23 @@
 """One run, drawn every second or two while it lives."""
 
+from html import escape
+
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.navigation import COMPOSE, RUNS, SEARCH
+from scalebook.app.navigation import COMPOSE, NOTEBOOK, RUNS, SEARCH
 from scalebook.app.runs.components import run_detail, workers
 from scalebook.app.runs.components import usage as usage_charts
 from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
+from scalebook.app.runs.services.origins import origin
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.views import remarks, run_files
-from scalebook.app.shared.components import axis_choice, page_head
+from scalebook.app.shared.components import axis_choice, html, page_head
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import drafts, links
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue, usage
-from scalebook.training.search.folder import SearchFolder
 from scalebook.training.tracking import names
 
 EVERY_S = 1.0
@@ -33,6 +35,7 @@ def show(run_id: str) -> None:
     except KeyError:
         page_head.title("No such run", f"There is none with the id {run_id} in {resources.workspace().tracking_uri()}.")
         return
+    page_head.called(view.title)
     _head(view)
     _siblings(view)
     remarks.show(view.record)
@@ -79,30 +82,37 @@ def _head(view: RunView) -> None:
 
 
 def _back(view: RunView) -> None:
-    """To the search that the run is a trial of, else to all runs."""
-    search = SearchFolder(resources.workspace().studies / view.record.tags.get(names.TAG_PARENT, ""))
-    if names.TAG_TRIAL in view.record.tags and (name := search.name()):
-        label = f"{name}, trial {view.record.tags[names.TAG_TRIAL]}"
-        st.page_link(SEARCH.script, label=label, icon=":material/arrow_back:", query_params={"search": search.id})
-    else:
-        st.page_link(RUNS.script, label="All runs", icon=":material/arrow_back:")
+    """To what it was started from: of a trial its search, then the cell of its notebook; and to all runs."""
+    found = origin(resources.workspace(), view.record)
+    back = ":material/arrow_back:"
+    with st.container(horizontal=True, vertical_alignment="center", key="run-origin"):
+        if found.search is not None:
+            label = f"{found.search.name()}, trial {found.trial}"
+            st.page_link(SEARCH.script, label=label, icon=back, query_params={"search": found.search.id})
+        if found.notebook is not None:
+            gone = "" if found.cell else ", which has this cell no more"
+            st.page_link(
+                NOTEBOOK.script, label=f"{found.told}{gone}", icon=":material/menu_book:" if found.search else back,
+                query_params=NOTEBOOK.cell(found.notebook.name, found.cell),
+            )  # fmt: skip
+        elif found.told:
+            html.draw(f'<span class="sb-dim">{escape(found.told)}</span>', narrow=True)
+        st.page_link(RUNS.script, label="All runs", icon=":material/view_list:")
 
 
 def _siblings(view: RunView) -> None:
-    """The same experiment with other seeds."""
+    """The same experiment with other seeds; this one is no link."""
     siblings = runs.siblings(resources.reader(), view.record)
     if len(siblings) > 1:
         workspace = resources.workspace()
         with st.container(horizontal=True, vertical_alignment="center"):
             for sibling in siblings:
                 seed = sibling.tags.get(names.TAG_SEED, "?")
-                word = runs.view(workspace, sibling).state
-                st.page_link(
-                    RUNS.script,
-                    label=f"seed {seed} ({word})",
-                    query_params={"run": sibling.id},
-                    disabled=sibling.id == view.id,
-                )
+                label = f"seed {seed} ({runs.view(workspace, sibling).state})"
+                if sibling.id == view.id:
+                    html.draw(f'<b aria-current="page">{escape(label)}</b>', narrow=True)
+                else:
+                    st.page_link(RUNS.script, label=label, query_params={"run": sibling.id})
 
 
 def _standing(run_id: str, was_live: bool) -> None:

@@ -17,14 +17,14 @@ KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"
 
 def buttons(blocked: bool, shown: str) -> Intent | None:
     """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
         start = press.button(
             "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
-            help="Writes the search into the notebook, below its experiment, and starts it.",
+            help="Writes the search into the notebook, below its experiment, and starts it. Ctrl+Enter",
         )  # fmt: skip
         save = press.button(
             "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
-            help="Writes the search into the notebook; it can be run from there.",
+            help="Writes the search into the notebook; it can be run from there. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:

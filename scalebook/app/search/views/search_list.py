@@ -10,12 +10,12 @@ from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import SearchView
 from scalebook.app.search.views import removing
 from scalebook.app.shared.components import broken, html, page_head
-from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.words import ago
+from scalebook.app.shared.views import last_notebook
 
 EVERY_S = 2.0
 MOST = 100
-HEAD = ("Search", "Notebook", "State", "Trials", "", "Best", "Objective", "Started")
+HEAD = ("Search", "Notebook", "State", "Trials", "Progress", "Best", "Objective", "Started")
 
 
 def show() -> None:
@@ -23,7 +23,7 @@ def show() -> None:
     title, buttons = st.columns([1, 1], vertical_alignment="bottom")
     with title:
         page_head.title("Searches")
-    choice = notebooks.pick(resources.workspace(), None)
+    choice = last_notebook.pick(None)
     with buttons, st.container(horizontal=True, horizontal_alignment="right"):
         ended = [view for view in searches.views(resources.workspace(), MOST) if not view.live]
         if ended and st.button("Delete searches", key="delete-searches", icon=":material/delete:"):

@@ -32,6 +32,7 @@ def show(search_id: str) -> None:
     if search is None:
         page_head.title("No such search", f"There is none with the id {search_id} in {resources.workspace().root}.")
         return
+    page_head.called(search.name, "Search")
     _links(search)
     left, right = st.columns([2, 3], vertical_alignment="center")
     with left:
@@ -57,8 +58,9 @@ def _links(search: SearchView) -> None:
         st.page_link(SEARCH.script, label="All searches", icon=":material/arrow_back:")
         choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
         if choice is not None:
-            st.page_link(NOTEBOOK.script, label=choice.title, icon=":material/menu_book:",
-                         query_params={"notebook": choice.name})  # fmt: skip
+            label = " › ".join(part for part in (choice.title, search.request.cell) if part)
+            st.page_link(NOTEBOOK.script, label=label, icon=":material/menu_book:",
+                         query_params=NOTEBOOK.cell(choice.name, search.request.cell or ""))  # fmt: skip
 
 
 def _experiment(search: SearchView) -> str:
@@ -153,7 +155,7 @@ def _use(search: SearchView, number: int) -> None:
     stored = write(store.read(choice.path), put, said="")
     if stored is not None:
         state.say(f"{name} is in the notebook: trial {number}, {search_view.words(record, spec)}.")
-        st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
 
 
 def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> None:

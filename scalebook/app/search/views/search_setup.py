@@ -113,10 +113,9 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
     back, right = st.columns([2, 3], vertical_alignment="bottom")
     cell = draft.source[1]
     with back:
-        st.page_link(
-            NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
-        )
-        page_head.title(f"Edit {cell}" if cell else "New search")
+        back_to = NOTEBOOK.cell(choice.name, cell or draft.source[2])
+        st.page_link(NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=back_to)
+        page_head.title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = search_form.steps(draft.step, f"search.{draft.version}")
         if st.button("Start over", type="tertiary", help="Forget what was changed here."):
@@ -291,5 +290,5 @@ def _finish(intent: search_plan.Intent, choice: NotebookChoice, draft: SearchDra
     search_setup.discard(resources.workspace(), draft.source)
     state.reset_search_draft(("", "", ""), {}, "")
     if folder is None:
-        st.switch_page(NOTEBOOK.script, query_params={"notebook": choice.name})
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
     st.switch_page(SEARCH.script, query_params={"search": folder.id})

@@ -11,7 +11,11 @@ from scalebook.training.curves import smooth, thin
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
 """Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
 PARTS = {"compute": "#12868c", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
-FONT = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+FONT = (
+    "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif, "
+    "'Source Sans', sans-serif"
+)
+"""What Streamlit makes of `theme.font`: it adds its own, so that the page's letters and a chart's are the same."""
 UNITS = {"seconds": "s", "virtual seconds": "virtual s"}
 """Of an axis, where it is not called by its unit."""
 POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page heavy

@@ -52,8 +52,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence
     )
 
 
-def draw(content: str) -> None:
-    st.html(content)
+def draw(content: str, *, narrow: bool = False) -> None:
+    """`narrow`: in a row, no wider than its words."""
+    st.html(content, width="content" if narrow else "stretch")
 
 
 def empty(title: str, advice: str) -> None:

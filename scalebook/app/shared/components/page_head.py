@@ -83,8 +83,14 @@ def notebook(
     return NotebookHead(picked, intent)
 
 
-def title(text: str, about: str = "") -> None:
-    """A page's heading and a line on what it shows."""
+def called(*names: str) -> None:
+    """What the browser's tab, its history and its bookmarks call the page: the most particular name first."""
+    st.set_page_config(page_title=" · ".join((*names, "Scalebook")))
+
+
+def title(text: str, about: str = "", within: str = "") -> None:
+    """A page's heading and a line on what it shows. `within` names the notebook that it belongs to."""
+    called(*(one for one in (text, within) if one))
     st.title(text)
     if about:
         st.caption(about)

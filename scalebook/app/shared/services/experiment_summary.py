@@ -22,12 +22,14 @@ class ExperimentSummary:
     batch: str
     optimizer: str
     budget: str
+    remark: str = ""
+    """What the cell says of itself; no part of the line."""
 
     def parts(self) -> list[str]:
         return [part for part in (self.model_and_data, self.strategy, self.batch, self.optimizer, self.budget) if part]
 
 
-def summary(config: Mapping[str, Any], description: Description) -> ExperimentSummary:
+def summary(config: Mapping[str, Any], description: Description, remark: str = "") -> ExperimentSummary:
     """The parts for a config that may have errors: what cannot be read is left out."""
     load = workload(config, description)
     model, data = _short(config.get("model")), _short(config.get("data"))
@@ -37,6 +39,7 @@ def summary(config: Mapping[str, Any], description: Description) -> ExperimentSu
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),
         optimizer=_optimizer(config, description, rate_words(load)),
         budget=_budget(config),
+        remark=remark,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.shared.components import draft_label, press
+from scalebook.app.shared.components import draft_label, html, press
 from scalebook.app.shared.services import note_drafts, notebooks
 from scalebook.app.shared.services.note_drafts import LeftNote, NoteDraft
 from scalebook.app.shared.views import deleting
@@ -31,7 +31,7 @@ FIRST_HINT = f"What is the question, and what do you expect? {HINT}"
 
 
 def show(stored: Stored, index: int, note: Note) -> None:
-    """The text, with an Edit button that appears when the pointer is over it; or its editor."""
+    """The text with its Edit button; or its editor."""
     key = notebooks.key(note, index)
     if state.recall(EDITING, "") == key:
         _editor(key)
@@ -155,16 +155,18 @@ def _editor(key: str) -> None:
             )  # fmt: skip
         with preview, st.container(key="note-preview"):
             st.markdown(text if text.strip() else ":gray[How it will look.]")
+        if text == before:
+            html.draw('<span class="sb-unchanged"></span>')  # Esc may close it
         draft = _draft(opened, index, before, text)
         if text not in (before, aside.text if aside else before):
             note_drafts.save(resources.workspace(), draft)
         with st.container(horizontal=True):
-            if press.button("Save", f"save-{key}", type="primary"):
+            if press.button("Save", f"save-{key}", type="primary", help="Ctrl+Enter or Ctrl+S"):
                 done = _finish(draft, opened, new)
                 state.clicks().settle(f"save-{key}", done=done)
                 if done:
                     _close(draft)
-            if st.button("Cancel", key=f"cancel-{key}"):
+            if st.button("Cancel", key=f"cancel-{key}", help="Esc, while nothing has changed"):
                 _close(draft)
             if not new and st.button("Delete", key=f"delete-{key}", type="tertiary"):
                 deleting.confirm(opened, index, "note", _name(before), "", then=lambda: _forget(draft))

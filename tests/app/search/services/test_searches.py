@@ -94,6 +94,7 @@ def test_the_best_trial_becomes_an_experiment_below_the_search(tmp_path: Path) -
     assert made.repeats == 3
     assert made.config["data"]["init_args"]["batch_size"] * 2 == record.point["batch_size"]
     assert made.config["optimizer"]["init_args"]["lr"] == record.point["learning_rate"]
+    assert made.remark.startswith(f"Begun from trial {record.number} of batch-size: val/loss ")
     again, second = searches.with_best(notebook, found, record, search, description())
     assert second == "batch-size-best-2"
     assert again.experiment("batch-size-best") is not None

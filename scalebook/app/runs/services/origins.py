@@ -1,0 +1,40 @@
+"""Where a run comes from: the notebook and the cell that it was started from, and the search that it is a trial of."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.services.notebooks import NotebookChoice
+from scalebook.training.notebook.cells import Note
+from scalebook.training.search.folder import SearchFolder
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`notebook` is None where it is gone (or never was), `cell` "" where that is; `told` names both as recorded."""
+
+    notebook: NotebookChoice | None
+    cell: str
+    search: SearchFolder | None
+    trial: str
+    told: str
+
+
+def origin(workspace: Workspace, record: RunRecord) -> Origin:
+    """Reads the notebook, to see whether the cell is still there."""
+    stem, cell = Path(record.notebook or "").stem, record.cell or ""
+    choice = notebooks.pick(workspace, stem) if stem else None
+    known = False
+    if choice is not None:
+        stored, _ = notebooks.load(choice)
+        cells = stored.notebook.cells if stored else ()
+        known = any(one.name == cell for one in cells if not isinstance(one, Note))
+    trial = record.tags.get(names.TAG_TRIAL, "")
+    search = SearchFolder(workspace.studies / record.tags.get(names.TAG_PARENT, "")) if trial else None
+    if search is not None and not search.name():
+        search = None
+    told = " › ".join(one for one in (choice.title if choice else stem, cell) if one)
+    return Origin(choice, cell if known else "", search, trial, told)

@@ -1,0 +1,46 @@
+/* Ctrl+Enter runs (or saves the note that is being written), Ctrl+S saves, Esc closes a note's editor while nothing in it
+   has changed. What is being typed is told to the server before the button is pressed. */
+(() => {
+  if (window.scalebookKeys) return;
+  window.scalebookKeys = true;
+  const TOLD_MS = 60;
+  const EDITOR = '[class*="st-key-editor-"]';
+  const button = (within, key) => within && [...within.querySelectorAll(`[class*="st-key-${key}"] button`)]
+    .find((one) => !one.disabled && one.getClientRects().length);
+  const press = (found) => {
+    const box = document.activeElement;
+    if (box instanceof HTMLTextAreaElement || box instanceof HTMLInputElement)
+      box.dispatchEvent(new FocusEvent("focusout", { bubbles: true }));
+    setTimeout(() => found.click(), TOLD_MS);
+  };
+  const running = (at) => button(at.closest(EDITOR), "save-") || button(document, "compose-run")
+    || button(document, "search-start") || button(at.closest('[class*="st-key-cell-"]'), "run-");
+  const saving = (at) => button(at.closest(EDITOR), "save-") || button(document, "compose-save")
+    || button(document, "search-save") || button(at.closest('[class*="st-key-cell-broken-"]'), "save-")
+    || button(document.querySelector(EDITOR), "save-");
+  const closing = (at) => {
+    const editor = at.closest(EDITOR);
+    return editor && editor.querySelector(".sb-unchanged") && !editor.dataset.typed && button(editor, "cancel-");
+  };
+  document.addEventListener("input", (event) => {
+    const editor = event.target.closest?.(EDITOR);
+    if (editor) editor.dataset.typed = "yes";
+  }, true);
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing || event.altKey || event.shiftKey) return;
+    const dialog = document.querySelector('[role="dialog"]');
+    const held = event.ctrlKey || event.metaKey;
+    const at = event.target instanceof Element ? event.target : document.body;
+    if (held && event.key.toLowerCase() === "s") {
+      event.preventDefault();
+      const found = !dialog && saving(at);
+      if (found) press(found);
+    } else if (held && event.key === "Enter" && !dialog) {
+      const found = running(at);
+      if (found) { event.preventDefault(); press(found); }
+    } else if (event.key === "Escape" && !dialog) {
+      const found = closing(at);
+      if (found) press(found);
+    }
+  }, true);
+})();

@@ -1,0 +1,200 @@
+"""Every page, as somebody sees it who looks closely: what it is called, whether it can be read and reached by keys,
+whether the browser's console stays empty. Nothing is trained; the pages show `tests.e2e.gallery`."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
+
+from scalebook.training.workspace import Workspace
+from tests.e2e.audit import SERIOUS, findings
+from tests.e2e.conftest import Served, end_supervisor, serve
+from tests.e2e.gallery import Gallery, filled
+from tests.e2e.screenshots import settle
+
+PAGES = {
+    "notebook": "Does staleness hurt?",
+    "notebook-empty": "Nothing yet",
+    "notebook-broken": "Half written",
+    "compose-cell": "Edit pixelcnn-async-2 · Does staleness hurt?",
+    "runs": "Runs",
+    "run": "pixelcnn-async-2 · seed 1",
+    "run-live": "pixelcnn-single · seed 1",
+    "run-failed": "pixelcnn-ddp-2 · seed 2",
+    "searches": "Searches",
+    "search-setup": "New search · Does staleness hurt?",
+    "search-map": "batch-size · Search",
+    "search-curves": "batch-size · Search",
+    "search-parallel": "batch-size · Search",
+    "search-importance": "batch-size · Search",
+    "search-pareto": "batch-size · Search",
+    "search-table": "batch-size · Search",
+    "compare": "Compare",
+    "compare-empty": "Compare",
+}
+NOT_OURS = (re.compile("GL Driver Message"),)
+"""Of a Chromium that draws without a GPU, where parallel coordinates are drawn."""
+NAME = """(() => { const one = document.activeElement;
+  return (one.getAttribute('aria-label') || one.labels?.[0]?.innerText || one.innerText || '')
+    .trim().split('\\n').pop(); })()"""
+ORDER = ("Model", "Data", "Strategy", "Workers", "Batch size per worker", "Optimizer", "Learning rate", "Epochs", "Run")
+CONTRAST = """([one, other]) => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((each) => each / 255)
+      .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}"""
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Gallery]]:
+    workspace = Workspace(tmp_path_factory.mktemp("gallery")).create()
+    with filled(workspace, trials=80) as found:
+        served = serve(workspace)
+        yield served, found
+        served.end()
+        end_supervisor(workspace)
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, browser_context_args: dict[str, Any], gallery: tuple[Served, Gallery]) -> Iterator[Page]:
+    """One for all of them: a new one would load the libraries anew."""
+    context = browser.new_context(**browser_context_args)
+    gallery[0].let_in(context)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def shown(tab: Page, gallery: tuple[Served, Gallery]) -> Iterator[tuple[Page, str, Gallery]]:
+    """A page of a browser that knows the gallery, its address, and what is in it. Its console stays empty."""
+    page, (served, found) = tab, gallery
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    page.emulate_media(color_scheme="light")
+    said: list[str] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in ("warning", "error") and not any(one.search(message.text) for one in NOT_OURS):
+            said.append(f"{message.type}: {message.text}")
+
+    def fail(error: Error) -> None:
+        said.append(f"uncaught: {error}")
+
+    page.on("console", listen)
+    page.on("pageerror", fail)
+    yield page, served.addresses.app, found
+    page.remove_listener("console", listen)
+    page.remove_listener("pageerror", fail)
+    assert said == []
+
+
+def serious(page: Page) -> list[str]:
+    return [str(one) for one in findings(page) if one.impact in SERIOUS]
+
+
+@pytest.mark.parametrize("name", list(PAGES))
+def test_a_page_can_be_read_and_says_what_it_is(shown: tuple[Page, str, Gallery], name: str) -> None:
+    """In both themes, and at 400 pixels without moving sideways."""
+    page, address, found = shown
+    page.goto(address + found.addresses()[name])
+    expect(page).to_have_title(f"{PAGES[name]} · Scalebook")
+    settle(page)
+    assert serious(page) == []
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(300)  # until Streamlit has heard of it
+    assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).colorScheme") == "dark"
+    assert serious(page) == []
+    page.set_viewport_size({"width": 400, "height": 860})
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth <= 400")
+
+
+def test_run_stays_in_reach_and_the_focus_is_seen(shown: tuple[Page, str, Gallery]) -> None:
+    """At 1280 x 800, at both ends of the form; by Tab come the fields, as they stand, then Run."""
+    page, address, found = shown
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(address + found.addresses()["compose-cell"])
+    run = page.locator(".st-key-compose-run button:visible")  # Streamlit draws another one for touch
+    expect(run).to_be_in_viewport(ratio=1)
+    page.locator(".stMain").evaluate("one => one.scrollTo(0, one.scrollHeight)")
+    page.wait_for_timeout(200)
+    expect(run).to_be_in_viewport(ratio=1)
+    page.get_by_role("textbox", name="Name", exact=True).focus()
+    names: list[str] = []
+    while "Run" not in names and len(names) < 80:
+        page.keyboard.press("Tab")
+        names.append(page.evaluate(NAME))
+    assert [one for one in names if one in ORDER] == list(ORDER)
+    themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in themes:
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(300)
+        style = "one => { const s = getComputedStyle(one); return [s.outlineStyle, s.outlineWidth, s.outlineColor]; }"
+        kind, width, colour = run.evaluate(style)
+        ground = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+        assert (kind, width) == ("solid", "2px")
+        assert page.evaluate(CONTRAST, [colour, ground]) >= 3
+    page.set_viewport_size({"width": 400, "height": 860})
+    page.reload()
+    expect(run).to_be_in_viewport(ratio=1)
+
+
+def test_keys_save_and_close(shown: tuple[Page, str, Gallery]) -> None:
+    """Ctrl+S and Ctrl+Enter take along what is half typed; Esc closes an editor that has nothing to lose."""
+    page, address, found = shown
+    page.goto(address + found.addresses()["notebook-empty"])
+    page.get_by_role("button", name="Add a note").click()
+    box = page.locator("[class*='st-key-editor-'] textarea")
+    box.press("Escape")
+    expect(box).to_have_count(0)
+    page.get_by_role("button", name="Add a note").click()
+    box.fill("Kept")
+    box.press("Escape")
+    expect(box).to_have_value("Kept")
+    box.press("Control+Enter")
+    expect(page.get_by_text("Kept", exact=True)).to_be_visible()
+    expect(box).to_have_count(0)
+    edit = page.get_by_role("button", name="Edit")
+    page.mouse.move(5, 5)
+    expect(edit).to_be_visible()
+    assert edit.evaluate("one => { let o = 1; for (; one; one = one.parentElement) o *= getComputedStyle(one).opacity; "
+                         "return o; }") == 1  # fmt: skip
+    page.goto(address + found.addresses()["compose-cell"])
+    epochs = page.get_by_role("textbox", name="Epochs", exact=True)
+    epochs.fill("6")
+    epochs.press("Control+s")
+    card = page.locator(".st-key-cell-experiment-pixelcnn-async-2")
+    expect(card).to_contain_text("6 epochs")
+    expect(card).to_be_in_viewport()
+
+
+def test_one_finds_the_way_back(shown: tuple[Page, str, Gallery]) -> None:
+    """From a run to the cell, which is scrolled to; by the menu to the notebook last open, also in a new session."""
+    page, address, found = shown
+    page.goto(address + found.addresses()["run-live"])
+    page.get_by_role("link", name="Does staleness hurt? › pixelcnn-single").click()
+    card = page.locator(".st-key-cell-experiment-pixelcnn-single")
+    expect(card).to_be_in_viewport()
+    page.wait_for_timeout(3000)  # the charts below and above have been drawn
+    top = card.evaluate("one => one.getBoundingClientRect().top")
+    assert 50 < top < 200
+    page.goto(f"{address}/runs")
+    page.get_by_role("link", name="Notebook", exact=True).click()
+    expect(page).to_have_title("Does staleness hurt? · Scalebook")
+    expect(page).to_have_url(re.compile(r"/\?notebook=staleness$"))
+
+
+def test_charts_speak_the_pages_language(shown: tuple[Page, str, Gallery]) -> None:
+    """Their letters are those of the page."""
+    page, address, found = shown
+    page.goto(address + found.addresses()["run"])
+    tick = page.locator(".js-plotly-plot .xtick text").first
+    expect(tick).to_be_attached()
+    family = "one => getComputedStyle(one).fontFamily.replaceAll('\"', '')"
+    of_page = page.locator(".stApp").evaluate(family)
+    assert tick.evaluate(family) == of_page
