@@ -17,7 +17,6 @@ chosen = last_notebook.pick(wanted)
 if chosen is not None:
     page_head.called(chosen.title)
     last_notebook.keep(chosen)
-    st.query_params["notebook"] = chosen.name
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
 opened = note.opened_here(chosen.path) if chosen else None

@@ -247,14 +247,13 @@ def test_the_menu_leads_back_to_the_notebook_that_was_open(open_page: Open, work
     app.switch_page(NOTEBOOK.script)
     app.query_params.clear()
     app.run()
-    assert "".join(app.query_params["notebook"]) == "second"
     assert any(one.value == "Text." for one in app.markdown)
     (workspace.root / "second.md").unlink()
     app.switch_page(RUNS.script).run()
     app.switch_page(NOTEBOOK.script)
     app.query_params.clear()
     app.run()
-    assert "".join(app.query_params["notebook"]) == "first-steps"
+    assert any("Does staleness hurt?" in one.value for one in app.markdown)
 
 
 def test_a_card_says_what_its_cell_says_of_itself(open_page: Open, workspace: Workspace) -> None:

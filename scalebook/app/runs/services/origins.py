@@ -13,7 +13,7 @@ from scalebook.training.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class Origin:
+class RunOrigin:
     """`notebook` is None where it is gone (or never was), `cell` "" where that is; `told` names both as recorded."""
 
     notebook: NotebookChoice | None
@@ -23,7 +23,7 @@ class Origin:
     told: str
 
 
-def origin(workspace: Workspace, record: RunRecord) -> Origin:
+def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:
     """Reads the notebook, to see whether the cell is still there."""
     stem, cell = Path(record.notebook or "").stem, record.cell or ""
     choice = notebooks.pick(workspace, stem) if stem else None
@@ -37,4 +37,4 @@ def origin(workspace: Workspace, record: RunRecord) -> Origin:
     if search is not None and not search.name():
         search = None
     told = " › ".join(one for one in (choice.title if choice else stem, cell) if one)
-    return Origin(choice, cell if known else "", search, trial, told)
+    return RunOrigin(choice, cell if known else "", search, trial, told)
