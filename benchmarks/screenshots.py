@@ -16,8 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from scalebook.app.runs.services import experiments
 from scalebook.training.config import catalogue
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.notebook import store
 from scalebook.training.search import folder as searches
@@ -106,7 +106,14 @@ def _submit(workspace: Workspace) -> list[JobFolder]:
     description = catalogue.describe(workspace)
     made: list[JobFolder] = []
     for cell in notebook.experiments():
-        made += experiments.run(workspace, description, "first-steps.md", cell.name, cell.config, cell.repeats)
+        made += queue.submit(
+            workspace,
+            cell.config,
+            seeds=cell.seeds(),
+            description=description,
+            notebook="first-steps.md",
+            cell=cell.name,
+        )
     return made
 
 

@@ -26,6 +26,13 @@ TRAINER_DEFAULTS: Final[dict[str, Any]] = {
 BUDGETS: Final = ("max_epochs", "max_steps", "max_time")
 
 
+def seeds_from(config: Mapping[str, Any], count: int) -> list[int]:
+    """The config's `seed_everything` (1 where it names none) and the numbers after it, one for each of `count` runs."""
+    seed = config.get("seed_everything")
+    first = seed if isinstance(seed, int) and not isinstance(seed, bool) else DEFAULT_SEED
+    return [first + offset for offset in range(count)]
+
+
 def complete(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
     """`config` with classes by full path, their defaults, an optimizer, a seed, threads and a budget.
 

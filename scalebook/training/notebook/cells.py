@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, Literal
 
+from scalebook.training.config.complete import seeds_from
+
 Axis = Literal["updates", "samples", "seconds"]
 Scale = Literal["linear", "log"]
 Kind = Literal["experiment", "comparison", "search"]
@@ -40,9 +42,7 @@ class ExperimentCell:
 
     def seeds(self, repeats: int | None = None) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
-        seed = self.config.get("seed_everything")
-        first = seed if isinstance(seed, int) and not isinstance(seed, bool) else 1
-        return [first + offset for offset in range(self.repeats if repeats is None else repeats)]
+        return seeds_from(self.config, self.repeats if repeats is None else repeats)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
+from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
 from scalebook.training.durations import duration
@@ -65,7 +66,7 @@ def run(workspace: Workspace, config: Mapping[str, Any], description: Descriptio
     """Run the test, print what it found. Ends the job when it is interrupted."""
     load = workload(config, description)
     with hold(workspace):
-        (job,) = queue.submit(workspace, config, seeds=[_seed(config)], description=description)
+        (job,) = queue.submit(workspace, config, seeds=seeds_from(config, 1), description=description)
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {load.strategy} x {load.workers}")
         try:
@@ -109,11 +110,6 @@ class _Progress:
         progress = job.progress()
         words = f"waits: {reason}" if reason else f"{progress.updates if progress else 0:,} updates"
         _say(self._out, f"  {words} after {duration(now - self._begun)}")
-
-
-def _seed(config: Mapping[str, Any]) -> int:
-    seed = config.get("seed_everything")
-    return seed if isinstance(seed, int) and not isinstance(seed, bool) else 1
 
 
 def _say(out: TextIO, text: str) -> None:

@@ -12,13 +12,13 @@ from scalebook.app import resources, state
 from scalebook.app.compose.components import config_result
 from scalebook.app.compose.components.config_form import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
-from scalebook.app.runs.services import experiments
 from scalebook.app.shared.components import html
 from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services import drafts, form, notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
+from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
@@ -26,6 +26,7 @@ from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Notebook
@@ -230,7 +231,10 @@ def finish(
         return
     jobs = []
     if intent == "run":
-        jobs = experiments.run(workspace, description, choice.path.name, name, config, repeats)
+        seeds = seeds_from(config, max(1, repeats))
+        jobs = queue.submit(
+            workspace, config, seeds=seeds, description=description, notebook=choice.path.name, cell=name
+        )
     state.clicks().settle(key)
     drafts.discard(workspace, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)

@@ -17,6 +17,7 @@ from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
@@ -84,8 +85,13 @@ def _run(stored: Stored, cell: ExperimentCell) -> bool:
         state.say(f"{cell.name} waits or runs already.", ":material/info:")
         return True
     try:
-        jobs = experiments.run(
-            resources.workspace(), resources.description(), stored.path.name, cell.name, cell.config, cell.repeats
+        jobs = queue.submit(
+            resources.workspace(),
+            cell.config,
+            seeds=cell.seeds(),
+            description=resources.description(),
+            notebook=stored.path.name,
+            cell=cell.name,
         )
     except ConfigError as error:
         state.say(str(error), ":material/error:")

@@ -13,6 +13,7 @@ from scalebook.app.shared.services.words import plural
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
@@ -83,8 +84,10 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
         return 0
     if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
         raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, and run it there.")
-    made = experiments.run(workspace, description, stored.path.name, cell.name, cell.config, cell.repeats, seeds)
-    return len(made)
+    jobs = queue.submit(
+        workspace, cell.config, seeds=seeds, description=description, notebook=stored.path.name, cell=cell.name
+    )
+    return len(jobs)
 
 
 def _stop(stored: Stored) -> None:

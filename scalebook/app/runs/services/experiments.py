@@ -1,16 +1,14 @@
 """Running and ending experiments: what the buttons do. Runs belong to the supervisor from here on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.runs import Reasons, RunView
-from scalebook.app.shared.services import form
 from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.results import results
@@ -59,29 +57,6 @@ def state(seeds: Iterable[SeedView]) -> str:
 def stale(seeds: Iterable[SeedView]) -> list[int]:
     """The seeds that have not finished with the config as it stands, and are not about to."""
     return [seed.seed for seed in seeds if seed.state not in LIVE and (seed.stale or seed.state != "finished")]
-
-
-def run(
-    workspace: Workspace,
-    description: Description,
-    notebook: str,
-    name: str,
-    config: form.Config,
-    repeats: int,
-    seeds: Sequence[int] | None = None,
-) -> list[JobFolder]:
-    """Submit one run for each seed; ConfigError where the config has a mistake. `notebook` is the file's name.
-
-    The seeds are `repeats` upwards from the config's own, or those that `seeds` names.
-    """
-    return queue.submit(
-        workspace,
-        config,
-        seeds=form.seeds_of(config, repeats) if seeds is None else seeds,
-        description=description,
-        notebook=notebook,
-        cell=name,
-    )
 
 
 def stop(seeds: Iterable[SeedView]) -> int:

@@ -204,10 +204,3 @@ def suggested_name(config: Mapping[str, Any], description: Description) -> str:
     if load.workers > 1:
         words.append(f"x{load.workers}")
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
-
-
-def seeds_of(config: Mapping[str, Any], repeats: int) -> list[int]:
-    """`repeats` seeds, upwards from the config's own."""
-    first = config.get("seed_everything", 1)
-    first = first if isinstance(first, int) and not isinstance(first, bool) else 1
-    return [first + i for i in range(max(1, repeats))]

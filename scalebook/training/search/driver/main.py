@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.config.catalogue import describe
+from scalebook.training.config.complete import seeds_from
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files import locks
@@ -26,7 +27,7 @@ from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, judge, quality, trial_end, value
 from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.telling import Telling
-from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, seeds_of, side_by_side
+from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, side_by_side
 from scalebook.training.search.driver.trial_source import TrialSource
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
 from scalebook.training.search.study.storage import StorageLost
@@ -88,7 +89,7 @@ class Driver:
     def _read_spec(self) -> None:
         self._stamp = self.folder.stamp()
         self.spec = self.folder.spec(self.description)
-        self.seeds = seeds_of(self.spec)
+        self.seeds = seeds_from(self.spec.config, self.spec.seeds)
         asked = self.folder.request()
         self.study = Study.open(asked.storage, asked.study, self.spec)
         if self.study.mended:
@@ -146,7 +147,7 @@ class Driver:
             self.study.report(trial.number, int(samples), float(reached))
         if points and self.spec.pruner != "wilcoxon" and not trial.pruned and self.study.should_prune(trial.number):
             trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples: others were better there"
-            for job in _open(trial):
+            for job in trial.open_jobs():
                 job.ask_to_stop(trial.pruned)
 
     def _compare_seeds(self, trial: Trial) -> None:
@@ -184,7 +185,7 @@ class Driver:
 
     def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:
         """End the runs that go on; their trials stay open in the study and are run again when it is resumed."""
-        jobs = [job for trial in self.running.values() for job in _open(trial)]
+        jobs = [job for trial in self.running.values() for job in trial.open_jobs()]
         for job in jobs:
             job.ask_to_stop(STOPPED)
         deadline = time.monotonic() + STOP_DEADLINE_S
@@ -231,12 +232,8 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        self._end(
-            trial,
-            TrialEnd(
-                "failed", failure=FailureClass.KILLED.value, cause=f"its run died unwatched {trial.interruptions} times"
-            ),
-        )
+        cause = f"its run died unwatched {trial.interruptions} times"
+        self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 
     def _run(self, trial: Trial, seed: int) -> None:
@@ -251,10 +248,6 @@ class Driver:
         self.study.note(trial.number, runs={seed_: run.id for seed_, run in trial.runs.items()})
         if seed == self.seeds[0]:
             trial.curve = CurveTail(job)
-
-
-def _open(trial: Trial) -> list[JobFolder]:
-    return [job for job in trial.runs.values() if job.state() not in ENDED]
 
 
 def drive(folder: SearchFolder) -> int:

@@ -12,7 +12,7 @@ from scalebook.training.config.workload import workload
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.executors.known import chosen
-from scalebook.training.jobs.folder import JobFolder, TrialOf
+from scalebook.training.jobs.folder import ENDED, JobFolder, TrialOf
 from scalebook.training.jobs.queue import all_jobs, submit
 from scalebook.training.search.folder import SearchFolder
 
@@ -39,6 +39,10 @@ class Trial:
     def runs_now(self) -> bool:
         """Whether a process of it runs: its next run may still wait."""
         return any(job.state() in ("running", "stopping") for job in self.runs.values())
+
+    def open_jobs(self) -> list[JobFolder]:
+        """The jobs of its runs that have not ended."""
+        return [job for job in self.runs.values() if job.state() not in ENDED]
 
 
 class TrialJobs:
@@ -82,13 +86,6 @@ def side_by_side(spec: SearchSpec, description: Description) -> int:
     load = workload(spec.config, description)
     each = max(1, load.processes * load.threads)
     return max(1, sum(len(machine.cores) // each for machine in chosen().machines()))
-
-
-def seeds_of(spec: SearchSpec) -> list[int]:
-    """The base config's seed and those after it."""
-    seed = spec.config.get("seed_everything")
-    first = seed if isinstance(seed, int) and not isinstance(seed, bool) else 1
-    return [first + offset for offset in range(spec.seeds)]
 
 
 class CurveTail:

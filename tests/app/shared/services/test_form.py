@@ -4,6 +4,7 @@ import pytest
 
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.form import Budget
+from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import ClassInfo, Field, Group
 from scalebook.training.config.validate import validate
 from tests.app.described import description
@@ -107,6 +108,6 @@ def test_names_say_model_strategy_and_workers() -> None:
 
 
 def test_seeds_go_upwards_from_the_configs_own() -> None:
-    assert form.seeds_of({"seed_everything": 7}, 3) == [7, 8, 9]
-    assert form.seeds_of({}, 1) == [1]
-    assert form.seeds_of({"seed_everything": True}, 2) == [1, 2]
+    assert seeds_from({"seed_everything": 7}, 3) == [7, 8, 9]
+    assert seeds_from({}, 1) == [1]
+    assert seeds_from({"seed_everything": True}, 2) == [1, 2]

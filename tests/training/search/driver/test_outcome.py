@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec, read_search
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.search.driver import outcome
-from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, seeds_of
+from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from tests.training.searching import BASE, SPACE
 
 LONG_DEAD = ProcessId(2**22 - 1, 1, "")
@@ -172,4 +173,4 @@ def test_a_curve_is_read_by_whole_lines(jobs: Jobs) -> None:
 
 
 def test_seeds_go_up_from_the_config_s_own(description: Description) -> None:
-    assert seeds_of(spec(description, seeds=3)) == [1, 2, 3]
+    assert seeds_from(spec(description, seeds=3).config, 3) == [1, 2, 3]
