@@ -32,7 +32,7 @@ def test_cells_stand_in_order_with_their_summary(open_page: Open) -> None:
     shown = html(app)
     assert "pixelcnn-async-2" in shown
     assert "not run yet" in shown
-    for part in ("PixelCNN on Digits", "AsyncPS (async), 2 workers", "batch 32 per worker, 64 global", "2 seeds"):
+    for part in ("PixelCNN on Digits", "parameter server × 2, async", "batch 32 per worker, 64 global", "2 seeds"):
         assert part in shown
 
 
