@@ -35,9 +35,9 @@ def ask(record: RunRecord) -> NoReturn:
 def _draw(record: RunRecord) -> None:
     present = run_query.tags(record)
     known = sorted({*present, *(tag for run in resources.all_runs() for tag in run_query.tags(run))})
-    note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)
     tags = st.multiselect("Tags", known, present, key="remarks-tags", accept_new_options=True,
                           placeholder="Type a word, or key=value")  # fmt: skip
+    note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)
     st.caption("They are written to MLflow, and the list of runs can be filtered by them.")
     if press.button("Save", SAVE, record.id, type="primary"):
         try:
