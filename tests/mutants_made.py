@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/ps/applying/rounds.py",
-        "now.gathered < min(", "now.gathered + 1 < min(",
+        "round_.gathered < min(", "round_.gathered + 1 < min(",
         "a round is closed one gradient early",
         (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
@@ -102,14 +102,14 @@ MUTANTS = (
     ),
     Mutant(
         "search", "training/search/study/trials.py",
-        "key=lambda one: (sign * one.values[0], one.number), default=None)",
-        "key=lambda one: (one.values[0], one.number), default=None)",
+        "key=lambda record: (sign * record.values[0], record.number), default=None)",
+        "key=lambda record: (record.values[0], record.number), default=None)",
         "the best is the lowest, whatever the goal", (f"{SEARCH}/study/test_trials.py",),
     ),
     Mutant(
         "search", "training/search/study/trials.py",
-        "finished = [one for one in records if one.state == \"finished\" and math.isfinite(one.values[0])]",
-        "finished = [one for one in records if one.state == \"finished\"]",
+        "finished = [record for record in records if record.state == \"finished\" and math.isfinite(record.values[0])]",
+        "finished = [record for record in records if record.state == \"finished\"]",
         "a trial that missed the target can be the best", (f"{SEARCH}/study/test_trials.py",),
     ),
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs", "training/jobs/schedule.py",
-        "key=lambda request: (-request.priority,", "key=lambda request: (request.priority,",
+        "return -request.priority,", "return request.priority,",
         "what is urgent comes last", (f"{JOBS}/test_schedule.py",),
     ),
     Mutant(
@@ -149,13 +149,13 @@ MUTANTS = (
     ),
     Mutant(
         "jobs", "training/jobs/process.py",
-        "return found is not None and found.state not in \"ZX\" and _same",
-        "return found is not None and _same",
+        "return facts is not None and facts.state not in \"ZX\" and _same",
+        "return facts is not None and _same",
         "a zombie counts as a running job", (f"{JOBS}/test_process.py",),
     ),
     Mutant(
         "jobs", "training/jobs/process.py",
-        "return found.start == process.start and process.boot == boot_id()", "return process.boot == boot_id()",
+        "return facts.start == process.start and process.boot == boot_id()", "return process.boot == boot_id()",
         "a later process with the same pid is taken for the job", (f"{JOBS}/test_process.py",),
     ),
     Mutant(
@@ -169,7 +169,7 @@ MUTANTS = (
         "a job that was stopped before its start waits for ever", (f"{JOBS}/test_folder.py",),
     ),
     Mutant(
-        "notebook", "training/notebook/cells.py",
+        "notebook", "training/config/complete.py",
         "return [first + offset for offset", "return [1 + offset for offset",
         "the seeds ignore the config's own", (f"{NOTEBOOK}/test_parse.py", f"{NOTEBOOK}/test_comparison.py"),
     ),
@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         "notebook", "training/notebook/comparison.py",
-        "for one in by_name.values()}) > 1]", "for one in by_name.values()}) > 0]",
+        "for value in by_name.values()}) > 1]", "for value in by_name.values()}) > 0]",
         "what is the same everywhere is told as a difference", (f"{NOTEBOOK}/test_comparison.py",),
     ),
     Mutant(
