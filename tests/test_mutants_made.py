@@ -1,0 +1,12 @@
+"""Whoever changes a line that a mutant changes moves the mutant along."""
+
+from pathlib import Path
+
+from tests.mutants_made import MUTANTS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_place_of_every_mutant_is_there_once() -> None:
+    places = {f"{mutant.file}: {mutant.old}": (ROOT / mutant.file).read_text().count(mutant.old) for mutant in MUTANTS}
+    assert {place: count for place, count in places.items() if count != 1} == {}
