@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlflow.entities import Metric
 from scalebook.training.files import records, yaml
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.process import ProcessId
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import experiment_id, open_store
 from scalebook.training.trust import JOB, sign
@@ -105,8 +107,8 @@ def _job(workspace: Workspace, run: str, cell: str, notebook: str, seed: int, wo
 def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
     status = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[state]
     failed = state == "failed"
-    if state != "stopped":  # that one never began
-        job.write(Started(LocalHandle.own(), time.time() - 20))
+    if state != "stopped":  # that one never began; the others' process is gone
+        job.write(Started(LocalHandle(replace(ProcessId.of(), start=0)), time.time() - 20))
     client.set_tag(run, names.TAG_STATUS, state)
     client.log_text(run, job.config.read_text(encoding="utf-8"), names.CONFIG_ARTIFACT)
     write_pushes(job.path, 30, job.request().workers)
