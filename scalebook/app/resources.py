@@ -6,7 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from scalebook.app.runs.services import artifacts, push_record
-from scalebook.app.runs.services.kept_reader import KeptReader
+from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
 from scalebook.app.runs.services.push_record import PushRecord
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.search.services import search_view
@@ -40,6 +40,11 @@ def workspace() -> Workspace:
 def reader() -> RunReader:
     """The store of runs, one client for all."""
     return _reader(workspace().tracking_uri())
+
+
+def notebook_runs(name: str) -> RunReader:
+    """The runs of a notebook as they stand now, read once, for one drawing of its page."""
+    return NotebookRuns(reader(), name)
 
 
 @st.cache_resource(show_spinner=False)

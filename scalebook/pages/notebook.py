@@ -56,7 +56,7 @@ if problem:
     st.error(problem, icon=":material/error:")
 if stored is not None:
     note.look_for_drafts(stored)
-    together, standing = st.container(), run_all.Standing()
+    together, standing = st.container(), run_all.Standing(resources.notebook_runs(stored.path.name))
     with st.container(key="document", gap="medium"):
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell, standing)

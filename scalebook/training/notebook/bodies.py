@@ -1,7 +1,9 @@
 """The YAML inside a cell: what an experiment and a comparison may say. A search is read in `training/config/search`."""
 
+import copy
 import difflib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, get_args
 
 from ruamel.yaml.error import MarkedYAMLError
@@ -39,6 +41,12 @@ def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCel
 
 def load_mapping(body: str) -> dict[str, Any]:
     """The YAML of a cell as plain values; ConfigError where it is not a mapping or no tree."""
+    return copy.deepcopy(_mapping(body))
+
+
+@lru_cache(maxsize=512)
+def _mapping(body: str) -> dict[str, Any]:
+    """Parsing takes 10 ms, and a page parses its notebook each time that it is drawn."""
     try:
         content = yaml.load(body)
     except ConfigError as error:

@@ -8,7 +8,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord, tag_is
+from scalebook.training.tracking.reading import RunReader, RunRecord
 
 MOST_RUNS: Final = 500
 """Newest runs of a cell that are looked at."""
@@ -71,9 +71,8 @@ def _inherited(
 ) -> list[RunRecord]:
     """Runs of this config under a name that is no cell's any more. Of several cells that could have been called so,
     the first one that has no runs of its own has them."""
-    same_config = tag_is(names.TAG_CONFIG_HASH, hash_now)
     names_now = {getattr(cell, "name", "") for cell in notebook.cells}
-    runs = reader.runs(notebook=notebook_name, where=same_config, limit=MOST_RUNS)
+    runs = reader.runs(notebook=notebook_name, config_hash=hash_now, limit=MOST_RUNS)
     left = [run for run in runs if run.cell not in names_now and names.TAG_PARENT not in run.tags]
     if not left:
         return []

@@ -104,12 +104,15 @@ class RunReader:
         *,
         notebook: str | None = None,
         cell: str | None = None,
+        config_hash: str | None = None,
         where: str = "",
         limit: int = 100,
         order_by: Sequence[str] = NEWEST_FIRST,
     ) -> list[RunRecord]:
-        """The newest `limit` runs, of one notebook or cell if named; `where` is a further MLflow filter."""
+        """The newest `limit` runs, of one notebook, cell or config if named; `where` is a further MLflow filter."""
         clauses = [where] if where else []
+        if config_hash is not None:
+            clauses.append(tag_is(names.TAG_CONFIG_HASH, config_hash))
         if notebook is not None:
             clauses.append(tag_is(names.TAG_NOTEBOOK, notebook))
         if cell is not None:

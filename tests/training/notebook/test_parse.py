@@ -125,3 +125,11 @@ def test_nothing_of_any_text_is_lost(text: str) -> None:
 @given(notebooks())
 def test_nothing_of_a_written_notebook_is_lost(text: str) -> None:
     assert parse(text).text == text
+
+
+def test_what_one_reader_does_to_a_config_another_does_not_see() -> None:
+    first = parse(PAGE, "page").experiments()[0]
+    before = repr(first.config)
+    first.config["model"] = {"class_path": "another"}
+    first.config.setdefault("trainer", {})["devices"] = 77
+    assert repr(parse(PAGE, "page").experiments()[0].config) == before

@@ -15,22 +15,26 @@ from scalebook.app.shared.views import deleting, placing
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.reading import RunReader
 
 EVERY_S = 2.0
 LIVE = ("running", "waiting")
 
 
-def show(stored: Stored, index: int, cell: ComparisonCell) -> None:
-    """The card; drawn every other second while a run that belongs to it waits or runs."""
-    compared = _compare(stored, cell)
+def show(stored: Stored, index: int, cell: ComparisonCell, reader: RunReader) -> None:
+    """The card; drawn every other second while a run that belongs to it waits or runs.
+
+    `reader` is for this drawing of the page alone.
+    """
+    compared = _compare(stored, cell, reader)
     live = any(row.outcome in LIVE for row in compared.rows)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
         _head(stored, index, cell, compared)
         st.fragment(_body, run_every=EVERY_S if live else None)(stored, cell, None if live else compared)
 
 
-def _compare(stored: Stored, cell: ComparisonCell) -> Comparison:
-    return compare(resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
+def _compare(stored: Stored, cell: ComparisonCell, reader: RunReader | None = None) -> Comparison:
+    return compare(reader or resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
 
 
 def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison) -> None:

@@ -17,9 +17,9 @@ def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
     """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
     note.show_new(stored, index)
     if isinstance(cell, ExperimentCell):
-        standing.seeds[cell.name] = experiment.show(stored, index, cell)
+        standing.seeds[cell.name] = experiment.show(stored, index, cell, standing.reader)
     elif isinstance(cell, ComparisonCell):
-        comparison.show(stored, index, cell)
+        comparison.show(stored, index, cell, standing.reader)
     elif isinstance(cell, SearchCell):
         if search_cell.show(stored, index, cell):
             standing.searching.append(cell.name)

@@ -21,27 +21,27 @@ from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.reading import RunReader
 
 EVERY_S = 1.0
 
 
-def show(stored: Stored, index: int, cell: ExperimentCell) -> list[SeedView]:
+def show(stored: Stored, index: int, cell: ExperimentCell, reader: RunReader) -> list[SeedView]:
     """The card; drawn every second while a run waits or runs, and once more, with the page, when the last has ended.
 
-    Returns what it shows.
+    Returns what it shows. `reader` is for this drawing of the page alone.
     """
-    seeds = _seeds(stored, cell)
+    seeds = _seeds(stored, cell, reader)
     live = experiments.state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
         st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, seeds if not live else None, live)
     return seeds
 
 
-def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
-    workspace = resources.workspace()
-    return experiments.seeds(
-        workspace, resources.reader(), stored, cell, resources.description(), resources.waiting_reasons
-    )
+def _seeds(stored: Stored, cell: ExperimentCell, reader: RunReader | None = None) -> list[SeedView]:
+    """As the store has them now, or as `reader` has read them."""
+    workspace, reader = resources.workspace(), reader or resources.reader()
+    return experiments.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
 
 
 def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView] | None, was_live: bool) -> None:

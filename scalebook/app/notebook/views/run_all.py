@@ -18,14 +18,16 @@ from scalebook.training.jobs.devices import this_machine
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
+from scalebook.training.tracking.reading import RunReader
 
 ALL, STALE, STOP = "run-all", "run-stale", "stop-all"
 
 
 @dataclass
 class Standing:
-    """How the cells of a notebook stand, as the page shows them."""
+    """How the cells of a notebook stand, as the page shows them; `reader` is for this drawing of the page alone."""
 
+    reader: RunReader
     seeds: dict[str, list[SeedView]] = field(default_factory=dict)
     """Of each experiment its runs by seed."""
     searching: list[str] = field(default_factory=list)

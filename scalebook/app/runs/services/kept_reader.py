@@ -4,8 +4,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import NEWEST_FIRST, MetricCurve, RunReader, RunRecord
 
+MOST = 1000  # runs of a notebook that are read at once
 CURVES_KEPT = 4000  # about 20 kB each
 
 
@@ -28,11 +30,14 @@ class KeptReader(RunReader):
         *,
         notebook: str | None = None,
         cell: str | None = None,
+        config_hash: str | None = None,
         where: str = "",
         limit: int = 100,
         order_by: Sequence[str] = NEWEST_FIRST,
     ) -> list[RunRecord]:
-        records = super().runs(notebook=notebook, cell=cell, where=where, limit=limit, order_by=order_by)
+        records = super().runs(
+            notebook=notebook, cell=cell, config_hash=config_hash, where=where, limit=limit, order_by=order_by
+        )
         self._note(records)
         return records
 
@@ -53,3 +58,45 @@ class KeptReader(RunReader):
     def _note(self, records: Sequence[RunRecord]) -> None:
         with self._lock:
             self._ended.update(record.id for record in records if record.ended is not None)
+
+
+class NotebookRuns(RunReader):
+    """The runs of one notebook but for trials, read at once and not again: for all cells of a page that is drawn.
+
+    What is asked of its cells is answered from there; all else, and what a notebook of more than MOST runs is asked, is
+    passed on to `reader`.
+    """
+
+    def __init__(self, reader: RunReader, notebook: str) -> None:
+        super().__init__(reader.tracking_uri)
+        self.reader, self.notebook = reader, notebook
+        self._all: list[RunRecord] | None = None
+
+    def run(self, run_id: str) -> RunRecord:
+        return self.reader.run(run_id)
+
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
+        return self.reader.curves(run_id, metrics)
+
+    def runs(
+        self,
+        *,
+        notebook: str | None = None,
+        cell: str | None = None,
+        config_hash: str | None = None,
+        where: str = "",
+        limit: int = 100,
+        order_by: Sequence[str] = NEWEST_FIRST,
+    ) -> list[RunRecord]:
+        if notebook == self.notebook and not where and tuple(order_by) == NEWEST_FIRST:
+            if self._all is None:
+                self._all = self.reader.runs(notebook=notebook, where=f"tags.`{names.TAG_TRIAL}` IS NULL", limit=MOST)
+            if len(self._all) < MOST:
+                return [record for record in self._all if self._is_of(record, cell, config_hash)][:limit]
+        return self.reader.runs(
+            notebook=notebook, cell=cell, config_hash=config_hash, where=where, limit=limit, order_by=order_by
+        )
+
+    @staticmethod
+    def _is_of(record: RunRecord, cell: str | None, config_hash: str | None) -> bool:
+        return cell in (None, record.cell) and config_hash in (None, record.tags.get(names.TAG_CONFIG_HASH))

@@ -1,7 +1,11 @@
 from pathlib import Path
+from typing import Any
 
-from scalebook.app.runs.services.kept_reader import KeptReader
+import pytest
+
+from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
 from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app.recorded import record
@@ -33,3 +37,30 @@ def test_a_curve_read_while_the_run_lived_is_not_kept_for_good(tmp_path: Path, p
     after = reader.curve(job.id, names.TRAIN_LOSS)
     assert after == before
     assert reader.curve(job.id, names.TRAIN_LOSS) is after
+
+
+def test_the_cells_of_a_notebook_are_answered_by_one_reading(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
+    for cell, digit in (("a", "1"), ("b", "1"), ("a", "2")):
+        record(workspace, cell=cell, config_hash=digit * 12)
+    record(workspace, notebook="other.md")
+    store = KeptReader(workspace.tracking_uri())
+    asked: list[str | None] = []
+    read = store.runs
+
+    def counted(**told: Any) -> list[RunRecord]:
+        asked.append(told["notebook"])
+        return read(**told)
+
+    questions: list[dict[str, Any]] = [{"cell": cell} for cell in "abc"]
+    questions += [{"config_hash": "1" * 12}, {"cell": "a", "limit": 1}]
+    plain = [store.runs(notebook="first-steps.md", **question) for question in questions]
+    monkeypatch.setattr(store, "runs", counted)
+    once = NotebookRuns(store, "first-steps.md")
+    assert [once.runs(notebook="first-steps.md", **question) for question in questions] == plain
+    assert [len(records) for records in plain] == [2, 1, 0, 2, 1]
+    assert asked == ["first-steps.md"]
+    assert [record.notebook for record in once.runs(notebook="other.md")] == ["other.md"]
+    assert asked == ["first-steps.md", "other.md"]
