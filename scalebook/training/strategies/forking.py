@@ -106,6 +106,8 @@ class Forking(Snapshots, AroundFork):
     def after_fork(self, worker: int, trainer: Trainer) -> None:
         """Become worker `worker`."""
         self._worker = worker
+        if self._aside is not None:
+            self._aside.forget()
         take_rank(worker, self.num_processes)
         _without_finders(trainer)
         if self._launch is not None:

@@ -88,6 +88,8 @@ def announce_memory(need: Need) -> None:
     """Say in a line what a run of some size will take; MemoryError where the machine clearly does not have it."""
     available = available_bytes()
     parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
+    if need.snapshot:
+        parts += f", {need.snapshot / 1e9:.2f} GB for a snapshot of the state"
     needs = (
         f"The parameter server takes {need.total / 1e9:.2f} GB of memory"
         f" for parameters of {need.parameters / 1e9:.2f} GB: {parts}"

@@ -62,6 +62,12 @@ class SetAside:
                 _map(piece, mmap.MAP_PRIVATE, file.fileno())
             return cls(pieces, storages, os.dup(file.fileno()))
 
+    def forget(self) -> None:
+        """In a process forked meanwhile, which has other parameters once it has joined: let these be freed then."""
+        if self._pieces:
+            os.close(self._descriptor)
+        self._pieces, self._storages = (), ()
+
     def bring_back(self) -> None:
         """Load all of it into memory again, at the same addresses. OSError where the file cannot be read."""
         for piece in self._pieces:

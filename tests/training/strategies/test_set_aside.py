@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import resource
 from mmap import PAGESIZE
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,6 +67,28 @@ def test_a_fork_reads_it_and_writes_for_itself() -> None:
     assert process.exitcode == 0
     aside.bring_back()
     assert float(tensors[0].detach().sum()) == expected
+
+
+def test_a_fork_that_forgets_it_has_no_more_of_it_than_it_uses() -> None:
+    tensors = large()
+    places = [-(-tensor.data_ptr() // PAGESIZE) * PAGESIZE for tensor in tensors]
+    aside = SetAside.of(tensors)
+
+    def is_mapped(place: int) -> bool:
+        return f"{place:x}-" in Path("/proc/self/maps").read_text()
+
+    def child() -> None:
+        assert all(is_mapped(place) for place in places)
+        aside.forget()
+        del tensors[1]
+        assert [is_mapped(place) for place in places] == [True, False]
+        assert bool(torch.isfinite(tensors[0]).all())
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    aside.bring_back()
 
 
 def test_what_others_have_too_or_what_is_small_stays() -> None:

@@ -69,11 +69,12 @@ class Need(NamedTuple):
     parameters: int
     shared: int  # versions, optimizer state, gradients that travel
     gradients: int  # of every worker
+    snapshot: int  # the copy of the optimizer's state that worker 0 takes when it validates or saves
 
     @property
     def total(self) -> int:
-        """Both together."""
-        return self.shared + self.gradients
+        """All of these together."""
+        return self.shared + self.gradients + self.snapshot
 
 
 @dataclass(frozen=True)

@@ -256,8 +256,9 @@ def _give_back() -> None:
 
 
 def _need(plans: Sequence[SectionPlan], workers: int) -> Need:
-    size = sum(shard.version.nbytes for plan in plans for shard in plan.shards)
-    return Need(size, plans[-1].end, workers * size)
+    shards = [shard for plan in plans for shard in plan.shards]
+    size, state = sum(shard.version.nbytes for shard in shards), sum(shard.state_bytes for shard in shards)
+    return Need(size, plans[-1].end, workers * size, state)
 
 
 def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:

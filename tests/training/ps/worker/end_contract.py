@@ -253,7 +253,9 @@ class EndContract(ABC):
             joined.begin()
             joined.finish()
         launch.close()
-        assert [(need.parameters, need.gradients) for need in needs] == [(128, 128)]  # two cache lines
+        assert [(need.parameters, need.gradients, need.snapshot) for need in needs] == [
+            (128, 128, 0)
+        ]  # two cache lines
         assert needs[0].total - 128 == needs[0].shared >= 2 * 128  # two versions or more
 
     def test_who_does_not_come_is_named_at_the_deadline(self) -> None:
