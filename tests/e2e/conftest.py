@@ -172,4 +172,4 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 
 @pytest.fixture(scope="session")
 def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]:
-    return {**browser_context_args, "viewport": {"width": 1280, "height": 1000}}
+    return {**browser_context_args, "viewport": {"width": 1280, "height": 1000}, "reduced_motion": "reduce"}
