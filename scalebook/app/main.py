@@ -10,6 +10,7 @@ from scalebook.training.errors import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
 style.draw()
+telling.watch()  # before the page: a place of its own, whatever the page draws, or stops drawing half-way
 pages = [
     st.Page(
         place.script,
@@ -30,4 +31,3 @@ except ConfigError as error:
     st.error(str(error), icon=":material/error:")
 if toast := state.said():
     st.toast(toast[0], icon=toast[1])
-telling.watch()
