@@ -24,7 +24,7 @@ from scalebook.training.strategies.applied_step import Pushing
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
-from scalebook.training.strategies.first import First, SnapshotFirst, stand_first
+from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
@@ -145,9 +145,8 @@ class AsyncPS(SharedMeasures, Playing):
         if name == LAST_MEETING and self._joined is not None:
             server = self.arguments.server
             come = self.workers > 1 or server.overlap or server.rule.push_every > 1  # updates, between steps
-            snapshots = [SnapshotFirst(self.have_snapshot, self.is_training)] if come and self._worker == 0 else []
             totals = bar_totals(self._trainer, self.gradients_computed(), self.num_processes)
-            stand_first(self._trainer, [*snapshots, First(self), *totals])
+            stand_first(self._trainer, [First(self, come and self._worker == 0), *totals])
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:

@@ -26,15 +26,27 @@ class FirstHooks(Protocol):
     def before_validation(self) -> None:
         """Worker 0's parameters become those that are validated."""
 
+    def is_training(self) -> bool:
+        """Whether this worker has begun, and its parameters are still the run's."""
+
+    def have_snapshot(self) -> object:
+        """What is saved now is what was validated, or what is there now."""
+
     def end_training(self) -> None:
         """Worker 0's parameters become the final ones."""
 
 
 class First(Callback):
-    """The first callback of a worker's Trainer; keeps nothing in checkpoints."""
+    """The first callback of a worker's Trainer; keeps nothing in checkpoints.
 
-    def __init__(self, strategy: FirstHooks) -> None:
-        self._strategy = strategy
+    `saves_come_first`: updates come between two batches of this worker, which writes the checkpoints: when a
+    ModelCheckpoint is about to save, the strategy takes its snapshot before the file gets its name. Whatever else saves
+    is right too, but a name made from `global_step` before is of the version that worker 0 had, and the checkpoint,
+    which says so itself, may be some updates newer.
+    """
+
+    def __init__(self, strategy: FirstHooks, saves_come_first: bool) -> None:
+        self._strategy, self._saves_come_first = strategy, saves_come_first
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -49,36 +61,27 @@ class First(Callback):
         self._strategy.before_validation()
 
     @override
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._strategy.end_training()
-
-
-class SnapshotFirst(Callback):
-    """Stands first among worker 0's callbacks, and calls `take` when a ModelCheckpoint is about to save.
-
-    Whatever else saves is right too, but a name made from `global_step` before is of the version that worker 0 had,
-    and the checkpoint, which says so itself, may be some updates newer.
-    """
-
-    def __init__(self, take: Callable[[], object], is_training: Callable[[], bool]) -> None:
-        self._take, self._is_training = take, is_training
-
-    @override
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        self._if_any(trainer, _after_batch)
+        self._before_saving(trainer, _after_batch)
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._if_any(trainer, _after_epoch)
+        self._before_saving(trainer, _after_epoch)
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._if_any(trainer, lambda _, saves: saves.save_on_exception)
+        self._before_saving(trainer, lambda _, saves: saves.save_on_exception)
 
-    def _if_any(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
-        theirs = trainer.checkpoint_callbacks if self._is_training() else []  # an exception comes at any time
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._strategy.end_training()
+
+    def _before_saving(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
+        if not self._saves_come_first or not self._strategy.is_training():  # an exception comes at any time
+            return
+        theirs = trainer.checkpoint_callbacks
         if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in theirs):
-            self._take()
+            self._strategy.have_snapshot()
 
 
 def _after_batch(trainer: Trainer, saves: ModelCheckpoint) -> bool:

@@ -174,4 +174,4 @@ def names_of(trainer: Trainer) -> list[str]:
 def test_when_the_fit_begins_the_callbacks_are_the_users(tmp_path: Path) -> None:
     _, seen = run(tmp_path, AsyncPS(workers=2), LooksAround())
     assert seen["first"] == ["LooksAround", "Diary"]
-    assert seen["last"] == ["SnapshotFirst", "First", "LooksAround", "Diary"]
+    assert seen["last"] == ["First", "LooksAround", "Diary"]

@@ -3,11 +3,13 @@
 The run's memory is mapped once more, privately: what nobody in this process has written to are the pages of all, and
 a write makes a copy of its page (the kernel does, at the moment of the write). So a published version stays as it
 was, whatever a model, a callback or an optimizer's owner does to the parameters, and which pages have become private
-says what was written, at the cost of one read of the page table (8 bytes for 4 KiB).
+says what was written, at the cost of one read of the page table (8 bytes for 4 KiB). Such a write is a page fault of
+this process, so where there was none since the last look there is nothing to look at.
 """
 
 import mmap
 import os
+from resource import RUSAGE_SELF, getrusage
 from typing import Final, Self
 
 import torch
@@ -32,6 +34,7 @@ class Lending:
         self._table = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self._views: dict[int, list[Tensor]] = {}  # by where a version begins
         self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
+        self._faults: dict[int, int] = {}  # by the same: page faults of this process, when last nothing was written
 
     @classmethod
     def of(cls, memory: Memory) -> Self | None:
@@ -55,16 +58,20 @@ class Lending:
 
         A page may hold several fields, so not all of them need have changed.
         """
+        faults = getrusage(RUSAGE_SELF).ru_minflt
+        if faults == self._faults.get(version_at):
+            return []
         first_page, last = version_at // _PAGE, (version_at + max(layout.nbytes, 1) - 1) // _PAGE
         entries = os.pread(
             self._table, (last - first_page + 1) * _ENTRY, (self._address // _PAGE + first_page) * _ENTRY
         )
         if entries == self._clean.get(version_at):
+            self._faults[version_at] = faults
             return []
         kinds = (torch.frombuffer(bytearray(entries), dtype=torch.int64) >> 61) & 7
         own = torch.isin(kinds, _OWN)
         if not bool(own.any()):
-            self._clean[version_at] = entries
+            self._clean[version_at], self._faults[version_at] = entries, faults
             return []
         changed_before = torch.cat([torch.zeros(1, dtype=torch.int64), own.cumsum(0)]).tolist()
         indices = []
@@ -85,6 +92,7 @@ class Lending:
         if end > start:
             self._mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
         self._clean.pop(version_at, None)
+        self._faults.pop(version_at, None)
 
     def close(self) -> None:
         """Give up the page table; tensors from `views` stay valid."""
