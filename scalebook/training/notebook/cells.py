@@ -32,13 +32,13 @@ class ExperimentCell:
     @property
     def remark(self) -> str:
         """What its YAML says in comments of their own above `config`: where it came from, or what it is for."""
-        told: list[str] = []
+        comments: list[str] = []
         for line in LINE_END.split(self.source)[1:]:
             if line.startswith("config"):
                 break
             if line.startswith("#"):
-                told.append(line.strip("# \t"))
-        return " ".join(one for one in told if one)
+                comments.append(line.strip("# \t"))
+        return " ".join(comment for comment in comments if comment)
 
     def seeds(self, repeats: int | None = None) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""

@@ -59,8 +59,8 @@ def device_state(workspace: Workspace) -> DeviceState:
     gpu_states = []
     for i, gpu in enumerate(machine.gpus):
         now = readings.get(gpu.uuid)
-        told = (now.memory_mb, now.busy, now.temperature_c) if now else (None, None, None)
-        gpu_states.append(GpuState(i, gpu.name, gpu.memory_mb, *told))
+        figures = (now.memory_mb, now.busy, now.temperature_c) if now else (None, None, None)
+        gpu_states.append(GpuState(i, gpu.name, gpu.memory_mb, *figures))
     lent = {core for holder in held for core in holder.cores}
     lent_gpus = {gpu for holder in held for gpu in holder.gpus}
     return DeviceState(

@@ -31,10 +31,10 @@ def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:
     if choice is not None:
         stored, _ = notebooks.load(choice)
         cells = stored.notebook.cells if stored else ()
-        known = any(one.name == cell for one in cells if not isinstance(one, Note))
+        known = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
     trial = record.tags.get(names.TAG_TRIAL, "")
     search = SearchFolder(workspace.studies / record.tags.get(names.TAG_PARENT, "")) if trial else None
     if search is not None and not search.name():
         search = None
-    told = " › ".join(one for one in (choice.title if choice else stem, cell) if one)
-    return RunOrigin(choice, cell if known else "", search, trial, told)
+    path = " › ".join(part for part in (choice.title if choice else stem, cell) if part)
+    return RunOrigin(choice, cell if known else "", search, trial, path)

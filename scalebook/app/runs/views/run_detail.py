@@ -83,20 +83,20 @@ def _head(view: RunView) -> None:
 
 def _back(view: RunView) -> None:
     """To what it was started from: of a trial its search, then the cell of its notebook; and to all runs."""
-    found = origin(resources.workspace(), view.record)
+    started_from = origin(resources.workspace(), view.record)
     back = ":material/arrow_back:"
     with st.container(horizontal=True, vertical_alignment="center", key="run-origin"):
-        if found.search is not None:
-            label = f"{found.search.name()}, trial {found.trial}"
-            st.page_link(SEARCH.script, label=label, icon=back, query_params={"search": found.search.id})
-        if found.notebook is not None:
-            gone = "" if found.cell else ", which has this cell no more"
+        if started_from.search is not None:
+            label = f"{started_from.search.name()}, trial {started_from.trial}"
+            st.page_link(SEARCH.script, label=label, icon=back, query_params={"search": started_from.search.id})
+        if started_from.notebook is not None:
+            gone = "" if started_from.cell else ", which has this cell no more"
             st.page_link(
-                NOTEBOOK.script, label=f"{found.told}{gone}", icon=":material/menu_book:" if found.search else back,
-                query_params=NOTEBOOK.cell(found.notebook.name, found.cell),
+                NOTEBOOK.script, label=f"{started_from.told}{gone}", icon=":material/menu_book:" if started_from.search else back,
+                query_params=NOTEBOOK.cell(started_from.notebook.name, started_from.cell),
             )  # fmt: skip
-        elif found.told:
-            html.draw(f'<span class="sb-dim">{escape(found.told)}</span>', narrow=True)
+        elif started_from.told:
+            html.draw(f'<span class="sb-dim">{escape(started_from.told)}</span>', narrow=True)
         st.page_link(RUNS.script, label="All runs", icon=":material/view_list:")
 
 

@@ -228,6 +228,8 @@ def with_best(
             at = index + 1
             base = notebook.experiment(str(cell.body.get("experiment", "")))
             repeats = base.repeats if base else repeats
-    reached = ", ".join(f"{one.name} {search_view.reached(record, spec, i)}" for i, one in enumerate(spec.objectives))
+    reached = ", ".join(
+        f"{objective.name} {search_view.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
+    )
     remark = f"Begun from trial {record.number} of {search.name}: {reached} at {search_view.words(record, spec)}"
     return edit.put_experiment(notebook, name, config, repeats, at=at, remark=remark), name

@@ -90,7 +90,7 @@ def called(*names: str) -> None:
 
 def title(text: str, about: str = "", within: str = "") -> None:
     """A page's heading and a line on what it shows. `within` names the notebook that it belongs to."""
-    called(*(one for one in (text, within) if one))
+    called(*(part for part in (text, within) if part))
     st.title(text)
     if about:
         st.caption(about)
