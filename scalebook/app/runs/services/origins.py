@@ -14,13 +14,13 @@ from scalebook.training.workspace import Workspace
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """`notebook` is None where it is gone (or never was), `cell` "" where that is; `told` names both as recorded."""
+    """`notebook` is None where it is gone (or never was), `cell` "" where that is; `path` names both as recorded."""
 
     notebook: NotebookChoice | None
     cell: str
     search: SearchFolder | None
     trial: str
-    told: str
+    path: str
 
 
 def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:

@@ -92,11 +92,12 @@ def _back(view: RunView) -> None:
         if started_from.notebook is not None:
             gone = "" if started_from.cell else ", which has this cell no more"
             st.page_link(
-                NOTEBOOK.script, label=f"{started_from.told}{gone}", icon=":material/menu_book:" if started_from.search else back,
+                NOTEBOOK.script, label=f"{started_from.path}{gone}",
+                icon=":material/menu_book:" if started_from.search else back,
                 query_params=NOTEBOOK.cell(started_from.notebook.name, started_from.cell),
             )  # fmt: skip
-        elif started_from.told:
-            html.draw(f'<span class="sb-dim">{escape(started_from.told)}</span>', narrow=True)
+        elif started_from.path:
+            html.draw(f'<span class="sb-dim">{escape(started_from.path)}</span>', narrow=True)
         st.page_link(RUNS.script, label="All runs", icon=":material/view_list:")
 
 
