@@ -30,7 +30,7 @@ def _theme_switch() -> None:
         st.html(
             f'<button type="button" class="sb-theme" data-to="{to}" data-paths="{paths}" '
             f'title="{words}" aria-label="{words}">{sign}</button>'
-            '<button type="button" class="sb-bell" aria-label="Notifications">🔔&#xFE0E;</button>'
+            '<button type="button" class="sb-bell" aria-label="Notifications"></button>'
         )
 
 
