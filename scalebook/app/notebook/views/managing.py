@@ -66,7 +66,7 @@ def _delete(stored: Stored) -> None:
         "**Deleted notebooks** in the menu of any notebook."
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Cancel", key="keep-notebook"):
+        if st.button("Cancel", key="notebook-stays"):
             dialogs.close()
             st.rerun()
         if press.button("Delete", DELETE, stored.stamp, type="primary"):
