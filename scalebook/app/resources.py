@@ -187,6 +187,11 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     return records if progress is None or progress.now is None else at_work(records, progress.now)
 
 
+def search_factors(folder: SearchFolder) -> Mapping[int, float]:
+    """What the learning rate of each trial was multiplied with, by its number."""
+    return search_view.factors(search_records(folder), search_spec(folder), description())
+
+
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:
     """How much each dimension matters, computed at most every IMPORTANCE_TTL_S; None where that cannot be told yet."""
     return _search_importance(str(folder.path), folder.stamp())

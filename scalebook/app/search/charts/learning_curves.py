@@ -17,7 +17,7 @@ from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
     "A line for each trial, darker the better it ended; pruned ones end where they were stopped early. "
-    "What is far worse than the rest runs along the edge."
+    "What is far worse than the rest runs along the edge. A click on a mark, where a curve ends, opens the trial."
 )
 READING_DARK = READING.replace("darker", "brighter")
 BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow
@@ -119,7 +119,7 @@ def _lines(
 
 def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
     """A mark at the end of each curve that was stopped early or failed, of the kind that the map uses."""
-    for state, name in (("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
+    for state, name in (("finished", "finished"), ("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
         mine = [record for record in known if (record.failure if state == "diverged" else record.state) == state]
         mine = [record for record in mine if np.isfinite(record.curve[-1][1])]
         if mine:
@@ -129,8 +129,10 @@ def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: S
                     y=frame.within([record.curve[-1][1] for record in mine]).astype(np.float32),
                     mode="markers",
                     name=looks.LOOKS[name].word,
+                    showlegend=name != "finished",  # each stands at the end of its line
                     marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
                     text=[search_view.hover(record, spec) for record in mine],
+                    customdata=[record.number for record in mine],
                     hovertemplate="%{text}<extra></extra>",
                 )
             )

@@ -18,11 +18,14 @@ HEIGHT = 470
 def reading(spec: SearchSpec) -> str:
     """One line; with one objective the seconds stand beside it as information."""
     if len(spec.objectives) > 1:
-        return "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front."
+        return (
+            "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front. A click "
+            "on a dot opens the trial."
+        )
     alone = "" if spec.exclusive else " Trials ran side by side, so their seconds depend on each other."
     return (
         "Quality against the seconds that a trial took; the line joins those that no other trial beats in both. The "
-        f"search looked at the quality alone.{alone}"
+        f"search looked at the quality alone.{alone} A click on a dot opens the trial."
     )
 
 
@@ -92,6 +95,7 @@ def _dots(
         name=name,
         marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
         text=[search_view.hover(record, spec) for _, record in mine],
+        customdata=[record.number for _, record in mine],
         hovertemplate="%{text}<extra></extra>",
     )
 

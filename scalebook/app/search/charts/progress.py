@@ -14,7 +14,7 @@ from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
     "Each mark is a trial; the line is the best value so far. Marks along the edge have no value, because "
-    "they could not run, or one that is worse than all that is shown."
+    "they could not run, or one that is worse than all that is shown. A click on a mark opens the trial."
 )
 BEYOND = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
 
@@ -72,6 +72,7 @@ def _marks(
         name=looks.LOOKS[name].word,
         marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
         text=[search_view.hover(record, spec) for record in mine],
+        customdata=[record.number for record in mine],
         hovertemplate="%{text}<extra></extra>",
     )
 

@@ -13,7 +13,7 @@ from scalebook.app.shared.components import charts
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import KINDS, Landscape, landscape, panels, range_of, value
 from scalebook.training.search.map.scales import Scale, scale
-from scalebook.training.search.map.surface import ShadeGrid
+from scalebook.training.search.map.surface import Iso, ShadeGrid
 from scalebook.training.search.study.trials import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
@@ -35,8 +35,9 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     mixed = f" Trials that differ in {', '.join(others)} lie together; the field is their mean." if others else ""
     iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
-        "Dots are finished trials; the field between them is interpolated and left out where there are none, and where "
-        f"trials diverged or had no memory. The line joins the best trial of each column.{iso}{mixed}"
+        "Dots are finished trials, the field between them is interpolated. Tinted: the trials near by diverged or had "
+        "no memory. Left blank: nothing was tried near by. The line joins the best trial of each column. A click on a "
+        f"mark opens the trial.{iso}{mixed}"
     )
 
 
@@ -139,8 +140,10 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
     """The traces of one panel, from below to above: field, dotted lines, ridge, trials by kind, the best of all."""
     traces: list[Trace] = []
     if part.field is not None:
+        traces += _refused(part.field, dark, legend)
         traces.append(_field(part.field, dark))
-    traces += [_iso(line.x, line.y, dark, legend) for line in part.iso]
+    if part.iso:
+        traces.append(_iso(part.iso, dark, legend))
     if len(part.ridge) > 1:
         traces.append(_line(part, dark, legend))
     if "finished" in part.trials and "finished" not in legend:
@@ -168,6 +171,22 @@ def _field(shown: ShadeGrid, dark: bool) -> Trace:
     }
 
 
+def _refused(shown: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
+    """The tint where the trials near by could not run, with its key; nothing where all could."""
+    if not shown.refused.any():
+        return []
+    colour = looks.LOOKS["diverged"].colour(dark)
+    tint: Trace = {
+        "type": "heatmap", "x": shown.x.astype(np.float32), "y": shown.y.astype(np.float32),
+        "z": np.where(shown.refused, 1.0, np.nan).astype(np.float32), "colorscale": [[0, colour], [1, colour]],
+        "showscale": False, "hoverinfo": "skip", "opacity": 0.2 if dark else 0.12,
+    }  # fmt: skip
+    marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
+    key: Trace = {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker,
+                  **_legend("refused", "could not run near here", legend)}  # fmt: skip
+    return [tint, key] if key["showlegend"] else [tint]
+
+
 def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
     places, mine = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
@@ -182,7 +201,8 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_name
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
         "x": places[:, 0].astype(np.float32), "y": places[:, 1].astype(np.float32),
-        "text": [search_view.hover(trial, spec) for trial in mine], "hovertemplate": "%{text}<extra></extra>", **legend,
+        "text": [search_view.hover(trial, spec) for trial in mine], "customdata": [trial.number for trial in mine],
+        "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
 
 
@@ -207,10 +227,13 @@ def _line(part: Landscape, dark: bool, legend: set[str]) -> Trace:
     }  # fmt: skip
 
 
-def _iso(x: tuple[float, float], y: tuple[float, float], dark: bool, legend: set[str]) -> Trace:
+def _iso(lines: Sequence[Iso], dark: bool, legend: set[str]) -> Trace:
+    """All of a panel in one trace, a gap after each."""
+    x = [end for line in lines for end in (*line.x, None)]
+    y = [end for line in lines for end in (*line.y, None)]
     return {
         "type": "scatter", "x": x, "y": y, "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.dim(dark), "width": 1.1, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
+        "line": {"color": looks.dim(dark), "width": 1.4, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
     }  # fmt: skip
 
 

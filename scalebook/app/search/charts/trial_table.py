@@ -1,7 +1,7 @@
 """All trials in rows. A picked row offers its configuration and its run."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -23,18 +23,21 @@ CHIPS = {  # of a state, on the light and on the dark ground: those of the table
     "running": ("#bfe3e5", "#155258"),
     "waiting": ("#f3e3b8", "#5a4716"),
 }
+APPLIED = "rate applied"
 ORDERS = ("by number", "best first")
 
 
-def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str) -> TrialRecord | None:
-    """The table, and the trial whose row is ticked."""
+def draw(
+    records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str, factors: Mapping[int, float]
+) -> TrialRecord | None:
+    """The table, and the trial whose row is ticked. `factors`: what a trial's learning rate was multiplied with."""
     rows = search_view.rows(records, spec)
     if order == ORDERS[1]:
         lower = spec.objectives[0].lower
         rows.sort(key=lambda row: (row.values[0] is None, (row.values[0] or 0.0) * (1 if lower else -1), row.number))
         key += "-" + hashlib.sha256(str([row.number for row in rows]).encode()).hexdigest()[:8]
     event: Any = st.dataframe(
-        pd.DataFrame([_cells(row, spec) for row in rows]),
+        pd.DataFrame([_cells(row, spec, factors) for row in rows]),
         key=key,
         hide_index=True,
         height=HEIGHT,
@@ -49,12 +52,15 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str)
     return next((record for record in records if record.number in ticked), None)
 
 
-def _cells(row: TrialRow, spec: SearchSpec) -> dict[str, Any]:
+def _cells(row: TrialRow, spec: SearchSpec, factors: Mapping[int, float]) -> dict[str, Any]:
     point = {
         f"point.{dimension.name}": _sortable(row.raw.get(dimension.name), row.point[dimension.name])
         for dimension in spec.space
     }
     values = {f"value.{i}": value for i, value in enumerate(row.values)}
+    asked, factor = row.raw.get("learning_rate"), factors.get(row.number)
+    if search_view.per_batch(spec) is not None:
+        point[APPLIED] = asked * factor if isinstance(asked, int | float) and factor is not None else None
     return {
         "number": row.number, "state": [row.state], **point, **values, "spread": row.spread, "seconds": row.seconds,
         "why": row.why,
@@ -73,7 +79,14 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
         "number": column.NumberColumn("Trial", width=64),
         "state": column.MultiselectColumn("State", options=list(CHIPS), color=colours, width=96),
     }
+    per = search_view.per_batch(spec)
     for dimension in spec.space:
+        if dimension.name == "learning_rate" and per is not None:
+            columns[APPLIED] = column.NumberColumn(
+                "learning rate", format="%.4g", width=108, help="As the optimizer steps with it, at this batch."
+            )
+            columns[f"point.{dimension.name}"] = column.NumberColumn(f"per {per:,}", format="%.4g", width=90)
+            continue
         name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
         if dimension.ordered:
             whole = dimension.kind in ("int", "powers_of_two")

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plural
+from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import trials_wanted
-from scalebook.training.config.search.point import summary
+from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.config.workload import workload
 from scalebook.training.durations import duration
+from scalebook.training.errors import ConfigError
 from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study.trials import TrialRecord
@@ -111,8 +114,43 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
 
 
 def words(record: TrialRecord, spec: SearchSpec) -> str:
-    """`batch 64, rate 0.1, async x 2`."""
-    return summary(spec, record.point)
+    """`batch 64, rate 0.1, async x 2`; where the rate is scaled with the batch, `rate 0.1 per 256`."""
+    text = summary(spec, record.point)
+    if per_batch(spec) is None or "learning_rate" not in record.point:
+        return text
+    rate = f"rate {spec.dimension('learning_rate').label(record.point['learning_rate'])}"
+    return text.replace(rate, f"{rate} per {per_batch(spec):,}", 1)
+
+
+def per_batch(spec: SearchSpec) -> int | None:
+    """The batch that a point's learning rate is per; None where it is applied as it stands in the point."""
+    return spec.rate.per if spec.rate is not None and spec.rate.rule != "none" else None
+
+
+def factors(records: Sequence[TrialRecord], spec: SearchSpec, description: Description) -> dict[int, float]:
+    """By the number of a trial what its learning rate was multiplied with; without those where that is not known."""
+    if spec.rate is None or per_batch(spec) is None or not spec.has("learning_rate"):
+        return {}
+    known: dict[str, float | None] = {}
+    numbers: dict[int, float] = {}
+    for record in records:
+        rest = {name: value for name, value in record.point.items() if name != "learning_rate"}
+        key = repr(sorted(rest.items()))  # the factor depends on all but the rate itself
+        if key not in known:
+            known[key] = _factor(record, spec, description)
+        if (factor := known[key]) is not None:
+            numbers[record.number] = factor
+    return numbers
+
+
+def _factor(record: TrialRecord, spec: SearchSpec, description: Description) -> float | None:
+    try:
+        load = workload(resolve(spec, record.point, description), description)
+    except ConfigError:
+        return None  # a class of the search is gone
+    if not load.learning_rate or load.learning_rate_scaled is None:
+        return None
+    return load.learning_rate_scaled / load.learning_rate
 
 
 def hover(record: TrialRecord, spec: SearchSpec) -> str:

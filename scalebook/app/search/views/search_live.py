@@ -44,6 +44,13 @@ def _pressed(intent: Intent | None) -> None:
         st.rerun()
 
 
+def _picked(records: list[TrialRecord], number: int | None) -> None:
+    """A click on a trial's mark opens its run, of several seeds the first."""
+    record = next((record for record in records if record.number == number), None)
+    if record is not None and record.runs:
+        _pressed(("open", record.runs[min(record.runs)]))
+
+
 def _head(folder: SearchFolder, was_live: bool) -> None:
     if was_live and folder.state() in ENDED:
         st.rerun()
@@ -58,7 +65,7 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
     head.notes(records, spec, reported)
     drawn = progress.draw(records, spec, style.dark())
     if drawn is not None:
-        chart_view.draw(drawn, "search-progress", "the best value so far, trial by trial")
+        _picked(records, chart_view.pick(drawn, "search-progress", "the best value so far, trial by trial"))
         st.caption(progress.READING)
     elif was_live:
         st.caption("The first trial has not ended yet.")
@@ -94,7 +101,7 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
             titles = [objective.name for objective in spec.objectives]
             objective = titles.index(st.selectbox("Colour", titles, 0, key=f"map-colour-{folder.id}", width=220))
     drawn = trial_map.draw(records, spec, x, y, by, style.dark(), objective)
-    chart_view.draw(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}")
+    _picked(records, chart_view.pick(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}"))
     st.caption(trial_map.reading(spec, x, y, by))
 
 
@@ -124,7 +131,8 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
     if drawn is None:
         html.empty("No curve yet", "Its first point comes with a trial's first validation.")
         return
-    chart_view.draw(drawn, "search-curves", f"{spec.objectives[0].name} of every trial against samples")
+    alt = f"{spec.objectives[0].name} of every trial against samples"
+    _picked(records, chart_view.pick(drawn, "search-curves", alt))
     st.caption(learning_curves.READING_DARK if style.dark() else learning_curves.READING)
 
 
@@ -157,14 +165,14 @@ def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished one is a dot here.")
         return
-    chart_view.draw(drawn, "search-pareto", "two objectives against each other")
+    _picked(records, chart_view.pick(drawn, "search-pareto", "two objectives against each other"))
     st.caption(pareto.reading(spec))
 
 
 def _table(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     bar = st.container(horizontal=True, vertical_alignment="center", key="trial-actions")
     order = str(state.widget("trial-order") or trial_table.ORDERS[0])
-    chosen = trial_table.draw(records, spec, order, f"trials-{folder.id}")
+    chosen = trial_table.draw(records, spec, order, f"trials-{folder.id}", resources.search_factors(folder))
     with bar:
         st.segmented_control(
             "Order", trial_table.ORDERS, default=trial_table.ORDERS[0], required=True, key="trial-order",

@@ -27,6 +27,9 @@ class ShadeGrid:
     x: Array
     y: Array
     shade: Array
+    refused: NDArray[np.bool_]
+    """Where `shade` is NaN because the nearest trials, within reach, diverged or had no memory; elsewhere nothing near
+    was tried."""
 
 
 def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> ShadeGrid | None:
@@ -52,15 +55,18 @@ def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Sha
     values = LinearNDInterpolator(triangles, _smoothed(places, mean))(middles)
     inside = np.flatnonzero(~np.isnan(values))
     apart = cKDTree(places).query(middles[inside])[0]
-    values[inside[apart > _reach(places, triangles.simplices)]] = np.nan
+    reach = _reach(places, triangles.simplices)
+    values[inside[apart > reach]] = np.nan
+    refused = np.zeros(len(middles), dtype=np.bool_)
     if len(infeasible):
-        inside = inside[~np.isnan(values[inside])]
         ended = np.concatenate([places, infeasible])
         bad = np.concatenate([np.zeros(len(places)), np.ones(len(infeasible))])
-        distance, nearest = cKDTree(ended).query(middles[inside], k=min(NEIGHBOURS, len(ended)))
+        distance, nearest = cKDTree(ended).query(middles, k=min(NEIGHBOURS, len(ended)))
         weight = 1.0 / (distance**2 + 1e-6)
-        values[inside[(weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)]] = np.nan
-    return ShadeGrid(ticks, ticks, values.reshape(cells, cells))
+        refused = (weight * bad[nearest]).sum(axis=1) > 0.5 * weight.sum(axis=1)
+        values[refused] = np.nan
+        refused &= distance[:, 0] <= reach
+    return ShadeGrid(ticks, ticks, values.reshape(cells, cells), refused.reshape(cells, cells))
 
 
 def _merged(at: Array, shade: Array) -> tuple[Array, Array]:

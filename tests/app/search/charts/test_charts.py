@@ -230,4 +230,34 @@ def test_a_search_in_which_nothing_could_run_is_drawn() -> None:
     plain = searches.spec((searches.BATCH, searches.RATE))
     assert drawn(progress.draw(told, plain, False)).data[0].name == "out of memory"
     figure = trial_map.draw(told, plain, "batch_size", "learning_rate", (), False)
-    assert [trace.name for trace in figure.data if trace.name] == ["rate / batch"] * 4 + ["out of memory"]
+    assert [trace.name for trace in figure.data if trace.name] == ["rate / batch", "out of memory"]
+    assert list(figure.data[0].x).count(None) == 4, "lines, with a gap after each"
+
+
+def test_where_the_field_ends_the_map_says_why() -> None:
+    """Tinted where the trials near by could not run; what is neither that nor the field was not tried near by."""
+    plain = searches.spec((searches.BATCH, searches.RATE))
+    figure = trial_map.draw(searches.records(plain, 300), plain, "batch_size", "learning_rate", (), False)
+    tint = next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
+    field = next(trace for trace in figure.data if isinstance(trace, go.Contour))
+    refused, shown = ~np.isnan(np.asarray(tint.z)), ~np.isnan(np.asarray(field.z))
+    assert refused.any()
+    assert not (refused & shown).any()
+    assert refused[-5:, 5:40].mean() > 0.5 > refused[:30, 5:40].mean(), "rates that are too high, at small batches"
+    assert named(figure, "could not run near here")[0].showlegend
+    assert "Left blank: nothing was tried near by" in trial_map.reading(plain, "batch_size", "learning_rate", ())
+
+
+def test_every_mark_says_which_trial_it_is() -> None:
+    figures = {
+        "progress": progress.draw(TOLD, SPEC, False),
+        "map": trial_map.draw(TOLD, SPEC, "batch_size", "learning_rate", (), False),
+        "curves": learning_curves.draw(TOLD, SPEC, False),
+        "pareto": pareto.draw(TOLD, SPEC, False),
+    }
+    ended = {record.number for record in TOLD if record.state == "finished"}
+    for name, figure in figures.items():
+        dots = [trace for trace in drawn(figure).data if isinstance(trace, go.Scatter)]
+        marks = [trace for trace in dots if trace.mode == "markers" and trace.text is not None]
+        numbers = [int(number) for trace in marks for number in trace.customdata]
+        assert ended <= set(numbers), name

@@ -4,10 +4,11 @@ import pytest
 
 from scalebook.app.search.services import search_view
 from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective
+from scalebook.training.config.search.types import Objective, RateRule
 from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.study.trials import TrialRecord
 from tests.app import searches
+from tests.app.described import description
 
 SPEC = searches.spec()
 TWO = {"batch_size": 64, "learning_rate": 0.1, "strategy": "ddp", "workers": 2}
@@ -128,3 +129,18 @@ def test_importance_takes_every_kind_of_dimension_and_points_by_hand() -> None:
     assert shares is not None
     assert set(shares) == {one.name for one in space}
     assert next(iter(shares)) == "learning_rate"
+
+
+def test_the_rate_that_is_applied_is_that_of_the_trials_batch() -> None:
+    spec = searches.spec((searches.BATCH, searches.RATE, searches.WORKERS), rate=RateRule("linear"))
+    points = [
+        {"batch_size": 512, "learning_rate": 0.1, "workers": 1},
+        {"batch_size": 64, "learning_rate": 0.2, "workers": 2},
+    ]
+    records = [TrialRecord(number, "finished", point, values=(1.0,)) for number, point in enumerate(points)]
+    found = search_view.factors(records, spec, description())
+    assert found == {0: 2.0, 1: 32 / 256}  # two asynchronous workers, each with half of the batch
+    assert search_view.words(records[0], spec) == "batch 512, rate 0.1 per 256, 1 worker"
+    plain = searches.spec((searches.BATCH, searches.RATE))
+    assert search_view.factors(records, plain, description()) == {}
+    assert "per 256" not in search_view.words(records[0], plain)
