@@ -44,8 +44,12 @@ def _pressed(intent: Intent | None) -> None:
         st.rerun()
 
 
-def _picked(records: list[TrialRecord], number: int | None) -> None:
-    """A click on a trial's mark opens its run, of several seeds the first."""
+def _picked(chart: str, records: list[TrialRecord], number: int | None) -> None:
+    """A click on a trial's mark opens its run, of several seeds the first. The mark stays picked: it counts once."""
+    before: int | None = state.recall(f"picked-{chart}", None)
+    state.remember(f"picked-{chart}", number)
+    if number == before:
+        return
     record = next((record for record in records if record.number == number), None)
     if record is not None and record.runs:
         _pressed(("open", record.runs[min(record.runs)]))
@@ -65,7 +69,11 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
     head.notes(records, spec, reported)
     drawn = progress.draw(records, spec, style.dark())
     if drawn is not None:
-        _picked(records, chart_view.pick(drawn, "search-progress", "the best value so far, trial by trial"))
+        _picked(
+            "search-progress",
+            records,
+            chart_view.pick(drawn, "search-progress", "the best value so far, trial by trial"),
+        )
         st.caption(progress.READING)
     elif was_live:
         st.caption("The first trial has not ended yet.")
@@ -101,7 +109,11 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
             titles = [objective.name for objective in spec.objectives]
             objective = titles.index(st.selectbox("Colour", titles, 0, key=f"map-colour-{folder.id}", width=220))
     drawn = trial_map.draw(records, spec, x, y, by, style.dark(), objective)
-    _picked(records, chart_view.pick(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}"))
+    _picked(
+        "search-map",
+        records,
+        chart_view.pick(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}"),
+    )
     st.caption(trial_map.reading(spec, x, y, by))
 
 
@@ -132,7 +144,7 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
         html.empty("No curve yet", "Its first point comes with a trial's first validation.")
         return
     alt = f"{spec.objectives[0].name} of every trial against samples"
-    _picked(records, chart_view.pick(drawn, "search-curves", alt))
+    _picked("search-curves", records, chart_view.pick(drawn, "search-curves", alt))
     st.caption(learning_curves.READING_DARK if style.dark() else learning_curves.READING)
 
 
@@ -165,7 +177,7 @@ def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished one is a dot here.")
         return
-    _picked(records, chart_view.pick(drawn, "search-pareto", "two objectives against each other"))
+    _picked("search-pareto", records, chart_view.pick(drawn, "search-pareto", "two objectives against each other"))
     st.caption(pareto.reading(spec))
 
 
