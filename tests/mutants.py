@@ -42,7 +42,19 @@ class Outcome(NamedTuple):
 def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
     """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", *selection],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--tb=no",
+            "-m",
+            "not drill",
+            *selection,
+        ],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
