@@ -1,0 +1,228 @@
+"""Virtual workers beside real ones of the same workload: do they predict updates, staleness and loss?
+
+    python -m benchmarks.virtual_truth [--seconds 4] [--seeds 1] [--only async:4:inline ...] [--json FILE]
+
+Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
+40 ms, so that 16 fit on few cores. One run of a single worker of a second calibrates the clock: the mean time and the
+spread of a gradient, and of a push. Then every cell is run for real and on the virtual clock, with the same samples.
+Ratios are virtual / real; `distance` is the total variation between the two histograms of staleness (0: equal, 1:
+nothing in common); the loss is the mean of the last tenth. `ok`: updates/s and mean staleness within 10 %, distance at
+most 0.15.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+from torch.optim import SGD
+
+from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
+from benchmarks.machine import Others, machine
+from benchmarks.virtual import Endless
+from scalebook.training.ps import Settings, SharedRun, join
+from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.policy.settings import HostName
+from scalebook.training.ps.worker.one_model import OneModel
+from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.strategies.processes import run_workers
+
+SLEEP_S: Final = 0.020
+SLOW: Final = 2.0
+LEARNING_RATE: Final = 0.02
+DEADLINE_S: Final = 60.0
+RULES: Final[dict[str, Callable[[], Rule]]] = {
+    "async": Async, "bounded 2": lambda: Bounded(2), "sync": Sync, "sync, 1 backup": lambda: Sync(1),
+    "softsync 4": lambda: Softsync(4),
+}  # fmt: skip
+WORKERS: Final = (4, 8, 16)
+HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
+
+
+class Seen(NamedTuple):
+    """One run. `stale`: pushes by staleness, as shares."""
+
+    updates_per_s: float
+    staleness: float
+    stale: list[float]
+    loss: float
+
+
+class Cost(NamedTuple):
+    """What one worker alone was measured to take, in seconds: a gradient with its sleep, its spread, and a push."""
+
+    gradient_s: float
+    cv: float
+    push_s: float
+
+
+def computed(model: torch.nn.Module, seed: int, number: int) -> float:
+    """The loss of batch `number`, whose gradient is then in the model's parameters."""
+    epoch, place = divmod(number, batches_per_epoch())
+    return gradient(model, batch(seed, epoch, place))
+
+
+def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) -> Seen:
+    """So many processes, the last of which sleeps twice as long."""
+    run = SharedRun(workers, Settings(rule, host=host))
+
+    def made() -> tuple[torch.nn.Module, SGD]:
+        model = perceptron(seed)
+        return model, SGD(model.parameters(), lr=LEARNING_RATE)
+
+    def body(worker: int) -> tuple[float, int, list[float]]:
+        torch.set_num_threads(1)
+        model, optimizer = made()
+        joined = join(run, run.member(worker, DEADLINE_S), [optimizer])
+        (client,) = joined.clients
+        joined.begin()
+        began, number, losses = time.perf_counter(), worker, []
+        while time.perf_counter() < began + seconds:
+            losses.append(computed(model, seed, number))
+            time.sleep(SLEEP_S * (SLOW if worker == workers - 1 else 1.0))
+            client.push()
+            number += workers
+        took = time.perf_counter() - began
+        joined.finish()
+        return took, client.pull(), losses
+
+    def server(number: int) -> None:
+        from scalebook.training.ps import serve
+
+        serve(run, number, DEADLINE_S, [made()[1]])
+
+    try:
+        parts = run_workers(workers, body, servers=run.servers, serve=server if run.servers else None)
+        versions, took = max(part[1] for part in parts), max(part[0] for part in parts)
+        last = [value for part in parts for value in part[2][-max(1, len(part[2]) // 10) :]]
+        return _seen(run, versions / took, statistics.fmean(last))
+    finally:
+        run.close()
+
+
+def virtual(rule: Rule, workers: int, cost: Cost, seconds: float, seed: int) -> Seen:
+    """The same on a clock made of what one worker alone has taken; the servers serve pushes one after the other."""
+    gradient_s = Distribution("gamma", cost.gradient_s, cost.cv) if cost.cv else cost.gradient_s
+    computing = cost.gradient_s - SLEEP_S
+    factor = (computing + SLOW * SLEEP_S) / cost.gradient_s
+    clock = VirtualClock(ClockSettings(gradient_s, {workers - 1: factor}, cost.push_s), workers, seed=seed)
+    run = SharedRun(workers, Settings(rule), clock)
+    model = perceptron(seed)
+    one = OneModel([SGD(model.parameters(), lr=LEARNING_RATE)])
+    players = VirtualWorkers(run, clock, one.make, Endless())
+    numbers, losses = {worker: worker for worker in range(workers)}, []
+    players.begin()
+    while (worker := players.next()) is not None and clock.now() < seconds:
+        one.show(worker)
+        losses.append(computed(model, seed, numbers[worker]))
+        numbers[worker] += workers
+        one.hand_over(worker)
+        players.push()
+    updates = players.sections[0].shards[0].version / clock.now()
+    found = _seen(run, updates, statistics.fmean(losses[-max(1, len(losses) // 10) :]))
+    players.end()
+    players.detach()
+    run.close()
+    return found
+
+
+def _seen(run: SharedRun, updates_per_s: float, loss: float) -> Seen:
+    histogram = run.staleness()
+    counts = histogram.counts.sum(0).tolist()
+    return Seen(updates_per_s, histogram.mean(), [count / max(1, sum(counts)) for count in counts], loss)
+
+
+def calibrate(seconds: float) -> Cost:
+    """One worker alone."""
+    run = SharedRun(1, Settings(Async()))
+
+    def body(worker: int) -> Cost:
+        torch.set_num_threads(1)
+        model = perceptron(0)
+        joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=LEARNING_RATE)])
+        (client,) = joined.clients
+        joined.begin()
+        gradients, pushes, number = [], [], 0
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            began = time.perf_counter()
+            computed(model, 0, number)
+            time.sleep(SLEEP_S)
+            handed = time.perf_counter()
+            client.push()
+            gradients.append(handed - began)
+            pushes.append(time.perf_counter() - handed)
+            number += 1
+        joined.finish()
+        mean = statistics.fmean(gradients)
+        return Cost(mean, statistics.stdev(gradients) / mean, statistics.fmean(pushes))
+
+    try:
+        cost: Cost = run_workers(1, body)[0]
+        return cost
+    finally:
+        run.close()
+
+
+def distance(first: Sequence[float], second: Sequence[float]) -> float:
+    """Total variation between two histograms of shares."""
+    return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
+
+
+def main() -> None:
+    """Print a line for each cell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only", nargs="+", help="rule:workers:host")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print(machine())
+    rows = []
+    others = Others()
+    cost = calibrate(args.seconds)
+    print(f"a gradient {1e3 * cost.gradient_s:.2f} ms (cv {cost.cv:.2f}), a push {1e3 * cost.push_s:.2f} ms")
+    print("rule            workers host     updates/s  ratio  staleness  ratio  distance     loss  virtual  ok")
+    for name, make in RULES.items():
+        for workers in WORKERS:
+            for host in HOSTS:
+                if args.only and f"{name}:{workers}:{host}" not in args.only:
+                    continue
+                seeds = range(args.seeds)
+                ours = [virtual(make(), workers, cost, args.seconds, seed) for seed in seeds]
+                theirs = [real(make(), workers, host, args.seconds, seed) for seed in seeds]
+                rows.append(_row(name, workers, host, theirs, ours))
+    print(others.sentence())
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+def _row(name: str, workers: int, host: str, theirs: Sequence[Seen], ours: Sequence[Seen]) -> dict[str, object]:
+    def mean(values: Sequence[Seen], what: str) -> float:
+        return statistics.fmean(getattr(value, what) for value in values)
+
+    rate, rated = mean(theirs, "updates_per_s"), mean(ours, "updates_per_s") / mean(theirs, "updates_per_s")
+    stale = mean(theirs, "staleness")
+    staled = mean(ours, "staleness") / stale if stale else 1.0
+    apart = statistics.fmean(distance(a.stale, b.stale) for a, b in zip(theirs, ours, strict=True))
+    ok = abs(rated - 1) <= 0.1 and abs(staled - 1) <= 0.1 and apart <= 0.15
+    print(
+        f"{name:<15} {workers:>7} {host:<8} {rate:>9.1f} {rated:>6.2f} {stale:>10.2f} {staled:>6.2f} {apart:>9.2f} "
+        f"{mean(theirs, 'loss'):>8.3f} {mean(ours, 'loss'):>8.3f}  {'yes' if ok else 'NO'}",
+        flush=True,
+    )
+    return {
+        "rule": name, "workers": workers, "host": host, "updates_per_s": rate, "updates_ratio": rated,
+        "staleness": stale, "staleness_ratio": staled, "distance": apart, "ok": ok,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
