@@ -1,6 +1,6 @@
 """With `push_every`, what is left of a sum at the end is pushed: all updates together are all gradients together."""
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch.nn import Parameter
 
 from scalebook.training.ps import HostName, Joined, Settings, SharedRun
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.policy.settings import REAL_HOSTS
 from tests.pairs import pairs
 from tests.training.ps.driven import driven
 from tests.training.ps.test_hosts import counting, final, in_processes
@@ -45,7 +46,7 @@ def trained(run: SharedRun, counts: tuple[int, ...]) -> list[float]:
 class TestRest:
     @pytest.mark.parametrize(
         ("rule", "host", "shards"),
-        pairs([Async(3), Async(3, 2), Async(3, 3), SummedBounded(2)], [*get_args(HostName)], [1, 3]),
+        pairs([Async(3), Async(3, 2), Async(3, 3), SummedBounded(2)], [*REAL_HOSTS], [1, 3]),
         ids=str,
     )
     def test_where_each_push_is_an_update(self, rule: Rule, shards: int, host: HostName) -> None:
@@ -55,14 +56,14 @@ class TestRest:
         assert [row.applied for row in run.pushes() if row.shard == 0] == [4, 3, 2]
         assert [times.pushed_bytes for times in run.worker_times()] == [4 * SIZE, 3 * SIZE, 2 * SIZE]
 
-    @pytest.mark.parametrize("host", get_args(HostName))
+    @pytest.mark.parametrize("host", REAL_HOSTS)
     @pytest.mark.parametrize("rule", [SummedSync(), SummedSoftsync(2)], ids=repr)
     def test_where_two_are_averaged(self, rule: Rule, host: HostName) -> None:
         run = SharedRun(2, Settings(rule, host=host))
         assert trained(run, (8, 8)) == [-8.0]
         assert run.counts().updates == 3
 
-    @pytest.mark.parametrize("host", get_args(HostName))
+    @pytest.mark.parametrize("host", REAL_HOSTS)
     @pytest.mark.parametrize(("counts", "value"), [((8, 6), -8.0), ((6, 8), -8.0), ((7, 3), -7.0)])
     def test_a_round_does_not_wait_for_who_has_nothing_left(
         self, counts: tuple[int, int], value: float, host: HostName
@@ -71,13 +72,13 @@ class TestRest:
         run = SharedRun(2, Settings(SummedSync(), host=host))
         assert trained(run, counts) == [value]
 
-    @pytest.mark.parametrize("host", get_args(HostName))
+    @pytest.mark.parametrize("host", REAL_HOSTS)
     def test_the_budget_of_updates_stays_exact(self, host: HostName) -> None:
         run = SharedRun(1, Settings(Async(3), host=host, max_updates=2))
         assert trained(run, (8,)) == [-6.0]
         assert run.counts().updates == 2
 
-    @pytest.mark.parametrize("host", get_args(HostName))
+    @pytest.mark.parametrize("host", REAL_HOSTS)
     def test_with_the_rate_of_its_last_gradient_and_only_once(self, host: HostName) -> None:
         start = [torch.zeros(2, dtype=torch.float64)]
         with driven(1, Settings(Async(3), host=host), start, lambda p: torch.optim.SGD(p, lr=1.0)) as run:
@@ -90,7 +91,7 @@ class TestRest:
             assert run.joined[0].push_rest()
             assert run.newest()[0].tolist() == [-3 * 0.25 - 2 * 0.0625] * 2
 
-    @pytest.mark.parametrize("host", get_args(HostName))
+    @pytest.mark.parametrize("host", REAL_HOSTS)
     def test_without_a_usable_gradient_there_is_none(self, host: HostName) -> None:
         start: list[Any] = [torch.zeros(1)]
         with driven(1, Settings(Async(2), host=host), start, lambda p: torch.optim.SGD(p, lr=1.0)) as run:

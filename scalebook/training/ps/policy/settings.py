@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from scalebook.training.ps.policy.bounds import NonNegativeInt, PositiveInt, check
 from scalebook.training.ps.policy.clock import ClockSettings
@@ -11,6 +11,8 @@ from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process", "virtual"]
+REAL_HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
+"""Those whose workers are processes."""
 ClipKind = Literal["norm", "value"]
 
 
