@@ -197,3 +197,21 @@ def test_charts_speak_the_pages_language(shown: tuple[Page, str, Gallery]) -> No
     family = "one => getComputedStyle(one).fontFamily.replaceAll('\"', '')"
     of_page = page.locator(".stApp").evaluate(family)
     assert tick.evaluate(family) == of_page
+
+
+def test_a_click_on_a_mark_opens_its_trial(shown: tuple[Page, str, Gallery]) -> None:
+    page, address, found = shown
+    page.goto(f"{address}{found.addresses()['search-pareto']}")
+    mark = page.locator(".st-key-search-pareto .scatterlayer .trace .points path").nth(5)
+    expect(mark).to_be_attached()
+    settle(page)
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x + 1, y)
+    page.wait_for_timeout(300)
+    page.mouse.move(x, y)
+    page.wait_for_timeout(300)
+    page.mouse.click(x, y, delay=60)
+    page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}"), timeout=20_000)
