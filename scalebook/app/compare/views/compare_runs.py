@@ -11,6 +11,7 @@ from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
+from scalebook.app.runs.services.labels import labels
 from scalebook.app.shared.components import axis_choice, html, number_box, page_head, press
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import links
@@ -101,9 +102,10 @@ def _choice(records: Sequence[RunRecord]) -> None:
     """Which runs: those in the address, and the newest to choose from."""
     offered = {record.id: record for record in [*records, *resources.reader().runs(limit=OFFERED)]}
     current = [record.id for record in records]
+    called = labels(list(offered.values()), lambda record: record.name or record.id[:8])
     key = "chosen-" + ",".join(run_id[:6] for run_id in current)
     chosen = st.multiselect(
-        "Runs", list(offered), current, format_func=lambda run_id: offered[run_id].name or run_id[:8], key=key,
+        "Runs", list(offered), current, format_func=called.__getitem__, key=key,
         placeholder="Choose runs", label_visibility="collapsed",
     )  # fmt: skip
     if chosen != current:

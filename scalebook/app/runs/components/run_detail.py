@@ -1,6 +1,6 @@
 """One run: how it stands, what went wrong, its curves, its files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Literal
 
@@ -29,12 +29,20 @@ def head(view: RunView) -> None:
         " on ".join(tags[key].rsplit(".", 1)[-1] for key in (names.TAG_MODEL, names.TAG_DATA) if tags.get(key)),
         view.strategy,
         f"batch {tags[names.TAG_BATCH_PER_WORKER]} per worker" if tags.get(names.TAG_BATCH_PER_WORKER) else "",
-        f"lr {tags[names.TAG_LR_ASKED]}" if tags.get(names.TAG_LR_ASKED) else "",
+        _rate(tags),
         f"started {ago(view.began)}" if view.began else "",
         _took(view) if view.ended else "",
         "seconds below are those of its clock" if view.is_virtual else "",
     ]
     html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')
+
+
+def _rate(tags: Mapping[str, str]) -> str:
+    """The one that is applied, and what was asked for where that is scaled."""
+    asked, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
+    if not asked:
+        return ""
+    return f"lr {float(scaled):g}, scaled from {float(asked):g}" if scaled else f"lr {float(asked):g}"
 
 
 def _took(view: RunView) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from scalebook.app.runs.services import run_query
+from scalebook.app.runs.services.labels import labels
 from scalebook.app.runs.services.run_query import FACETS, RunGroup
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import style
@@ -41,7 +42,9 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> Run
 
     `columns` are metrics that have a column of their own.
     """
-    table = pd.DataFrame([_row(view, columns) for view in views])
+    titles = {view.id: view.title for view in views}
+    called = labels([view.record for view in views], lambda record: titles[record.id])
+    table = pd.DataFrame([_row(view, called[view.id], columns) for view in views])
     event: Any = st.dataframe(
         table,
         key=key,
@@ -104,11 +107,11 @@ def _told(value: Any) -> bool:
     return bool(value) if isinstance(value, list) else bool(pd.notna(value)) and value != ""
 
 
-def _row(view: RunView, columns: Sequence[str]) -> dict[str, Any]:
+def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
     return {
-        "name": view.title,
+        "name": name,
         "state": [view.state],
         "notebook": FACETS["notebook"](view.record),
         "model": FACETS["model"](view.record),

@@ -34,7 +34,8 @@ def _rate(record: RunRecord) -> str:
 
 def _strategy(record: RunRecord) -> str:
     tags = record.tags
-    return strategy_words(tags.get(names.TAG_STRATEGY, ""), tags.get(names.TAG_RULE), tags.get(names.TAG_WORKERS))
+    strategy, rule, workers = (tags.get(key) for key in (names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS))
+    return strategy_words(strategy or "", rule, workers, names.is_virtual(tags))
 
 
 FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {

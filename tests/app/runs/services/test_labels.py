@@ -1,0 +1,35 @@
+"""Runs that read alike are told apart."""
+
+from scalebook.app.runs.services.labels import labels
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunRecord
+
+
+def record(run: str, name: str, rate: str = "0.1", started: float = 0.0) -> RunRecord:
+    return RunRecord(run, name, "1", "FINISHED", started, None, tags={names.TAG_LR_ASKED: rate})
+
+
+def test_what_differs_stands_behind_names_that_are_alike_and_behind_no_others() -> None:
+    records = [
+        record("aaaaaaaa", "one"),
+        record("bbbbbbbb", "two", "0.1"),
+        record("cccccccc", "two", "0.01"),
+        record("dddddddd", "three"),
+        record("eeeeeeee", "three"),
+    ]
+    assert labels(records, lambda one: one.name) == {
+        "aaaaaaaa": "one",
+        "bbbbbbbb": "two · lr 0.1",
+        "cccccccc": "two · lr 0.01",
+        "dddddddd": "three · dddddd",
+        "eeeeeeee": "three · eeeeee",
+    }
+
+
+def test_the_moment_tells_runs_of_one_rate_apart() -> None:
+    first, second = labels(
+        [record("a", "x", started=1_790_000_000.0), record("b", "x", started=1_790_090_000.0)], lambda one: one.name
+    ).values()
+    assert first.startswith("x · ")
+    assert first != second
+    assert "lr" not in first + second
