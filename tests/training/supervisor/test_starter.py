@@ -5,7 +5,7 @@ import pytest
 
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.schedule import Lease, Start
+from scalebook.training.jobs.schedule import Lease, Start, place_of
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.starter import Starter
 from tests.training.benches import Bench, wait_for
@@ -54,7 +54,9 @@ def test_jobs_on_their_way_hold_their_devices_and_what_starts_them_is_not_replac
     starter, job = Starter(scripted, JobLimits()), bench.job()
     assert starter.prepare(fresh=True)
     starter.order(job, Start(job.request(), [1], ["GPU-a"], "there"))
-    assert starter.leases() == [Lease(job.id, job.request().title, [1], ["GPU-a"], machine="there")]
+    assert starter.leases() == [
+        Lease(job.id, job.request().title, [1], ["GPU-a"], machine="there", place=place_of(job.request()))
+    ]
     assert starter.prepare(fresh=True)
     assert scripted.asked == [True, False]
     scripted.news = [Ended(job.id, 3)]

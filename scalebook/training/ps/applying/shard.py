@@ -104,17 +104,19 @@ class Shard:
         return int(self.counters.applied[buffer * self._workers + worker])
 
     def _free(self, newest: int, giver: int | None) -> int:
-        """The number of a buffer that may be written to: one that nobody holds, else one that only `giver` holds."""
+        """The number of a buffer that may be written to: one that only `giver` holds, else one that nobody does.
+
+        In this order since `giver` has just read its own, which is in its core's cache.
+        """
         with self._versions:
             held = self.counters.held.tolist()
+        if giver is not None and 0 <= (own := held[giver]) != newest and held.count(own) == 1:
+            return int(own)
         used = {newest, *held}
         for buffer in range(len(self.flats)):
             if buffer not in used:
                 return buffer
-        assert giver is not None, "every buffer is held"
-        assert held[giver] != newest
-        assert held.count(held[giver]) == 1
-        return int(held[giver])
+        raise AssertionError("every buffer is held")
 
     def _publish(self, version: int, buffer: int, state: int) -> None:
         self.counters.newest[0] = version << 17 | state << 16 | buffer
