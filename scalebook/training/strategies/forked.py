@@ -23,6 +23,10 @@ Role = Literal["worker", "server"]
 Body = Callable[[int], Any]
 GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_M_TRIM_THRESHOLD: Final = -1  # malloc.h
+_M_MMAP_THRESHOLD: Final = -3
+_LARGEST_IN_HEAP: Final = 32 << 20  # the most that malloc allows, and what it comes to by itself
+_KEPT: Final = 1 << 30
 _PIDFD_OPEN: Final = 434  # on every processor that torch is built for
 
 
@@ -151,7 +155,17 @@ def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[in
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     torch.set_num_threads(threads)
+    _keep_what_is_freed()
     main()
+
+
+def _keep_what_is_freed() -> None:
+    """A training step frees the blocks that the next one asks for. GNU's malloc would give them back to the system when
+    they lie at the end of its heap, and fetch them again, page by page: up to a thousand page faults a step."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 def _main(role: Role, number: int, body: Body, messages: Connection) -> None:
