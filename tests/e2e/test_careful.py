@@ -41,6 +41,7 @@ def half_a_note(page: Page, served: Served) -> None:
     box.press("End")
     box.type("ght")
     page.get_by_role("button", name="Save", exact=True).click()  # which takes the focus from the box
+    expect(box).to_have_count(0)  # the preview beside it says the same
     expect(page.get_by_text("Half a thought", exact=True)).to_be_visible()
     expect(label).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
