@@ -37,6 +37,7 @@ SLEEP_S: Final = 0.020
 SLOW: Final = 2.0
 LEARNING_RATE: Final = 0.02
 DEADLINE_S: Final = 60.0
+WARM_UP: Final = 20  # gradients that calibrate nothing: the first ones take ten times as long
 RULES: Final[dict[str, Callable[[], Rule]]] = {
     "async": Async, "bounded 2": lambda: Bounded(2), "sync": Sync, "sync, 1 backup": lambda: Sync(1),
     "softsync 4": lambda: Softsync(4),
@@ -160,6 +161,7 @@ def calibrate(seconds: float) -> Cost:
             pushes.append(time.perf_counter() - handed)
             number += 1
         joined.finish()
+        gradients, pushes = gradients[WARM_UP:], pushes[WARM_UP:]
         mean = statistics.fmean(gradients)
         return Cost(mean, statistics.stdev(gradients) / mean, statistics.fmean(pushes))
 
