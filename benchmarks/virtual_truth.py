@@ -24,7 +24,7 @@ from torch.optim import SGD
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
 from benchmarks.virtual import Endless
-from scalebook.training.ps import Settings, SharedRun, join
+from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
@@ -94,8 +94,6 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
         return took, client.pull(), losses
 
     def server(number: int) -> None:
-        from scalebook.training.ps import serve
-
         serve(run, number, DEADLINE_S, [made()[1]])
 
     try:

@@ -29,7 +29,7 @@ class PlayedJoined:
         notice: Callable[[int], None],
         run: SharedRun,
     ) -> None:
-        self.workers, self.one, self._told, self._run = workers, one_model, notice, run
+        self.workers, self.one_model, self._notice, self._run = workers, one_model, notice, run
         self.clients = [PlayedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
         self.due: int | None = None
         """Whose gradient is to be computed now."""
@@ -47,7 +47,7 @@ class PlayedJoined:
 
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
         names = {id(parameter): name for name, parameter in named}
-        called = [names.get(id(p), f"parameter {place}") for place, p in enumerate(self.one.parameters)]
+        called = [names.get(id(p), f"parameter {place}") for place, p in enumerate(self.one_model.parameters)]
         for joined in self.workers.joined.values():
             joined.name_parameters(zip(called, [p for c in joined.clients for p in c.replica.parameters], strict=True))
 
@@ -58,9 +58,9 @@ class PlayedJoined:
         """What has been written into the model is worker 0's, and so the first version."""
         for client, theirs in zip(self.clients, self._clients(0), strict=True):
             client.give_state(theirs.optimizer)
-        self.one.carry(0)
+        self.one_model.carry(0)
         self.workers.start()
-        self.one.start()
+        self.one_model.start()
         self._show_newest()
         self.show_state()
 
@@ -75,7 +75,7 @@ class PlayedJoined:
         if self.due is None:
             self._settle_between(moment)
             return
-        self.one.carry(self.due)
+        self.one_model.carry(self.due)
         self.workers.joined[self.due].settle(moment, thorough)
         self._show_again(self.due)
 
@@ -93,14 +93,14 @@ class PlayedJoined:
         if self.due is None:
             return None
         self.last, self._put, self._private = self.due, {}, False
-        self.one.show(self.due)
-        self._told(self.due)
+        self.one_model.show(self.due)
+        self._notice(self.due)
         return self.due
 
     def hand_over(self, valid: bool) -> None:
         """The gradient of the worker whose turn it is, with the hyper-parameters of this moment."""
         assert self.due is not None, "a push without a gradient that was due"
-        self.one.hand_over(self.due)
+        self.one_model.hand_over(self.due)
         self._pending = valid
 
     def push_pending(self) -> None:
@@ -109,7 +109,7 @@ class PlayedJoined:
             return
         assert self.due is not None
         worker, valid = self.due, self._pending
-        self.one.shown_again(worker)
+        self.one_model.shown_again(worker)
         self.due = self._pending = None
         self.workers.push(valid)
         self.workers.advance()
@@ -135,11 +135,11 @@ class PlayedJoined:
         """The state of this virtual moment; nobody's gradient under way is touched. Buffers are worker 0's."""
         self.push_pending()
         if renew:
-            self.one.be(0)
-            self._told(0)
+            self.one_model.be(0)
+            self._notice(0)
             self._put = {place: value.clone() for place, value in self._newest().items()}
             self._private = True
-            self.one.put(self._put)
+            self.one_model.put(self._put)
         states = [
             {"state": client.state(), "param_groups": mine.groups()}
             for client, mine in zip(self._clients(0), self.clients, strict=True)
@@ -154,7 +154,7 @@ class PlayedJoined:
         for client in self.clients:
             client.hide_state()
         with torch.no_grad():
-            for parameter in self.one.parameters:
+            for parameter in self.one_model.parameters:
                 parameter.data = parameter.data.clone()
         self.workers.detach()
 
@@ -189,11 +189,11 @@ class PlayedJoined:
 
     def _show_newest(self) -> None:
         self._put, self._private = self._newest(), False
-        self.one.put(self._put)
+        self.one_model.put(self._put)
 
     def _show_again(self, worker: int) -> None:
         own = [p for client in self._clients(worker) for p in client.replica.parameters]
-        self.one.put({place: parameter.data for place, parameter in enumerate(own)})
+        self.one_model.put({place: parameter.data for place, parameter in enumerate(own)})
 
     def _settle_between(self, moment: str) -> None:
         """What was written into the model while nobody's gradient was due: part of the newest version where there is
@@ -202,21 +202,21 @@ class PlayedJoined:
             return
         client, alone = self._clients(0)[0], self._run.settings.writable(self._run.control.workers)
         if alone and not self._private:
-            self.one.carry(0)
+            self.one_model.carry(0)
             client.settle(moment, thorough=True)
             return
         newest = self._newest() if self._private else self._put
         written = [
             place
             for place, shown in newest.items()
-            if self.one.parameters[place].data_ptr() != self._put[place].data_ptr()
-            or (self._private and not _same(self.one.parameters[place].detach(), shown))
+            if self.one_model.parameters[place].data_ptr() != self._put[place].data_ptr()
+            or (self._private and not _same(self.one_model.parameters[place].detach(), shown))
         ]
         if not written:
             return
         if not alone:
             raise client.refused(written, moment)
-        self.one.carry(0)
+        self.one_model.carry(0)
         client.settle(moment, thorough=True)
         self._show_newest()
 

@@ -35,7 +35,7 @@ class PlayedEnd(SharedEnd):
         self._clock, self._deadline_s = clock, deadline_s
         self._buffers: list[Tensor] = []
         self._work: Work | None = None
-        self._told: Callable[[int], None] = lambda worker: None
+        self._notice: Callable[[int], None] = lambda worker: None
         self._begins: Callable[[int], None] = lambda worker: None
         self._seed = 0
         self._played: PlayedJoined | None = None
@@ -48,7 +48,7 @@ class PlayedEnd(SharedEnd):
         shown: Callable[[int], None],
         seed: int,
     ) -> None:
-        self._work, self._buffers, self._begins, self._told, self._seed = work, list(buffers), begins, shown, seed
+        self._work, self._buffers, self._begins, self._notice, self._seed = work, list(buffers), begins, shown, seed
 
     def rendezvous(self, name: str) -> None:
         """All workers have come to it at once; the monitor counts."""
@@ -75,7 +75,7 @@ class PlayedEnd(SharedEnd):
         workers = VirtualWorkers(
             self._run, self._clock, one_model.make, self._work, self._deadline_s, begins=begins, announce=announce
         )
-        self._played = PlayedJoined(workers, one_model, optimizers, self._told, self._run)
+        self._played = PlayedJoined(workers, one_model, optimizers, self._notice, self._run)
         return self._played
 
     def turn(self) -> int | None:
