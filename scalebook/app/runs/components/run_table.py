@@ -139,7 +139,7 @@ def _columns() -> dict[str, Any]:
         "name": column.TextColumn("Run", width="medium", help="Click to open."),
         "state": column.MultiselectColumn("State", options=words, color=colours, width="small"),
         "notebook": column.TextColumn("Notebook", width="small"),
-        "model": column.TextColumn("Model", width="small"),
+        "model": column.TextColumn("Model", width=120),
         "strategy": column.TextColumn("Strategy", width=190),
         "batch": column.TextColumn("Batch", width="small", help="Of all workers together.", alignment="right"),
         "lr": column.TextColumn("lr", width="small", help="The learning rate that was applied.", alignment="right"),
