@@ -14,7 +14,8 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
-        "notebook", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
+        "notebook", "planning.answer", "planning.links", "planning.profile", "planning.quantities",
+        "planning.question", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
         "tracking.reading", "trust", "workspace",
     )
 )  # fmt: skip
@@ -23,7 +24,7 @@ LAYERS = {
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
         "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "export",
         "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies",
-        "callbacks", "tuning", "describe", "cli", "runner", "commands", "__main__",
+        "callbacks", "planning", "tuning", "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay", "launch",

@@ -63,11 +63,15 @@ class Line:
         """When all that has been asked for is done."""
         self.busy_s = 0.0
         """Seconds of work that it was asked for."""
+        self.waited_s = 0.0
+        """Seconds that these have waited before they were begun."""
 
     def serve(self, now_s: float, seconds: float) -> float:
         """Ask, at `now_s`, for so many seconds of work; when it is done."""
-        self.free_s = max(self.free_s, now_s) + seconds
+        begun_s = max(self.free_s, now_s)
+        self.free_s = begun_s + seconds
         self.busy_s += seconds
+        self.waited_s += begun_s - now_s
         return self.free_s
 
 

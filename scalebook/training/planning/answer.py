@@ -1,0 +1,112 @@
+"""What was found: plain values that a file of JSON can hold, and that words and charts are made of."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Resource = Literal["server", "server link", "worker link", "stragglers", "cores"]
+"""What workers may wait for: the servers' time, the link of all servers, their own, others that are slower, a core."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """So many workers, played. Shares are of the workers' time, from 0 to 1.
+
+    `samples_per_s`: of gradients that were applied. `idle`: waiting for the rule, or for a core; `communicate`: a push,
+    from the worker to the update and the parameters back, queues included. `staleness` in versions. `dropped`: share of
+    the gradients. `server_queue` and the links' are pushes or pulls that are there on average, waiting or served;
+    `server_busy` and the links' are the shares of time that they work.
+    """
+
+    workers: int
+    updates_per_s: float
+    samples_per_s: float
+    compute: float
+    communicate: float
+    idle: float
+    staleness: float
+    staleness_p95: int
+    dropped: float
+    server_busy: float
+    server_queue: float
+    in_busy: float
+    in_queue: float
+    out_busy: float
+    out_queue: float
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where adding workers stops helping.
+
+    `workers`: where the straight line of a worker's worth for each worker meets what `beyond` workers, the first played
+    count of which an added one brings less than half as much as the first, achieve.
+    """
+
+    workers: float
+    samples_per_s: float
+    beyond: int
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What the play gives when these resources are without limit: so many times the samples a second."""
+
+    resources: list[Resource]
+    factor: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a change would give at `workers`: so many times the samples a second. `words` say what is changed."""
+
+    words: str
+    workers: int
+    factor: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One combination of rule, shards and network, for all numbers of workers that it allows.
+
+    `one_per_s`: samples a second of one worker, of which the ideal line is a multiple. `causes`, most telling first,
+    and `changes` are of `knee.beyond` workers, or of the most that were asked for where there is no knee.
+    """
+
+    rule: str
+    shards: int
+    network: str
+    one_per_s: float
+    points: list[Point]
+    knee: Knee | None = None
+    causes: list[Cause] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Predicted / measured, over all cells of the benchmark that compared them: the smallest and the largest."""
+
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far predictions of this kind have been from what was measured, and by which command."""
+
+    updates_per_s: Range
+    staleness: Range
+    cells: int
+    command: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A profile (as `profile.as_mapping`), what was asked of it (`seed`), and a curve for each combination."""
+
+    profile: dict[str, Any]
+    curves: list[Curve]
+    reliability: Reliability
+    seed: int = 0
+    seconds: float = 0.0

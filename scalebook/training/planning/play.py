@@ -1,0 +1,254 @@
+"""A run's timing, played on the engine: its rules, rounds and queues, with parameters of one number for each shard.
+
+What a push and a pull have as bytes is declared, so that nothing is computed and little is moved: 512 workers take
+seconds. Same profile, rule and seed, same figures.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch.nn import Parameter
+from torch.optim import SGD, Optimizer
+
+from scalebook.training.planning.answer import Point
+from scalebook.training.planning.profile import Profile, mean
+from scalebook.training.ps.clock.scheduler import Nobody
+from scalebook.training.ps.clock.steps import Steps
+from scalebook.training.ps.clock.virtual import Line, VirtualClock
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
+from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.rules import Async, Rule
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.virtual import VirtualWorkers
+
+LEAST: Final = 800
+"""Gradients that are counted, at least."""
+EACH: Final = 4
+"""Of each worker, at least."""
+WARM_UP: Final = 0.5
+"""Gradients before those, as a share of them: all workers begin at the same moment."""
+
+
+class Endless:
+    """A `Work`: there is always another batch."""
+
+    def take(self, worker: int) -> bool:
+        return True
+
+    def done(self, worker: int) -> None:
+        """Nothing."""
+
+    def may_come_back(self, worker: int) -> bool:
+        return False
+
+    def lost(self, worker: int) -> None:
+        """Nothing."""
+
+    def returns(self, worker: int) -> None:
+        """Nothing."""
+
+
+class DeclaredBytes(VirtualClock):
+    """A clock over which every push and every pull has so many bytes, whatever the parameters have."""
+
+    def __init__(
+        self, settings: ClockSettings, workers: int, shards: int, seed: int, push_bytes: float, pull_bytes: float
+    ) -> None:
+        super().__init__(settings, workers, shards, seed)
+        self._push_bytes, self._pull_bytes = push_bytes, pull_bytes
+
+    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+        return super().sends(worker, int(self._push_bytes))
+
+    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+        return super().receives(worker, int(self._pull_bytes))
+
+
+class Cores:
+    """Gradients that wait for a core of a machine that workers share, in the order of asking.
+
+    `applying_s`: what the core does besides for each gradient, after it: apply its push.
+    """
+
+    def __init__(self, clock: VirtualClock, cores: int, applying_s: float) -> None:
+        self._clock, self._applying_s = clock, applying_s
+        self._lines = [Line() for _ in range(cores)]
+
+    def gradient_s(self, worker: int) -> float:
+        """Seconds until the worker's next gradient is there, waiting included."""
+        now_s = self._clock.now()
+        first = min(self._lines, key=lambda line: line.free_s)
+        done_s = first.serve(now_s, self._clock.gradient_s(worker) + self._applying_s)
+        return done_s - self._applying_s - now_s
+
+    @property
+    def waited_s(self) -> float:
+        """Of all gradients so far, before they were begun."""
+        return sum(line.waited_s for line in self._lines)
+
+
+@dataclass
+class _Reading:
+    """What has happened so far."""
+
+    compute_s: float
+    wait_s: float
+    communicate_s: float
+    version: int
+    applied: int
+    dropped: int
+    cores_waited_s: float
+    lines: list[tuple[float, float]]  # busy and waited seconds: a server on the average, inward, outward
+    time_s: float
+
+
+class _Watch(Nobody):
+    """When updates were made, and how stale gradients were when they arrived."""
+
+    def __init__(self) -> None:
+        self.first: tuple[float, int] | None = None  # time and version, after the first moment that counts
+        self.last = (0.0, 0)  # after the last moment that is over
+        self._now = (0.0, 0)
+        self.stale: Counter[int] = Counter()
+        self.counts = False
+        self.players: VirtualWorkers | None = None
+        self.clock: VirtualClock | None = None
+        self._gradients: Counter[int] = Counter()
+        self.push_every = 1
+
+    def settling(self) -> bool:
+        assert self.players is not None
+        assert self.clock is not None
+        version = self.players.sections[0].shards[-1].version
+        if version != self._now[1]:
+            if (time_s := self.clock.now()) > self._now[0]:
+                self.last = self._now
+                if self.counts and self.first is None:
+                    self.first = self.last
+            self._now = time_s, version
+        return False
+
+    def begins(self, worker: int) -> None:
+        assert self.players is not None
+        outcome = self.players.pushed.get(worker)
+        self._gradients[worker] += 1
+        if (
+            self.counts
+            and outcome is not None
+            and outcome.applied
+            and (self._gradients[worker] - 1) % self.push_every == 0
+        ):
+            self.stale[outcome.staleness] += 1
+
+
+def play(
+    profile: Profile,
+    workers: int,
+    rule: Rule | None = None,
+    shards: int = 1,
+    clock: ClockSettings | None = None,
+    seed: int = 0,
+    cores: int | None = None,
+    gradients: int | None = None,
+) -> Point:
+    """A run of so many workers, in steady state. `clock`: instead of the profile's; `cores` as the profile's has it.
+
+    `gradients`: those that count. ValueError where the rule does not allow so many workers.
+    """
+    timing = clock or profile.clock(workers, shards)
+    rule = rule or Async()
+    counted = gradients or max(LEAST, EACH * workers)
+    now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
+    run = SharedRun(workers, Settings(rule, shards=shards), now)
+    watch = _Watch()
+    watch.clock, watch.push_every = now, rule.push_every
+    queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
+
+    def make(worker: int) -> list[Optimizer]:
+        return [SGD([Parameter(torch.zeros(1)) for _ in range(shards)], lr=0.0)]
+
+    try:
+        players = VirtualWorkers(run, now, make, Endless(), gradient_s=queue.gradient_s if queue else None, watch=watch)
+        watch.players = players
+        players.begin()
+        _step(players, int(WARM_UP * counted))
+        before = _read(run, now, queue)
+        watch.counts = True
+        _step(players, counted)
+        after = _read(run, now, queue)
+        players.detach()
+    finally:
+        run.close()
+    return _point(profile, workers, watch, before, after, rule.push_every)
+
+
+def _step(players: VirtualWorkers, gradients: int) -> None:
+    for _ in range(gradients):
+        worker = players.next()
+        assert worker is not None, "there is always another batch"
+        players.push()
+
+
+def _read(run: SharedRun, clock: VirtualClock, cores: Cores | None) -> _Reading:
+    seconds = run.control.seconds
+    compute_s, wait_s, communicate_s = (sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE))
+    shards = len(clock.servers)
+    server = sum(line.busy_s for line in clock.servers) / shards, sum(line.waited_s for line in clock.servers) / shards
+    lines = [server, *((line.busy_s, line.waited_s) for line in (clock.inward, clock.outward))]
+    pushes = [measures for measures in run.pushes() if measures.shard == 0]
+    return _Reading(
+        compute_s,
+        wait_s,
+        communicate_s,
+        version=run.counts().updates,
+        applied=sum(measures.applied for measures in pushes),
+        dropped=sum(measures.dropped for measures in pushes),
+        cores_waited_s=cores.waited_s if cores else 0.0,
+        lines=lines,
+        time_s=clock.now(),
+    )
+
+
+def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, after: _Reading, push_every: int) -> Point:
+    assert watch.first is not None, "an update in every few gradients"
+    (first_s, first), (last_s, last) = watch.first, watch.last
+    rate = (last - first) / (last_s - first_s) if last_s > first_s else math.inf
+    applied, dropped = after.applied - before.applied, after.dropped - before.dropped
+    each = applied / max(1, after.version - before.version)  # gradients in an update
+    queued = after.cores_waited_s - before.cores_waited_s
+    compute = after.compute_s - before.compute_s - queued
+    waited = after.wait_s - before.wait_s + queued
+    communicate = after.communicate_s - before.communicate_s
+    all_s = compute + waited + communicate or 1.0
+    took_s = after.time_s - before.time_s or 1.0
+    lines = [
+        (min(1.0, (busy - busy0) / took_s), (busy - busy0 + wait - wait0) / took_s)
+        for (busy, wait), (busy0, wait0) in zip(after.lines, before.lines, strict=True)
+    ]
+    return Point(
+        workers,
+        rate,
+        rate * each * push_every * profile.batch_size,
+        compute / all_s,
+        communicate / all_s,
+        waited / all_s,
+        *_staleness(watch.stale),
+        dropped / (applied + dropped) if applied + dropped else 0.0,
+        *lines[0],
+        *lines[1],
+        *lines[2],
+    )
+
+
+def _staleness(seen: Counter[int]) -> tuple[float, int]:
+    """Mean and 95th percentile; 0 where nothing was applied."""
+    total, below = sum(seen.values()), 0
+    for staleness in sorted(seen):
+        below += seen[staleness]
+        if below >= 0.95 * total:
+            return sum(value * count for value, count in seen.items()) / total, staleness
+    return 0.0, 0

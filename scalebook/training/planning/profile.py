@@ -1,0 +1,245 @@
+"""What a system is made of, as far as its speed goes: measured on this machine, or written by hand for another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.planning.links import Network, network, read_link
+from scalebook.training.planning.quantities import quantity
+from scalebook.training.ps.policy.bounds import Above, AtLeast, check
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution, DistributionName, Link, Seconds
+
+Machines = Literal["one", "each"]
+PASSES: Final = 3
+"""Of a plain SGD update over memory: read parameters and gradient, write parameters."""
+COPY_BANDWIDTH: Final = 1e10
+"""Bytes a second that a server moves where a profile says nothing: one core of a present server."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One system: a model at its batch size, the machines that compute, those that serve, and what joins them.
+
+    Args:
+        gradient_s: Seconds of one gradient: fetching, forward and backward.
+        batch_size: Samples of one gradient.
+        push_bytes: Bytes of a gradient as it travels.
+        pull_bytes: Bytes of the parameters as they travel.
+        server_s: Seconds in which one shard that has all parameters serves a push.
+        stragglers: How many times as long single workers take, by number.
+        cores: Gradients that can be computed at the same time, since workers share a machine; null: each worker has
+            one of its own.
+        network: What joins workers and servers.
+        server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
+            machine, and a link, of its own.
+        shard_shares: The share of the largest of so many shards, where they are not equal.
+        title: What it is a profile of.
+        source: Where its numbers come from.
+    """
+
+    gradient_s: Seconds
+    batch_size: Annotated[int, AtLeast(1)]
+    push_bytes: Annotated[float, AtLeast(0)]
+    pull_bytes: Annotated[float, AtLeast(0)]
+    server_s: Seconds = 0.0
+    stragglers: Mapping[int, float] = field(default_factory=dict)
+    cores: Annotated[int, AtLeast(1, "1 or more, or null")] | None = None
+    network: Network = field(default_factory=Network)
+    server_machines: Machines = "one"
+    shard_shares: Mapping[int, float] = field(default_factory=dict)
+    title: str = "a system"
+    source: str = "written by hand"
+
+    @property
+    def gradient_mean_s(self) -> float:
+        """Of the workers that are no stragglers."""
+        return mean(self.gradient_s)
+
+    def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
+        """The declared times of a run; ValueError, naming key and remedy, where they are none."""
+        joined = through or self.network
+        bandwidth = joined.server_link.bandwidth
+        if self.server_machines == "each" and isinstance(bandwidth, float):
+            bandwidth = bandwidth * shards
+        return ClockSettings(
+            self.gradient_s,
+            {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
+            times(self.server_s, self.shard_shares.get(shards, 1 / shards)),
+            joined.link,
+            server_link=Link(joined.server_link.latency_s, bandwidth),
+        )
+
+
+def mean(value: Seconds) -> float:
+    """Of a number, itself."""
+    return value.mean if isinstance(value, Distribution) else value
+
+
+def times(value: Seconds, factor: float) -> Seconds:
+    """The same distribution, so many times as long."""
+    if isinstance(value, Distribution):
+        return Distribution(value.kind, value.mean * factor, value.cv)
+    return value * factor
+
+
+# --- in files --------------------------------------------------------------------------------------------------------
+
+KEYS: Final = (
+    "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
+    "stragglers", "cores", "network", "link", "server_link", "server_machines", "shard_shares",
+)  # fmt: skip
+
+
+def load_profile(path: Path) -> Profile:
+    """Of a YAML file; ConfigError, naming key and remedy, for what is no profile."""
+    raw = records.mapping(path)
+    if raw is None:
+        raise ConfigError("--profile", f"there is no file {path}", "Write one; README, Planning, shows how.")
+    return read_profile(raw)
+
+
+def read_profile(raw: Mapping[str, Any]) -> Profile:
+    """What a person has written, or `as_mapping`; ConfigError, naming key and remedy, for what is no profile."""
+    for key in raw:
+        if key not in KEYS:
+            raise ConfigError(f"profile.{key}", "there is no such key", f"Known: {', '.join(KEYS)}.")
+    if "gradient" not in raw:
+        raise ConfigError("profile.gradient", "is missing", "Write the seconds of one gradient, as 180 ms.")
+    push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
+    made = Profile(
+        gradient_s=_seconds(raw["gradient"], "profile.gradient"),
+        batch_size=_whole(raw.get("batch_size", 1), "profile.batch_size"),
+        push_bytes=push,
+        pull_bytes=pull,
+        server_s=_server(raw, push),
+        stragglers=_by_number(raw.get("stragglers", {}), "profile.stragglers"),
+        cores=None if raw.get("cores") is None else _whole(raw["cores"], "profile.cores"),
+        network=_network(raw),
+        server_machines=_machines(raw.get("server_machines", "one")),
+        shard_shares=_by_number(raw.get("shard_shares", {}), "profile.shard_shares"),
+        title=str(raw.get("title", Profile.title)),
+        source=str(raw.get("source", Profile.source)),
+    )
+    if not made.gradient_mean_s:
+        raise ConfigError("profile.gradient", "is 0 s", "Write the seconds of one gradient, as 180 ms.")
+    for shards, share in made.shard_shares.items():
+        if not 0 < share <= 1:
+            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
+    try:
+        check(Profile, vars(made), "profile")
+        for worker, factor in made.stragglers.items():
+            Above(0).refuse(f"profile.stragglers.{worker}", factor)
+    except ValueError as error:
+        key, _, what = str(error).partition(": ")
+        message, _, remedy = what.partition(". ")
+        raise ConfigError(key, message, remedy) from None
+    return made
+
+
+def as_mapping(profile: Profile) -> dict[str, Any]:
+    """What `read_profile` makes the same profile of; plain numbers, for YAML and JSON."""
+    written: dict[str, Any] = {
+        "title": profile.title,
+        "source": profile.source,
+        "gradient": _written(profile.gradient_s),
+        "batch_size": profile.batch_size,
+        "push": profile.push_bytes,
+        "pull": profile.pull_bytes,
+        "server": _written(profile.server_s),
+        "link": _written_link(profile.network.link),
+        "server_link": _written_link(profile.network.server_link),
+        "server_machines": profile.server_machines,
+    }
+    if profile.stragglers:
+        written["stragglers"] = {str(worker): factor for worker, factor in profile.stragglers.items()}
+    if profile.shard_shares:
+        written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
+    if profile.cores is not None:
+        written["cores"] = profile.cores
+    return written
+
+
+def _bytes(raw: Mapping[str, Any], way: str) -> float:
+    if way in raw:
+        return quantity(raw[way], "B", f"profile.{way}")
+    if "parameters" not in raw:
+        raise ConfigError(f"profile.{way}", "is missing", "Write parameters: 100 MB, or push and pull one by one.")
+    return quantity(raw["parameters"], "B", "profile.parameters")
+
+
+def _server(raw: Mapping[str, Any], push_bytes: float) -> Seconds:
+    if "server" in raw:
+        if "copy_bandwidth" in raw:
+            raise ConfigError("profile.copy_bandwidth", "has no effect beside `server`", "Remove one of them.")
+        return _seconds(raw["server"], "profile.server")
+    bandwidth = quantity(raw.get("copy_bandwidth", COPY_BANDWIDTH), "B/s", "profile.copy_bandwidth")
+    if not bandwidth:
+        raise ConfigError("profile.copy_bandwidth", "is 0", "Write the bytes a second of a copy in memory, as 10 GB/s.")
+    return PASSES * push_bytes / bandwidth
+
+
+def _seconds(written: object, key: str) -> Seconds:
+    if not isinstance(written, Mapping):
+        return quantity(written, "s", key)
+    for name in written:
+        if name not in ("kind", "mean", "cv"):
+            raise ConfigError(f"{key}.{name}", "there is no such key", "Known: kind, mean, cv.")
+    if "mean" not in written:
+        raise ConfigError(f"{key}.mean", "is missing", "Write {kind: gamma, mean: 180 ms, cv: 0.1}.")
+    kind: DistributionName = written.get("kind", "gamma")
+    cv = written.get("cv")
+    if cv is not None and (isinstance(cv, bool) or not isinstance(cv, int | float)):
+        raise ConfigError(f"{key}.cv", f"is {cv!r}, which is no number", "Write standard deviation / mean, as 0.1.")
+    made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
+    try:
+        made.check(key)
+    except ValueError as error:
+        where, _, what = str(error).partition(": ")
+        message, _, remedy = what.partition(". ")
+        raise ConfigError(where, message, remedy) from None
+    return made
+
+
+def _network(raw: Mapping[str, Any]) -> Network:
+    if "network" in raw:
+        return network(raw["network"], "profile.network")
+    return Network(
+        read_link(raw.get("link", {}), "profile.link"), read_link(raw.get("server_link", {}), "profile.server_link")
+    )
+
+
+def _whole(written: object, key: str) -> int:
+    if isinstance(written, bool) or not isinstance(written, int):
+        raise ConfigError(key, f"is {written!r}, which is no whole number", "Write one, as 32.")
+    return written
+
+
+def _by_number(written: object, key: str) -> dict[int, float]:
+    if not isinstance(written, Mapping) or not all(str(number).isdecimal() for number in written):
+        raise ConfigError(key, f"is {written!r}, which is no mapping of numbers", "Write it as {3: 2.0}.")
+    for number, value in written.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{key}.{number}", f"is {value!r}, which is no number", "Write one, as 2.0.")
+    return {int(number): float(value) for number, value in written.items()}
+
+
+def _machines(written: object) -> Machines:
+    for known in get_args(Machines):
+        if written == known:
+            chosen: Machines = known
+            return chosen
+    raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, or each.")
+
+
+def _written(value: Seconds) -> Any:
+    if not isinstance(value, Distribution):
+        return value
+    return {"kind": value.kind, "mean": value.mean} | ({} if value.cv is None else {"cv": value.cv})
+
+
+def _written_link(link: Link) -> dict[str, Any]:
+    """Of a link by a profile, whose bandwidth and latency are numbers."""
+    return {"latency": link.latency_s, "bandwidth": link.bandwidth}

@@ -1,0 +1,123 @@
+"""Timing alone, against what theory says of it."""
+
+import math
+
+import pytest
+
+from scalebook.training.planning.links import Network
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import Profile
+from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+
+TENTH = Profile(gradient_s=0.1, batch_size=32, push_bytes=1e6, pull_bytes=2e6)
+
+
+def test_workers_add_up_while_nothing_saturates() -> None:
+    point = play(TENTH, 4)
+    assert point.updates_per_s == pytest.approx(40)
+    assert point.samples_per_s == pytest.approx(40 * 32)
+    assert (point.compute, point.communicate, point.idle) == (1.0, 0.0, 0.0)
+    assert (point.staleness, point.staleness_p95) == (3.0, 3)
+
+
+@pytest.mark.parametrize(("workers", "updates_per_s"), [(1, 1 / 0.125), (4, 32.0), (5, 40.0), (6, 40.0), (20, 40.0)])
+def test_a_server_takes_one_push_after_the_other(workers: int, updates_per_s: float) -> None:
+    # N / (gradient + server), and never more than 1 / server
+    point = play(Profile(0.1, 1, 1, 1, server_s=0.025), workers)
+    assert point.updates_per_s == pytest.approx(updates_per_s, rel=1e-3)
+    assert point.server_busy == pytest.approx(updates_per_s * 0.025, rel=0.02)
+    assert point.server_queue == pytest.approx(workers - updates_per_s * 0.1, rel=0.03)  # the others compute
+    assert point.compute == pytest.approx(updates_per_s * 0.1 / workers, rel=0.02)
+
+
+def test_shards_serve_in_parallel_and_the_largest_decides() -> None:
+    profile = Profile(0.1, 1, 1, 1, server_s=0.025, shard_shares={2: 0.75})
+    assert play(profile, 20, shards=4).updates_per_s == pytest.approx(4 / 0.025, rel=1e-9)
+    assert play(profile, 20, shards=2).updates_per_s == pytest.approx(1 / 0.75 / 0.025, rel=1e-9)
+
+
+@pytest.mark.parametrize(("way", "busy"), [("push", (1.0, 0.5)), ("pull", (0.5, 1.0))])
+def test_a_link_carries_so_many_bytes_a_second(way: str, busy: tuple[float, float]) -> None:
+    push, pull = (2e6, 1e6) if way == "push" else (1e6, 2e6)
+    network = Network(server_link=Link(bandwidth=2e7))
+    point = play(Profile(0.1, 1, push, pull, network=network), 16)
+    assert point.updates_per_s == pytest.approx(10, rel=1e-9)  # 2 MB at 20 MB/s, whichever way
+    assert [point.in_busy, point.out_busy] == pytest.approx(busy, rel=0.02)
+
+
+def test_each_server_machine_has_a_link() -> None:
+    network = Network(server_link=Link(bandwidth=2e7))
+    profile = Profile(0.1, 1, 2e6, 1, network=network, server_machines="each")
+    assert play(profile, 64, shards=4).updates_per_s == pytest.approx(40, rel=1e-9)
+
+
+def test_a_worker_s_link_is_its_own() -> None:
+    profile = Profile(0.25, 1, 500, 1000, network=Network(Link(0.125, 4000.0)))
+    # gradient, two latencies, 500 and 1000 bytes at 4000 a second
+    assert play(profile, 3).updates_per_s == pytest.approx(3 / (0.25 + 0.25 + 0.125 + 0.25), rel=1e-9)
+
+
+def test_sync_takes_as_long_as_the_slowest_of_all() -> None:
+    # the largest of N exponential draws has the mean H(N) = 1 + 1/2 + ... + 1/N
+    profile = Profile(Distribution("exponential", 1.0), 10, 1, 1)
+    point = play(profile, 8, Sync(), gradients=6000)
+    harmonic = sum(1 / n for n in range(1, 9))
+    assert point.updates_per_s == pytest.approx(1 / harmonic, rel=0.04)
+    assert point.samples_per_s == pytest.approx(80 / harmonic, rel=0.04)
+    assert point.idle == pytest.approx(1 - 1 / harmonic, abs=0.02)
+    assert (point.staleness, point.dropped) == (0.0, 0.0)
+
+
+def test_a_backup_drops_what_comes_late() -> None:
+    # Two memoryless workers, the first counts. Both fresh (F): rate 2 to one fresh and one late (S), with an update. S:
+    # rate 1 to S with an update, rate 1 to F with a drop. So S has 2/3 of the time, 4/3 updates a second, 2/3 drops.
+    profile = Profile(Distribution("exponential", 1.0), 1, 1, 1)
+    point = play(profile, 2, Sync(1), gradients=6000)
+    assert point.updates_per_s == pytest.approx(4 / 3, rel=0.04)
+    assert point.dropped == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_softsync_makes_an_update_of_so_many() -> None:
+    point = play(TENTH, 8, Softsync(4))
+    assert point.updates_per_s == pytest.approx(20, rel=1e-6)
+    assert point.samples_per_s == pytest.approx(80 * 32, rel=1e-6)
+
+
+def test_a_straggler_holds_bounded_back_to_its_own_pace() -> None:
+    profile = Profile(0.1, 1, 1, 1, stragglers={3: 2.0})
+    assert play(profile, 4, Bounded(2)).updates_per_s == pytest.approx(20, rel=0.01)
+    assert play(profile, 4, Async()).updates_per_s == pytest.approx(35, rel=0.01)
+
+
+def test_workers_of_one_machine_share_its_cores() -> None:
+    point = play(TENTH, 8, cores=2)
+    assert point.updates_per_s == pytest.approx(20, rel=1e-6)
+    assert point.idle == pytest.approx(0.75, abs=0.01)
+    applied = play(Profile(0.1, 1, 1, 1, server_s=0.025), 8, cores=2)
+    assert applied.updates_per_s == pytest.approx(2 / 0.125, rel=1e-3)
+
+
+def test_the_machine_repairman() -> None:
+    # M/M/1//N (Feller 1968, XVII.7): the server is idle with p = 1 / sum N! / (N - k)! r^k, r = server / gradient
+    workers, load = 4, 0.5
+    idle = 1 / sum(math.factorial(workers) / math.factorial(workers - k) * load**k for k in range(workers + 1))
+    profile = Profile(Distribution("exponential", 1.0), 1, 1, 1, server_s=Distribution("exponential", load))
+    point = play(profile, workers, gradients=8000)
+    assert point.updates_per_s == pytest.approx((1 - idle) / load, rel=0.02)
+    assert point.server_busy == pytest.approx(1 - idle, rel=0.02)
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    profile = Profile(Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, server_s=0.01)
+    first, again, other = (play(profile, 6, Bounded(2), seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert first.updates_per_s == pytest.approx(other.updates_per_s, rel=0.03)
+
+
+def test_sums_of_gradients_count_all_of_them() -> None:
+    point = play(TENTH, 4, Async(push_every=5))
+    assert point.updates_per_s == pytest.approx(8, rel=1e-6)
+    assert point.samples_per_s == pytest.approx(40 * 32, rel=1e-6)
+    assert point.staleness == pytest.approx(1.5)  # they push together, and have pulled before their last gradient
