@@ -27,7 +27,8 @@ LAYERS = {
         "callbacks", "planning", "tuning", "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
-        "policy", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "replay", "launch",
+        "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
+        "replay", "launch",
     ],
     "training/search": ["study", "folder", "launch", "map", "driver"],
     "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "notebook"],

@@ -58,6 +58,15 @@ class Below(Bound):
         return f"less than {self.limit:g}"
 
 
+class AtMost(Bound):
+    """The limit or less."""
+
+    holds, broken = operator.le, "more than"
+
+    def _remedy(self) -> str:
+        return f"{self.limit:g} or less"
+
+
 NonNegativeInt = Annotated[int, AtLeast(0)]
 PositiveInt = Annotated[int, AtLeast(1)]
 PositiveFloat = Annotated[float, Above(0)]

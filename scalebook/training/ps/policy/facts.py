@@ -90,3 +90,11 @@ class DampingFacts(_Facts):
     drops: bool = False
     scales: bool = False
     compensates: bool = False
+
+
+@dataclass(frozen=True)
+class CodecFacts(_Facts):
+    """Of a codec; each is documented at `Codec`. The defaults are those of one that loses something."""
+
+    exact: bool = False
+    whole: bool = True

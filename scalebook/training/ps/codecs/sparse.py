@@ -1,0 +1,86 @@
+"""Top-k and random-k: a few of the values, and where they belong."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.codecs.frame import FrameError
+from scalebook.training.ps.codecs.kernels import Kernel, finite, generator
+from scalebook.training.ps.policy.codecs import RandomK, TopK, shared
+from scalebook.training.ps.policy.frames import Shape
+
+_SAMPLE: Final = 8192
+"""Magnitudes, evenly spaced, from which the threshold is guessed below which nothing is among the largest."""
+_SPARE: Final = 4.0
+"""Standard deviations of the sample's count by which the guess is low: too high a one costs a second look."""
+
+
+class TopKKernel(Kernel[TopK]):
+    """Exactly the k largest magnitudes, of which equal ones at the border are taken in no order worth a word."""
+
+    def __init__(self, codec: TopK, shapes: Sequence[Shape]) -> None:
+        super().__init__(codec, shapes)
+        self._k = shared(codec.share, self.count)
+        self._above = np.zeros(-(-self.count // 8) * 8, dtype=bool)
+
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+        places, chosen = parts
+        magnitudes = torch.abs(values, out=scratch)
+        if not finite(magnitudes):
+            return False
+        found = self._candidates(magnitudes)
+        if found is None:
+            largest = torch.topk(magnitudes, self._k, sorted=False).indices
+        else:
+            largest = found[torch.topk(torch.index_select(magnitudes, 0, found), self._k, sorted=False).indices]
+        largest.numpy().sort()  # neighbours in memory, and what zstd likes; torch's takes ten times as long
+        places.copy_(largest)
+        torch.index_select(values, 0, largest, out=chosen)
+        return True
+
+    def _candidates(self, magnitudes: Tensor) -> Tensor | None:
+        """Places of all magnitudes from a guessed threshold on, which are k or more; None where that saves nothing."""
+        step = self.count // _SAMPLE
+        if step < 2 or self._k * 4 > self.count:
+            return None
+        sample = magnitudes[::step]
+        expected = self._k / step
+        rank = min(sample.numel(), int(expected + _SPARE * expected**0.5) + 2)
+        threshold = float(torch.topk(sample, rank, sorted=False).values.min())
+        np.greater_equal(magnitudes.numpy(), np.float32(threshold), out=self._above[: self.count])
+        eights = np.flatnonzero(self._above.view(np.uint64))  # most are empty, and need no second look
+        within = np.flatnonzero(self._above.reshape(-1, 8)[eights])
+        found = eights[within >> 3] * 8 + (within & 7)
+        return torch.from_numpy(found) if self._k <= found.size else None
+
+    def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
+        places, chosen = parts
+        if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < self.count):
+            raise FrameError(f"frame: places outside of 0 to {self.count - 1}")
+        values.zero_()
+        values.scatter_(0, places.long(), chosen)
+
+
+class RandomKKernel(Kernel[RandomK]):
+    """Of each of k equal stretches one value, its place drawn evenly, by both sides from the frame's seed."""
+
+    def __init__(self, codec: RandomK, shapes: Sequence[Shape]) -> None:
+        super().__init__(codec, shapes)
+        k = shared(codec.share, self.count)
+        borders = torch.arange(k + 1, dtype=torch.int64) * self.count // max(k, 1)
+        self._starts, self._lengths = borders[:-1], borders.diff()
+
+    def _places(self, draw: int) -> Tensor:
+        drawn = torch.rand(self._starts.numel(), dtype=torch.float64, generator=generator(draw))
+        return self._starts + (drawn * self._lengths).long()
+
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+        torch.index_select(values, 0, self._places(draw), out=parts[0])
+        return finite(values)
+
+    def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
+        values.zero_()
+        values.scatter_(0, self._places(draw), parts[0] if feedback else parts[0] * self._lengths)

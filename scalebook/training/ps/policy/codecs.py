@@ -1,0 +1,276 @@
+"""How gradients and parameters may travel: the codecs, their arguments, and the parts of their frames."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+from scalebook.training.ps.policy.bounds import Above, AtLeast, AtMost, PositiveInt
+from scalebook.training.ps.policy.frames import Codec, Part, Shape, numel
+
+CodecName = Literal["fp32", "bf16", "fp16", "int8", "sign", "qsgd", "topk", "randomk", "powersgd"]
+Level = Annotated[int, AtLeast(0, "0 for none, or a level of zstd"), AtMost(22)]
+
+
+class Fp32(Codec):
+    """Values travel as they are (in their own type, where parameters are not fp32): no loss, no cost.
+
+    Args:
+        zstd: Level of lossless compression (zstd); 0: none. Gradients hardly shrink, and it takes long.
+    """
+
+    name = "fp32"
+    words = ""
+    exact = True
+
+    def __init__(self, zstd: Level = 0) -> None:
+        self.zstd = zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("float32", numel(shapes)),)
+
+
+class Bf16(Codec):
+    """Half of the bytes: values are rounded to bfloat16, 8 bits of precision in the range of fp32.
+
+    Args:
+        error_feedback: Add what was lost to the next gradient. Costs time and memory of one gradient for each worker.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "bf16"
+
+    def __init__(self, error_feedback: bool = False, zstd: Level = 0) -> None:
+        self.error_feedback, self.zstd = error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("bfloat16", numel(shapes)),)
+
+
+class Fp16(Codec):
+    """Half of the bytes: values are rounded to fp16, 11 bits of precision, between 6e-8 and 65,504.
+
+    Values beyond its range travel as they are, with all others of that frame.
+
+    Args:
+        error_feedback: Add what was lost to the next gradient. Costs time and memory of one gradient for each worker.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "fp16"
+
+    def __init__(self, error_feedback: bool = False, zstd: Level = 0) -> None:
+        self.error_feedback, self.zstd = error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("float16", numel(shapes)),)
+
+
+class Int8(Codec):
+    """A quarter of the bytes: values are rounded to 255 levels between plus and minus the largest of their block.
+
+    Args:
+        block: Values that share a scale, 8 or more. Fewer: finer, and more bytes for scales.
+        error_feedback: Add what was lost to the next gradient (Karimireddy et al. 2019).
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "int8"
+
+    def __init__(
+        self, block: Annotated[int, AtLeast(8, "1024")] = 1024, error_feedback: bool = True, zstd: Level = 0
+    ) -> None:
+        self.block, self.error_feedback, self.zstd = block, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = numel(shapes)
+        return Part("int8", count), Part("float32", blocks(count, self.block))
+
+
+class Sign(Codec):
+    """A thirty-second of the bytes: one bit for each value, its sign, and the mean magnitude of a block of them.
+
+    EF-SignSGD (Karimireddy et al. 2019); without error feedback it need not converge.
+
+    Args:
+        block: Values that share a magnitude, 8 or more.
+        error_feedback: Add what was lost to the next gradient.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "sign"
+    whole = False
+
+    def __init__(
+        self, block: Annotated[int, AtLeast(8, "1024")] = 1024, error_feedback: bool = True, zstd: Level = 0
+    ) -> None:
+        self.block, self.error_feedback, self.zstd = block, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = numel(shapes)
+        return Part("uint8", -(-count // 8)), Part("float32", blocks(count, self.block))
+
+
+class Qsgd(Codec):
+    """Values are rounded up or down, by chance, to one of few levels of the norm of their block; right on the average.
+
+    QSGD (Alistarh et al. 2017). A value takes 2 bits with 1 level, 4 with up to 7, 8 with up to 127.
+
+    Args:
+        levels: Levels between zero and the norm, 1 to 127.
+        block: Values that share a norm, 8 or more.
+        error_feedback: Add what was lost to the next gradient. What is decoded is then made smaller, so that errors
+            cannot grow, and is no longer right on the average.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "qsgd"
+    words = "qsgd, {levels} levels"
+    whole = False
+
+    def __init__(
+        self,
+        levels: Annotated[int, AtLeast(1, "1 to 127"), AtMost(127)] = 127,
+        block: Annotated[int, AtLeast(8, "512")] = 512,
+        error_feedback: bool = False,
+        zstd: Level = 0,
+    ) -> None:
+        self.levels, self.block, self.error_feedback, self.zstd = levels, block, error_feedback, zstd
+
+    @property
+    def bits(self) -> int:
+        """Of one value."""
+        return 2 if self.levels == 1 else 4 if self.levels <= 7 else 8
+
+    @property
+    def variance(self) -> float:
+        """E||C(x) - x||^2 is at most so many times ||x||^2 (Alistarh et al. 2017, lemma 3.1)."""
+        return min(self.block / self.levels**2, math.sqrt(self.block) / self.levels)
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = numel(shapes)
+        return Part("uint8", -(-count * self.bits // 8)), Part("float32", blocks(count, self.block))
+
+
+class TopK(Codec):
+    """Only the largest values travel, with their places: 8 bytes for each.
+
+    Args:
+        share: Share of all values of a shard that travel, above 0, at most 1. Above a half, nothing is saved.
+        error_feedback: Add what was left out to the next gradient (Stich et al. 2018). Without it, small values never
+            travel.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "topk"
+    words = "topk {share}"
+    whole = False
+
+    def __init__(
+        self,
+        share: Annotated[float, Above(0, "0.01"), AtMost(1, "0.01")] = 0.01,
+        error_feedback: bool = True,
+        zstd: Level = 0,
+    ) -> None:
+        self.share, self.error_feedback, self.zstd = share, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = shared(self.share, numel(shapes))
+        return Part("int32", count), Part("float32", count)
+
+
+class RandomK(Codec):
+    """Values chosen by chance travel, one of each of so many equal stretches; which, both sides draw: 4 bytes each.
+
+    Args:
+        share: Share of all values of a shard that travel, above 0, at most 1.
+        error_feedback: Add what was left out to the next gradient. Without it the values that travel are made larger,
+            so that they are right on the average.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "randomk"
+    words = "randomk {share}"
+    whole = False
+
+    def __init__(
+        self,
+        share: Annotated[float, Above(0, "0.01"), AtMost(1, "0.01")] = 0.01,
+        error_feedback: bool = True,
+        zstd: Level = 0,
+    ) -> None:
+        self.share, self.error_feedback, self.zstd = share, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("float32", shared(self.share, numel(shapes))),)
+
+
+class PowerSgd(Codec):
+    """Matrices travel as the product of two thin ones, found by one step of power iteration (Vogels et al. 2019).
+
+    A kernel of a convolution counts as a matrix of output channels by all the rest. What would not get smaller, vectors
+    above all, travels as it is.
+
+    Args:
+        rank: Columns of the thin matrices, 1 or more. More: closer, and more bytes.
+        error_feedback: Add what was left out to the next gradient, and begin the iteration where the last one ended.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "powersgd"
+    words = "powersgd, rank {rank}"
+    whole = False
+
+    def __init__(self, rank: PositiveInt = 2, error_feedback: bool = True, zstd: Level = 0) -> None:
+        self.rank, self.error_feedback, self.zstd = rank, error_feedback, zstd
+
+    def matrix(self, shape: Shape) -> tuple[int, int] | None:
+        """Rows and columns of what is factored; None for what travels as it is."""
+        rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, 1)
+        return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        sizes = [size for shape in shapes if (size := self.matrix(shape))]
+        rest = numel(shapes) - sum(rows * columns for rows, columns in sizes)
+        return (
+            Part("float32", self.rank * sum(rows for rows, _ in sizes)),
+            Part("float32", self.rank * sum(columns for _, columns in sizes)),
+            Part("float32", rest),
+        )
+
+    def kept(self, shapes: Sequence[Shape]) -> int:
+        return numel(shapes) + self.parts(shapes)[1].numbers if self.error_feedback else 0
+
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        if not any(map(self.matrix, shapes)):
+            most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
+            remedy = f"Write at most {most}" if most > 0 else "Write bf16"
+            raise ValueError(f"{key}.init_args.rank: {self.rank} makes no matrix of this model smaller. {remedy}.")
+
+
+CODECS: Final[dict[str, type[Codec]]] = {
+    codec.name: codec for codec in (Fp32, Bf16, Fp16, Int8, Sign, Qsgd, TopK, RandomK, PowerSgd)
+}
+
+
+def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
+    """The codec itself, or the one of this name with its defaults. `key`: where a config has it."""
+    if isinstance(codec, Codec):
+        return codec
+    if codec not in CODECS:
+        raise ValueError(f"{key}: there is no codec {codec!r}. Use one of {', '.join(CODECS)}.")
+    return CODECS[codec]()
+
+
+def blocks(count: int, block: int) -> int:
+    """Into which so many numbers fall, the last one perhaps shorter."""
+    return -(-count // block)
+
+
+def shared(share: float, count: int) -> int:
+    """How many of `count` numbers that share is: at least one, if there are any."""
+    return min(count, max(1, round(share * count)))
+
+
+def _sides(shape: Shape) -> tuple[int, int]:
+    rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, 1)
+    return (rows, columns) if rows * columns else (1, 1)
