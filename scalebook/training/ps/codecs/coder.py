@@ -13,8 +13,8 @@ from scalebook.training.ps.codecs.frame import (
     PARTIAL,
     PLAIN,
     FrameError,
-    Head,
-    Layout,
+    FrameHead,
+    FrameLayout,
     bitmap_bytes,
     read_head,
     write_head,
@@ -63,8 +63,8 @@ class _Plan:
         self.count = sum(self.lengths)
         self.dtypes = [spec.dtype for spec in specs]
         self.is_fp32 = all(dtype is torch.float32 for dtype in self.dtypes)
-        self.plain = Layout(plain([(spec.shape, str(spec.dtype).removeprefix("torch.")) for spec in specs]))
-        self.parts = self.plain if codec.exact else Layout(codec.parts(self.shapes))
+        self.plain = FrameLayout(plain([(spec.shape, str(spec.dtype).removeprefix("torch.")) for spec in specs]))
+        self.parts = self.plain if codec.exact else FrameLayout(codec.parts(self.shapes))
         self.kernel: Kernel[Any] | None = None if codec.exact else KERNELS[codec.name](codec, self.shapes)
         self.kept = codec.kept(self.shapes)
         self._values, self._views = torch.empty(0), list[Tensor]()
@@ -224,7 +224,7 @@ class Coder:
     def _bitmap(self, present: tuple[bool, ...]) -> int:
         return 0 if present == self._all else bitmap_bytes(len(present))
 
-    def _presence(self, frame: Tensor, head: Head) -> tuple[bool, ...]:
+    def _presence(self, frame: Tensor, head: FrameHead) -> tuple[bool, ...]:
         if not head.flags & PARTIAL:
             return self._all
         size = bitmap_bytes(len(self.specs))
@@ -269,7 +269,7 @@ class Coder:
             if len(packed) < frame.numel() - start:
                 frame = torch.cat([frame[:start], torch.frombuffer(bytearray(packed), dtype=torch.uint8)])
                 flags |= PACKED
-        head = Head(_NUMBERS[self.codec.name], flags, len(present), draw, size, frame.numel() - HEADER)
+        head = FrameHead(_NUMBERS[self.codec.name], flags, len(present), draw, size, frame.numel() - HEADER)
         write_head(frame, head)
         return frame
 

@@ -21,7 +21,7 @@ _FLAGS: Final = PLAIN | PACKED | PARTIAL
 assert _HEAD.size == HEADER
 
 
-class Head(NamedTuple):
+class FrameHead(NamedTuple):
     """`codec`: its number. `draw`: the seed of what was drawn. `plain`: bytes behind the header before zstd, `sent`
     with it."""
 
@@ -37,18 +37,18 @@ class FrameError(ValueError):
     """Bytes that are no frame of what the receiver expects."""
 
 
-def write_head(frame: Tensor, head: Head) -> None:
+def write_head(frame: Tensor, head: FrameHead) -> None:
     """Into the first bytes of a frame (uint8)."""
     packed = _HEAD.pack(_MAGIC, head.codec, head.flags, head.tensors % 65536, head.draw, head.plain, head.sent)
     frame[:HEADER] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
 
-def read_head(frame: Tensor, codec: int, tensors: int) -> Head:
+def read_head(frame: Tensor, codec: int, tensors: int) -> FrameHead:
     """FrameError for one of another codec or plan, or of another length than it says."""
     if frame.dtype != torch.uint8 or frame.dim() != 1 or frame.numel() < HEADER:
         raise FrameError(f"frame: {frame.numel()} bytes are less than a header")
     magic, *fields = _HEAD.unpack(frame[:HEADER].numpy().tobytes())
-    head = Head(*fields)
+    head = FrameHead(*fields)
     if magic != _MAGIC or head.flags & ~_FLAGS or (not head.flags & PACKED and head.plain != head.sent):
         raise FrameError("frame: no header")
     if head.codec != codec or head.tensors != tensors % 65536:
@@ -63,7 +63,7 @@ def bitmap_bytes(tensors: int) -> int:
     return -(-tensors // 64) * 8
 
 
-class Layout:
+class FrameLayout:
     """Where the parts of a frame lie behind its header and bits."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
