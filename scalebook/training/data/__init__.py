@@ -1,4 +1,4 @@
-"""Data sets as LightningDataModules: `Digits`, `MNIST`, `CIFAR10`, and what a data set of one's own can build on."""
+"""Data sets as LightningDataModules, named below, and what a data set of one's own can build on."""
 
 from scalebook.training.data.cifar10 import CIFAR10
 from scalebook.training.data.digits import Digits
@@ -6,5 +6,6 @@ from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import ImageSpec, LabelledImages
 from scalebook.training.data.mnist import MNIST
 from scalebook.training.data.module import ImageDataModule
+from scalebook.training.data.photo_patches import PhotoPatches
 
-__all__ = ["CIFAR10", "MNIST", "DataError", "Digits", "ImageDataModule", "ImageSpec", "LabelledImages"]
+__all__ = ["CIFAR10", "MNIST", "DataError", "Digits", "ImageDataModule", "ImageSpec", "LabelledImages", "PhotoPatches"]

@@ -51,15 +51,21 @@ class ImageDataModule(LightningDataModule, ABC):
     def read(self, part: Part) -> LabelledImages:
         """The images of one of the original parts, from files that are there already. Raises DataError."""
 
+    def split(self) -> tuple[LabelledImages, LabelledImages]:
+        """What may train, of which the first `limit` do, and what validates; the same in every worker."""
+        whole = self.read("train")
+        train_rows, val_rows = stratified_split(whole.labels, self.val_fraction, self.split_seed)
+        return _rows(whole, train_rows), _rows(whole, val_rows)
+
     @override
     def setup(self, stage: str) -> None:
         if "train" not in self._parts:
-            whole = self.read("train")
-            train_rows, val_rows = stratified_split(whole.labels, self.val_fraction, self.split_seed)
-            train = _rows(whole, train_rows[: self._limit(len(train_rows))])
+            whole, val = self.split()
+            some = self._limit(len(whole.labels))
+            train = LabelledImages(whole.pixels[:some], whole.labels[:some])
             mean, scale = _moments(train.pixels) if self.normalize else self._to_unit_interval()
             self._parts["train"] = ImageBatches(train, mean, scale)
-            self._parts["val"] = ImageBatches(_rows(whole, val_rows), mean, scale)
+            self._parts["val"] = ImageBatches(val, mean, scale)
 
     @override
     def train_dataloader(self) -> DataLoader[Batch]:
