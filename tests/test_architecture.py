@@ -14,7 +14,7 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
-        "notebook", "planning.answer", "planning.links", "planning.profile", "planning.quantities",
+        "claims", "notebook", "planning.answer", "planning.links", "planning.profile", "planning.quantities",
         "planning.question", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
         "tracking.reading", "trust", "workspace",
     )
@@ -22,9 +22,9 @@ BROWSER_MAY_USE = tuple(
 LAYERS = {
     "training": [
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
-        "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "export",
-        "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies",
-        "callbacks", "planning", "tuning", "describe", "cli", "runner", "commands", "__main__",
+        "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "claims",
+        "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models",
+        "strategies", "callbacks", "planning", "tuning", "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

@@ -13,12 +13,16 @@ from scalebook.app.search.services import search_view
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.app.shared.services import links
+from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import Judgement, judge
 from scalebook.training.config import catalogue
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.queue import broken_jobs
 from scalebook.training.jobs.waiting import waiting_reasons as queue_reasons
+from scalebook.training.notebook.cells import ClaimCell
+from scalebook.training.notebook.store import Stored
 from scalebook.training.search.folder import ENDED, SearchFolder, broken_searches
 from scalebook.training.search.study import study
 from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
@@ -28,6 +32,7 @@ from scalebook.training.workspace import Workspace
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
+CLAIM_TTL_S = 10.0
 ALL_RUNS_TTL_S = 10.0
 MOST_RUNS = 5_000  # older ones are in MLflow
 
@@ -108,6 +113,18 @@ def _stamps(database: Path) -> tuple[int, ...]:
 def look_at_all_runs_anew() -> None:
     """After runs were deleted, or something was written about them."""
     _all_runs.clear()
+
+
+def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
+    """The verdict on a claim, by the runs of this workspace as they stand; of another store at most CLAIM_TTL_S old."""
+    return _judgement(stored, cell, stored.path.name, stored.notebook.text, cell.name, _stamps(workspace().database))
+
+
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=100, show_spinner=False)
+def _judgement(
+    _stored: Stored, _cell: ClaimCell, notebook: str, text: str, name: str, changed: Sequence[int]
+) -> Judgement:
+    return judge(Witness(workspace(), reader(), notebook, _stored.notebook, description()), _cell)
 
 
 def mlflow_address() -> str | None:

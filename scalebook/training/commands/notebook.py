@@ -98,10 +98,11 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
     _print_problems(path, problems)
     if any(problem.problem.severity == "error" for problem in problems):
         return 2
-    experiments, comparisons = len(nb.experiments()), len(nb.comparisons())
+    experiments, comparisons, claims = len(nb.experiments()), len(nb.comparisons()), len(nb.claims())
     count = len(nb.searches())
     searches = f", {count} search{'es' if count > 1 else ''}" if count else ""
-    print(f"{path}: {experiments} experiments{searches} and {comparisons} comparisons, nothing wrong")
+    claimed = f", {claims} claim{'s' if claims > 1 else ''}" if claims else ""
+    print(f"{path}: {experiments} experiments{searches}{claimed} and {comparisons} comparisons, nothing wrong")
     return 0
 
 

@@ -1,11 +1,14 @@
 """Run a notebook headless: submit its experiments, watch them, and say how they compare and what failed."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
+from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import judge
+from scalebook.training.claims.table import text
 from scalebook.training.commands.run_lines import RunLines
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
@@ -183,4 +186,17 @@ def _compare(wanted: Wanted, workspace: Workspace, description: Description, out
         if ran & set(cell.runs):
             comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
             out.write(f"\n{table(comparison)}\n")
+    say_claims(wanted.path, wanted.notebook, description, ran, out)
+
+
+def say_claims(path: Path, nb: Notebook, description: Description, ran: Container[str], out: TextIO) -> None:
+    """The verdict on every claim that speaks of a cell that has run: an experiment, or the search whose parts it names.
+
+    Whatever is behind them is the runs as recorded, of the seeds that the cells say.
+    """
+    workspace = Workspace(path.resolve().parent)
+    witness = Witness(workspace, RunReader(workspace.tracking_uri()), path.name, nb, description)
+    for cell in nb.claims():
+        if cell.search in ran or any(side in ran for side in cell.sides if isinstance(side, str)):
+            out.write(f"\n{text(judge(witness, cell))}\n")
     out.flush()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.commands.notebook_run import say_claims
 from scalebook.training.commands.search_lines import follow, results
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
@@ -80,7 +81,10 @@ def _run(options: Any) -> int:
     folder = launch.start(
         workspace, body, base, name=name, notebook=notebook, cell=name if notebook else None, description=description
     )
-    return _follow(folder, description)
+    code = _follow(folder, description)
+    if options.file is not None:
+        say_claims(options.file, store.read(options.file).notebook, description, {name}, sys.stdout)
+    return code
 
 
 def _follow(folder: SearchFolder, description: Description) -> int:

@@ -7,13 +7,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.claims.evidence import Witness
 from scalebook.training.config.description import Description
+from scalebook.training.export.claims import claim_blocks
 from scalebook.training.export.comparisons import comparison_blocks
 from scalebook.training.export.document import Block, CellHead, Document, Remark, SourceText, Written, cut
 from scalebook.training.export.environment import environment_blocks
 from scalebook.training.export.experiments import experiment_part, moment
 from scalebook.training.export.searches import search_blocks
-from scalebook.training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note
+from scalebook.training.notebook.cells import BrokenCell, ClaimCell, ComparisonCell, ExperimentCell, Note
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
@@ -43,6 +45,8 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
             runs += part.runs
         elif isinstance(cell, ComparisonCell):
             blocks += comparison_blocks(reader, name, nb, cell, description)
+        elif isinstance(cell, ClaimCell):
+            blocks += claim_blocks(Witness(workspace, reader, name, nb, description), cell)
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Its text", cut(cell.source), "", folded=False)]

@@ -23,7 +23,7 @@ from scalebook.training.notebook.fences import first_heading
 STYLES: Final = (Path(__file__).with_name("page.css"), Path(__file__).with_name("chart.css"))
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """What a browser may do for the page, whatever stands in it: apply its own style, draw pictures that it holds."""
-WORDS: Final = frozenset({"finished", "failed", "running", "stale"})
+WORDS: Final = frozenset({"finished", "failed", "running", "stale", "supported", "not supported", "not resolved"})
 """States with a colour."""
 
 
@@ -81,7 +81,8 @@ def _block(block: Block) -> str:
 
 
 def _chip(word: str) -> str:
-    return f'<span class="chip{f" {word}" if word in WORDS else ""}">{escape(word)}</span>'
+    colour = f" {word}".replace("not ", "not-") if word in WORDS else ""
+    return f'<span class="chip{colour}">{escape(word)}</span>'
 
 
 def _source(source: SourceText) -> str:

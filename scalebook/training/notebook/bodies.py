@@ -1,4 +1,5 @@
-"""The YAML inside a cell: what an experiment and a comparison may say. A search is read in `training/config/search`."""
+"""The YAML inside a cell: what an experiment and a comparison may say. A search is read in `training/config/search`, a
+claim in `claim_body`."""
 
 import copy
 import difflib
@@ -11,14 +12,26 @@ from ruamel.yaml.error import MarkedYAMLError
 from scalebook.training.config.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
-from scalebook.training.notebook.cells import Axis, BrokenCell, ComparisonCell, ExperimentCell, Kind, Scale, SearchCell
+from scalebook.training.notebook.cells import (
+    Axis,
+    BrokenCell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    Kind,
+    Scale,
+    SearchCell,
+)
+from scalebook.training.notebook.claim_body import KEYS as CLAIM_KEYS
+from scalebook.training.notebook.claim_body import read_claim
 from scalebook.training.notebook.positions import composed, line_of
 
-Told = ExperimentCell | ComparisonCell | SearchCell
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "experiment": ("repeats", "config"),
     "comparison": ("runs", "metric", "x", "target", "scale"),
     "search": SEARCH_KEYS,
+    "claim": CLAIM_KEYS,
 }
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 SCALES: Final[tuple[Scale, ...]] = get_args(Scale)
@@ -32,6 +45,8 @@ def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCel
         if kind == "search":
             return SearchCell(source, name, content)
         _known_keys(content, kind)
+        if kind == "claim":
+            return read_claim(source, name, content)
         return _experiment(source, name, content) if kind == "experiment" else _comparison(source, name, content)
     except ConfigError as error:
         problem = error.problem

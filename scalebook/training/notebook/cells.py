@@ -9,7 +9,8 @@ from scalebook.training.config.complete import seeds_from
 
 Axis = Literal["updates", "samples", "seconds"]
 Scale = Literal["linear", "log"]
-Kind = Literal["experiment", "comparison", "search"]
+Kind = Literal["experiment", "comparison", "search", "claim"]
+Figure = Literal["updates", "samples", "seconds", "best", "updates_per_second", "samples_per_second"]
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
@@ -74,6 +75,37 @@ class SearchCell:
         return name if isinstance(name, str) else None
 
 
+Side = str | dict[str, Any]
+"""What a claim speaks of: an experiment, by name; or a part of a search, `{workers: 4}`, at the best of its points."""
+
+
+@dataclass(frozen=True)
+class ClaimCell:
+    """A fenced `yaml claim=NAME` cell: a figure of `runs`, as a multiple of that of `against` or as it is, has bounds.
+
+    `figure` is what it takes to bring `metric` to `target` (updates, samples, seconds), the best value of `metric`, or
+    a rate. `search` is the search that sides of the second kind are parts of; its first `choose_by` seeds choose each
+    side's point, and only the others are judged by.
+    """
+
+    source: str
+    name: str
+    runs: list[Side] = field(default_factory=list)
+    against: Side | None = None
+    figure: Figure = "samples"
+    metric: str = "val/loss"
+    target: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    search: str | None = None
+    choose_by: int = 2
+
+    @property
+    def sides(self) -> list[Side]:
+        """All that it speaks of, `against` first."""
+        return [*([] if self.against is None else [self.against]), *self.runs]
+
+
 @dataclass(frozen=True)
 class BrokenCell:
     """A fence that claims to be one of ours but cannot be read; the source stays as it is, `message` says why.
@@ -90,7 +122,7 @@ class BrokenCell:
     line: int = 0
 
 
-Cell = Note | ExperimentCell | ComparisonCell | SearchCell | BrokenCell
+Cell = Note | ExperimentCell | ComparisonCell | SearchCell | ClaimCell | BrokenCell
 
 
 @dataclass(frozen=True)
@@ -117,6 +149,9 @@ class Notebook:
 
     def searches(self) -> list[SearchCell]:
         return [cell for cell in self.cells if isinstance(cell, SearchCell)]
+
+    def claims(self) -> list[ClaimCell]:
+        return [cell for cell in self.cells if isinstance(cell, ClaimCell)]
 
     def experiment(self, name: str) -> ExperimentCell | None:
         return next((cell for cell in self.experiments() if cell.name == name), None)

@@ -5,20 +5,27 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from scalebook.training.config.classes import named, suggestion
+from scalebook.training.config.classes import suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.config.validate import validate
 from scalebook.training.errors import Problem, one_line
-from scalebook.training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note, Notebook, SearchCell
+from scalebook.training.notebook.cells import (
+    BrokenCell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    Note,
+    Notebook,
+    SearchCell,
+)
+from scalebook.training.notebook.claim_check import LONGEST_NAME, claim_problems, unknown_metric
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.front import front_problem
 from scalebook.training.notebook.positions import composed, line_of
-from scalebook.training.tracking import names
 
-Claimed = ExperimentCell | ComparisonCell | SearchCell
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
 MOST_SAID: Final = 50
-LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ def check(nb: Notebook, description: Description) -> list[CellProblem]:
                 problems += _located(cell, line, _comparison(nb, cell, description), "")
             case SearchCell():
                 problems += _located(cell, line, _search(nb, cell, description), "")
+            case ClaimCell():
+                problems += _located(cell, line, claim_problems(nb, cell, description), "")
     return problems
 
 
@@ -64,7 +73,7 @@ def _front(nb: Notebook) -> Iterator[CellProblem]:
         yield CellProblem("front matter", *problem)
 
 
-def _located(cell: Claimed, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
+def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
     """Each problem with the line of its key, or of the nearest key above that is there."""
     said = list(islice(problems, MOST_SAID + 1))
     root = composed(fences(cell.source)[0].body) if said else None
@@ -102,9 +111,5 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
             remedy = suggestion(name, known)
             yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
         seen.add(name)
-    compared = [experiment.config.get("model") for experiment in nb.experiments() if experiment.name in seen]
-    models = [named(model).info("models", description) for model in compared]
-    logged = [metric for info in models if info for metric in info.metrics]
-    if models and all(info and info.metrics for info in models) and cell.metric not in [*logged, names.TRAIN_LOSS]:
-        remedy = f"They record {', '.join(dict.fromkeys(logged))}."
-        yield Problem("metric", f"is {cell.metric}, which none of these models is known to record", remedy, "warning")
+    configs = [experiment.config for experiment in nb.experiments() if experiment.name in seen]
+    yield from unknown_metric(configs, cell.metric, description)

@@ -12,7 +12,16 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import block, flow, key_text, same
 from scalebook.training.files.yaml import TOP_KEYS
 from scalebook.training.notebook.bodies import SCALES, Told, load_mapping
-from scalebook.training.notebook.cells import BrokenCell, Cell, ComparisonCell, Kind, Note, Notebook, SearchCell
+from scalebook.training.notebook.cells import (
+    BrokenCell,
+    Cell,
+    ClaimCell,
+    ComparisonCell,
+    Kind,
+    Note,
+    Notebook,
+    SearchCell,
+)
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.patch import patch
@@ -101,7 +110,7 @@ def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None 
 
 
 def rename(nb: Notebook, name: str, to: str) -> Notebook:
-    """The experiment `name` under another name, in its cell and in every comparison and search that names it."""
+    """The experiment `name` under another name, in its cell and in every comparison, search and claim that names it."""
     nb = _renamed(nb, "experiment", name, to)
     for cell in nb.comparisons():
         if name in cell.runs:
@@ -110,7 +119,23 @@ def rename(nb: Notebook, name: str, to: str) -> Notebook:
     for search in nb.searches():
         if search.experiment == name:
             nb = put_search(nb, search.name, {**search.body, "experiment": to})
+    for claim in nb.claims():
+        if name in claim.sides:
+            nb = _renamed_in_claim(nb, claim, name, to)
     return nb
+
+
+def _renamed_in_claim(nb: Notebook, claim: ClaimCell, name: str, to: str) -> Notebook:
+    index = _index(nb, "claim", claim.name)
+    assert index is not None, f"no claim {claim.name}"
+    written = _told(nb.cells[index])
+    values = dict(written)
+    for key in ("runs", "against"):
+        if isinstance(values.get(key), list):
+            values[key] = [to if side == name else side for side in values[key]]
+        elif values.get(key) == name:
+            values[key] = to
+    return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
 
 
 def rename_comparison(nb: Notebook, name: str, to: str) -> Notebook:
@@ -173,6 +198,8 @@ def _kind(cell: Told | BrokenCell) -> Kind:
         return cell.kind
     if isinstance(cell, SearchCell):
         return "search"
+    if isinstance(cell, ClaimCell):
+        return "claim"
     return "comparison" if isinstance(cell, ComparisonCell) else "experiment"
 
 

@@ -11,7 +11,7 @@ from markdown_it.token import Token
 from scalebook.training.notebook.cells import Kind
 from scalebook.training.notebook.lines import split_lines
 
-CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search)=(.*)", re.DOTALL)
+CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search|claim)=(.*)", re.DOTALL)
 NAME: Final = re.compile(r"[\w.+-]+")
 NAME_REMEDY: Final = "Use letters, digits, `-`, `_`, `.` and `+`, without spaces."
 LONGEST_NAME: Final = 100

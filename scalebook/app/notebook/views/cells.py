@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from scalebook.app.compare.views import comparison
+from scalebook.app.compare.views import claim, comparison
 from scalebook.app.notebook.views import experiment
 from scalebook.app.notebook.views.run_all import Standing
 from scalebook.app.search.views import search_cell
 from scalebook.app.shared.views import note
 from scalebook.app.shared.views.writing import write
 from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import BrokenCell, Cell, ComparisonCell, ExperimentCell, SearchCell
+from scalebook.training.notebook.cells import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell
 from scalebook.training.notebook.store import Stored
 
 
@@ -20,6 +20,8 @@ def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
         standing.seeds[cell.name] = experiment.show(stored, index, cell, standing.reader)
     elif isinstance(cell, ComparisonCell):
         comparison.show(stored, index, cell, standing.reader)
+    elif isinstance(cell, ClaimCell):
+        claim.show(stored, index, cell)
     elif isinstance(cell, SearchCell):
         if search_cell.show(stored, index, cell):
             standing.searching.append(cell.name)

@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app import state
 
 SCRIPT = Path(__file__).parents[1] / "components" / "arriving.js"
-KINDS = ("experiment", "search", "comparison", "broken")
+KINDS = ("experiment", "search", "comparison", "claim", "broken")
 
 
 def stand_at(name: str) -> None:

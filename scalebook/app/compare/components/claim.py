@@ -1,0 +1,28 @@
+"""A judged claim: what is claimed, the verdict, and the figures that it follows from."""
+
+from html import escape
+
+import streamlit as st
+
+from scalebook.app.shared.components import html
+from scalebook.training.claims import table
+from scalebook.training.claims.judging import Judgement
+
+
+def title(judgement: Judgement) -> str:
+    """Name and verdict."""
+    word = judgement.verdict
+    return f'<span class="sb-name">{escape(judgement.cell.name)}</span>{html.chip(word.replace(" ", "-"), word)}'
+
+
+def body(judgement: Judgement) -> None:
+    """The claim in words, a row for each side, and what the figures do not say."""
+    html.draw(f'<div class="sb-claim">{escape(judgement.statement)}</div>')
+    numeric = table.numeric(judgement)
+    rows = [
+        [html.number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
+        for row in table.cells(judgement)
+    ]
+    html.draw(html.table(table.head(judgement), rows, numeric))
+    for remark in table.remarks(judgement):
+        st.caption(remark)

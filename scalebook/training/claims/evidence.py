@@ -1,0 +1,230 @@
+"""What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scalebook.training.claims.intervals import Amount
+from scalebook.training.config.complete import seeds_from
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.point import summary
+from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.flow import flow
+from scalebook.training.notebook.cells import ClaimCell, Notebook
+from scalebook.training.notebook.claim_check import canonical
+from scalebook.training.notebook.results import results
+from scalebook.training.notebook.rows import best, first_at
+from scalebook.training.search import launch
+from scalebook.training.search.folder import ENDED, SearchFolder
+from scalebook.training.search.study.reading import read
+from scalebook.training.search.study.trials import TrialRecord, at_rest
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader, RunRecord
+from scalebook.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One side. `amounts` by seed; `lacking` says why they are not all that was asked for, "" where they are."""
+
+    label: str
+    amounts: Mapping[int, Amount] = field(default_factory=dict)
+    run_ids: Sequence[str] = ()
+    lacking: str = ""
+    point: str = ""
+    """Of a part of a search, the point that stands for it, in words."""
+    chosen: str = ""
+    """Out of what that was chosen, and by which seeds."""
+    at_edge: str = ""
+    """Dimensions of which the chosen value is the first or last one tried."""
+    is_virtual: bool = False
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """The search of a claim, with its trials."""
+
+    spec: SearchSpec
+    records: Sequence[TrialRecord]
+
+    @property
+    def seeds(self) -> list[int]:
+        return seeds_from(self.spec.config, self.spec.seeds)
+
+
+class Witness:
+    """Reads what a claim speaks of. `notebook` is the file's name."""
+
+    def __init__(
+        self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
+    ) -> None:
+        self.workspace, self.reader, self.notebook = workspace, reader, notebook
+        self.nb, self.description = nb, description
+
+    def sides(self, cell: ClaimCell) -> list[Evidence]:
+        """Of all sides, `against` first."""
+        ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
+        if isinstance(ran, str):
+            return [
+                self._experiment(cell, side) if isinstance(side, str) else _without(side, ran) for side in cell.sides
+            ]
+        parts = {flow(side): self._matching(cell, side, ran) for side in cell.sides if isinstance(side, dict)}
+        choosing = cell.choose_by if any(len(part) > 1 for part in parts.values()) else 0
+        return [
+            self._experiment(cell, side)
+            if isinstance(side, str)
+            else self._part(cell, side, ran, parts[flow(side)], choosing)
+            for side in cell.sides
+        ]
+
+    # --- experiments -----------------------------------------------------------------------------------------------
+
+    def _experiment(self, cell: ClaimCell, name: str) -> Evidence:
+        experiment = self.nb.experiment(name)
+        if experiment is None:
+            return Evidence(name, lacking="no such experiment in this notebook")
+        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb)
+        runs = {
+            result.seed: result.run
+            for result in by_seed
+            if result.run is not None and not result.stale and result.run.outcome == "finished"
+        }
+        others = {
+            result.run.outcome for result in by_seed if result.run and result.seed not in runs and not result.stale
+        }
+        others |= {"of an earlier config" for result in by_seed if result.stale}
+        why = ", ".join(sorted(others)) or "not run"
+        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
+        return self._told(cell, name, runs, lacking)
+
+    # --- parts of a search -----------------------------------------------------------------------------------------
+
+    def _ran(self, cell: ClaimCell) -> _Ran | str:
+        """The newest search of the cell, or why there is none to judge by."""
+        found = self.nb.search(cell.search or "")
+        if found is None:
+            return f"no search {cell.search} in this notebook"
+        folder = launch.of_cell(self.workspace, self.notebook, found.name)
+        if folder is None:
+            return f"the search {found.name} has not been run"
+        if launch.stale(folder, found.body, self.nb.base(found), self.description):
+            return f"the search {found.name} says another search now than the one that ran"
+        try:
+            spec = folder.spec(self.description)
+            return _Ran(spec, _trials(folder, spec))
+        except ConfigError as error:
+            return f"the search {found.name} cannot be read: {error}"
+
+    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran) -> list[TrialRecord]:
+        try:
+            part = canonical(self.nb, cell, side, self.description)
+        except ConfigError:
+            return []
+        return [
+            record for record in ran.records if all(record.point.get(name) == value for name, value in part.items())
+        ]
+
+    def _part(
+        self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran, trials: Sequence[TrialRecord], choosing: int
+    ) -> Evidence:
+        """The point with the best mean over the seeds that choose stands for the side, by the seeds that are left."""
+        if not trials or any(trial.state in ("waiting", "running") for trial in trials):
+            done = sum(trial.state not in ("waiting", "running") for trial in trials)
+            return _without(side, f"{done} of {len(trials)} points tried" if trials else "the search has no such point")
+        choose, judge = ran.seeds[:choosing], ran.seeds[choosing:]
+        marks = [
+            (mark, trial.number, trial) for trial in trials if (mark := self._mark(cell, trial, choose)) is not None
+        ]
+        if not marks:
+            return _without(side, "no point of it has finished with the seeds that choose")
+        chosen = min(marks)[2]
+        runs = self._runs(chosen, judge)
+        lacking = ""
+        if len(runs) < len(judge):
+            lacking = f"{len(runs)} of {len(judge)} seeds finished; {chosen.failure or chosen.state}: {chosen.cause}"
+        told = self._told(cell, flow(side).strip("{}"), runs, lacking)
+        seeds = f"seed{'s' if len(choose) > 1 else ''} {', '.join(map(str, choose))}"
+        words = f"of {len(trials)}, by {seeds}" if choose and len(trials) > 1 else ""
+        return replace(told, point=summary(ran.spec, chosen.point), chosen=words, at_edge=_at_edge(ran, chosen, trials))
+
+    def _mark(self, cell: ClaimCell, trial: TrialRecord, choose: Sequence[int]) -> float | None:
+        """Mean of the figure over the seeds that choose, the smaller the better; None where one of them is missing.
+
+        A run that missed the target counts with what it took to its end, as in `intervals.mean_interval`.
+        """
+        runs = self._runs(trial, choose)
+        amounts = [self._amount(cell, run) for run in runs.values()]
+        known = [amount.value for amount in amounts if amount is not None]
+        if len(known) < len(choose):
+            return None
+        return (1 if lower_is_better(cell) else -1) * sum(known) / max(1, len(known))
+
+    def _runs(self, trial: TrialRecord, seeds: Sequence[int]) -> dict[int, RunRecord]:
+        """Its finished runs, by seed."""
+        found: dict[int, RunRecord] = {}
+        for seed in seeds:
+            if (run_id := trial.runs.get(seed)) is None:
+                continue
+            try:
+                run = self.reader.run(run_id)
+            except KeyError:
+                continue  # it was deleted: said as lacking
+            if run.outcome == "finished":
+                found[seed] = run
+        return found
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    def _told(self, cell: ClaimCell, label: str, runs: Mapping[int, RunRecord], lacking: str) -> Evidence:
+        found = {seed: self._amount(cell, run) for seed, run in runs.items()}
+        amounts = {seed: amount for seed, amount in found.items() if amount is not None}
+        if len(amounts) < len(runs):
+            silent = f"{len(runs) - len(amounts)} runs recorded no {cell.metric if needs_curve(cell) else cell.figure}"
+            lacking = f"{lacking}; {silent}".removeprefix("; ")
+        is_virtual = any(names.is_virtual(run.tags) for run in runs.values())
+        return Evidence(label, amounts, [run.id for run in runs.values()], lacking, is_virtual=is_virtual)
+
+    def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
+        if not needs_curve(cell):
+            value = run.metrics.get(f"perf/{cell.figure}")
+            return None if value is None else Amount(value)
+        curve = self.reader.curve(run.id, cell.metric)
+        lower = names.lower_is_better(cell.metric)
+        if cell.figure == "best":
+            value = best(curve, lower)
+            return None if value is None else Amount(value)
+        if not curve.values or cell.target is None or cell.figure not in ("updates", "samples", "seconds"):
+            return None
+        at = first_at(curve, cell.figure, cell.target, lower)
+        return Amount(curve.axis(cell.figure)[-1], censored=True) if at is None else Amount(at)
+
+
+def needs_curve(cell: ClaimCell) -> bool:
+    """Whether the figure is read off the curve of its metric; else it is a metric of its own."""
+    return cell.figure == "best" or cell.figure in names.AXES
+
+
+def lower_is_better(cell: ClaimCell) -> bool:
+    """Of the figure that is claimed."""
+    return names.lower_is_better(cell.metric) if cell.figure == "best" else cell.figure in names.AXES
+
+
+def _without(side: Mapping[str, Any], lacking: str) -> Evidence:
+    return Evidence(flow(side).strip("{}"), lacking=lacking)
+
+
+def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
+    folder.require_trust(reading=True)
+    request = folder.request()
+    records = read(request.storage, request.study, spec)
+    return at_rest(records) if folder.state() in ENDED else records
+
+
+def _at_edge(ran: _Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
+    names_ = []
+    for dimension in ran.spec.space:
+        tried = sorted({trial.point[dimension.name] for trial in trials}) if dimension.ordered else []
+        if len(tried) > 1 and chosen.point[dimension.name] in (tried[0], tried[-1]):
+            names_.append(dimension.name)
+    return ", ".join(names_)

@@ -1,0 +1,120 @@
+"""A judged claim as text: the columns of its table, and the remarks below it, for every format."""
+
+import math
+
+from scalebook.training.claims.intervals import Confidence
+from scalebook.training.claims.judging import ClaimRow, Judgement
+from scalebook.training.estimate import Estimate
+from scalebook.training.notebook import figures
+
+GAP = "  "
+
+
+def head(judgement: Judgement) -> list[str]:
+    """The columns; those before `figure` are words."""
+    claimed = [] if judgement.cell.against is None else ["times", "95 % interval"]
+    return ["of", *_points(judgement), "seeds", judgement.cell.figure.replace("_per_second", "/s"), *claimed, "verdict"]
+
+
+def cells(judgement: Judgement) -> list[list[str]]:
+    """A row for each side, in the order of `head`."""
+    points, against = _points(judgement), judgement.cell.against is not None
+    rows = []
+    for row in judgement.rows:
+        ratio = [_times(row.claimed), _interval(row.claimed)] if against else []
+        point = [row.evidence.point or figures.NOTHING] if points else []
+        rows.append([row.evidence.label, *point, _seeds(row), _figure(row), *ratio, row.verdict or "judged against"])
+    return rows
+
+
+def numeric(judgement: Judgement) -> list[int]:
+    """The columns of figures."""
+    first = 1 + len(_points(judgement))
+    return list(range(first, len(head(judgement)) - 1))
+
+
+def remarks(judgement: Judgement) -> list[str]:
+    """What the figures do not say: why a row is not resolved, runs that missed the target, how points were chosen."""
+    said = [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
+    base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
+    if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
+        said.append(f"{base.evidence.label}: {base.evidence.lacking}")
+    censored = [row for row in judgement.rows if row.censored]
+    said += [
+        f"{row.evidence.label}: {row.censored} of {len(row.evidence.amounts)} runs never reached the target; they "
+        "count with what they took until their end, so the true figure is larger."
+        for row in censored
+    ]
+    chosen = [row.evidence for row in judgement.rows if row.evidence.chosen]
+    if chosen:
+        how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
+        said.append(f"Each at its own best point ({how}); the other seeds judge.")
+    edges = [f"{side.label} ({side.at_edge})" for side in chosen if side.at_edge]
+    if edges:
+        said.append(f"At the edge of what was tried, so the best point may lie beyond: {', '.join(edges)}.")
+    if any(row.claimed is not None and row.claimed.paired for row in judgement.rows):
+        said.append("Ratios are of pairs with the same seed; geometric means.")
+    virtual = {row.evidence.is_virtual for row in judgement.rows if row.evidence.amounts}
+    if len(virtual) > 1 and judgement.cell.figure not in ("updates", "samples", "best"):
+        said.append("Virtual seconds stand beside measured ones.")
+    return said
+
+
+def text(judgement: Judgement) -> str:
+    """Statement, verdict, table and remarks for a terminal; ends without a line end."""
+    rows = [head(judgement), *cells(judgement)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    right = set(numeric(judgement))
+    lines = [
+        GAP.join(
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (rows[0], ["-" * width for width in widths], *rows[1:])
+    ]
+    title = f"{judgement.cell.name}: {judgement.statement}\n{judgement.verdict.upper()}"
+    return "\n".join([title, "", *lines, *(["", *remarks(judgement)] if remarks(judgement) else [])])
+
+
+def _points(judgement: Judgement) -> list[str]:
+    return ["at"] if any(row.evidence.point for row in judgement.rows) else []
+
+
+def _seeds(row: ClaimRow) -> str:
+    count = len(row.evidence.amounts)
+    return f"{count - row.censored} of {count}" if row.censored else str(count)
+
+
+def _figure(row: ClaimRow) -> str:
+    """`4,311 ± 370`; `> 4,311` where runs were censored; the plain mean where there are too few for an interval."""
+    amounts = [amount.value for amount in row.evidence.amounts.values()]
+    if not amounts:
+        return figures.NOTHING
+    mean = math.fsum(amounts) / len(amounts)
+    if row.censored:
+        return f"> {figures.amount(Estimate(mean, None, len(amounts)))}"
+    half = row.figure.high - row.figure.value if row.figure else None
+    return figures.metric(Estimate(mean, half, len(amounts))) if mean < 100 else figures.amount(Estimate(mean, half, 1))
+
+
+def _times(interval: Confidence | None) -> str:
+    if interval is None:
+        return figures.NOTHING
+    beyond = "> " if interval.high == math.inf else "< " if interval.low == 0 else ""
+    return f"{beyond}{_factor(interval.value)}"
+
+
+def _interval(interval: Confidence | None) -> str:
+    if interval is None:
+        return figures.NOTHING
+    if interval.high == math.inf:
+        return f"{_factor(interval.low)} or more"
+    return (
+        f"{_factor(interval.high)} or less"
+        if interval.low == 0
+        else f"{_factor(interval.low)} – {_factor(interval.high)}"
+    )
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else figures.count(value)

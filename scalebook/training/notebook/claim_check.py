@@ -1,0 +1,111 @@
+"""What is wrong with a claim beyond its own keys: what it names is not there, or cannot be judged."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from scalebook.training.config.classes import named, suggestion
+from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import read_search, search_problems
+from scalebook.training.errors import ConfigError, Problem, one_line
+from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Side
+from scalebook.training.tracking import names
+
+FEWEST: Final = 3
+"""Seeds below which nothing is judged."""
+LONGEST_NAME: Final = 100
+
+
+def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
+    """Sides that are not there or stand there twice, a search that has no such part, seeds that are too few."""
+    for key, side in keyed(cell):
+        if isinstance(side, str):
+            yield from _experiment(nb, key, side)
+    if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
+        yield Problem("runs", "names the same twice, or what it is judged against", "Name each side once.")
+    configs: list[Mapping[str, Any]] = [
+        found.config for side in cell.sides if isinstance(side, str) and (found := nb.experiment(side))
+    ]
+    if cell.search is not None:
+        yield from _search(nb, cell, description)
+        base = _base(nb, cell.search)
+        configs += [base] if base and not _varies(nb, cell.search, "model") else []
+    yield from unknown_metric(configs, cell.metric, description)
+
+
+def keyed(cell: ClaimCell) -> list[tuple[str, Side]]:
+    """Each side with the key that it stands at."""
+    runs: list[tuple[str, Side]] = [(f"runs.{place}", side) for place, side in enumerate(cell.runs)]
+    return runs if cell.against is None else [("against", cell.against), *runs]
+
+
+def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """A part of the claim's search, by the names that its dimensions have in the study. ConfigError where none is."""
+    found = nb.search(cell.search or "")
+    if found is None:
+        raise ConfigError("search", f"names {cell.search}, which is no search here", "Name a search cell.")
+    spec = read_search({**found.body, "points": [dict(part)]}, nb.base(found), description)
+    return dict(spec.points[0])
+
+
+def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
+    """A warning where all models are known, and none of them records `metric`."""
+    infos = [named(config.get("model")).info("models", description) for config in configs]
+    logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
+    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, names.TRAIN_LOSS]:
+        remedy = f"They record {', '.join(logged)}."
+        yield Problem("metric", f"is {metric}, which none of these models is known to record", remedy, "warning")
+
+
+def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
+    broken = [cell.name for cell in nb.cells if isinstance(cell, BrokenCell) and cell.kind == "experiment"]
+    found = nb.experiment(name)
+    if found is None and name not in broken:
+        remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
+        yield Problem(key, f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
+    elif found is not None and found.repeats < FEWEST:
+        what = f"names {name}, which has {found.repeats} seed{'s' if found.repeats > 1 else ''}"
+        yield Problem(key, what, f"Write repeats: {FEWEST} or more there: nothing is judged by fewer.", "warning")
+
+
+def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
+    found = nb.search(cell.search or "")
+    if found is None:
+        broken = [broken.name for broken in nb.cells if isinstance(broken, BrokenCell) and broken.kind == "search"]
+        if cell.search not in broken:
+            remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
+            name = one_line(cell.search or "", LONGEST_NAME)
+            yield Problem("search", f"names {name}, which is no search here", remedy)
+        return
+    parts = [(key, side) for key, side in keyed(cell) if not isinstance(side, str)]
+    if not parts:
+        yield Problem("search", "has no effect: no side is a part of it", "Leave it out.", "warning")
+        return
+    base, points = nb.base(found), [part for _, part in parts]
+    before = search_problems({key: value for key, value in found.body.items() if key != "points"}, base, description)
+    if any(problem.severity == "error" for problem in before):
+        return  # it is said at the search
+    for problem in search_problems({**found.body, "points": points}, base, description):
+        word, _, rest = problem.key.partition(".")
+        if word == "points" and rest:
+            place, _, below = rest.partition(".")
+            key = parts[int(place)][0]
+            yield Problem(f"{key}.{below}" if below else key, problem.message, problem.remedy, problem.severity)
+    seeds = found.body.get("seeds", 1)
+    if seeds - cell.choose_by < FEWEST:
+        what = f"is {cell.choose_by} of the {seeds} seeds of {cell.search}, which leaves {seeds - cell.choose_by}"
+        remedy = f"Write seeds: {cell.choose_by + FEWEST} there: {FEWEST} or more must judge that have not chosen."
+        yield Problem("choose_by", what, remedy, "warning")
+
+
+def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:
+    found = nb.search(name)
+    if found is None:
+        return None
+    config = found.body.get("config")
+    return config if isinstance(config, Mapping) else nb.base(found)
+
+
+def _varies(nb: Notebook, name: str, key: str) -> bool:
+    found = nb.search(name)
+    space = found.body.get("space") if found else None
+    return isinstance(space, Mapping) and key in space

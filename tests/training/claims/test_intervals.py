@@ -1,0 +1,110 @@
+"""Intervals with closed forms, and how often they hold what they should."""
+
+import math
+import random
+
+import pytest
+
+from scalebook.training.claims.intervals import Amount, mean_interval, ratio_interval
+from scalebook.training.claims.judging import verdict
+
+
+def amounts(*values: float) -> list[Amount]:
+    return [Amount(value) for value in values]
+
+
+def seeds(*values: float, first: int = 1) -> dict[int, Amount]:
+    return {first + i: Amount(value) for i, value in enumerate(values)}
+
+
+def test_the_interval_of_a_mean_is_student_s() -> None:
+    """1, 2, 3: s = 1, and t = 4.302653 with two degrees of freedom."""
+    found = mean_interval(amounts(1, 2, 3))
+    assert found is not None
+    assert (found.value, found.n) == (2, 3)
+    assert (found.low, found.high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), rel=1e-6)
+
+
+def test_a_ratio_of_pairs_is_of_their_logs() -> None:
+    """Ratios e, e^2, e^3 whatever the seeds' own level: the same interval as above, in the exponent."""
+    these = {seed: Amount(math.exp(seed) * level) for seed, level in ((1, 10), (2, 500), (3, 7))}
+    others = {1: Amount(10), 2: Amount(500), 3: Amount(7), 9: Amount(1e6)}
+    found = ratio_interval(these, others)
+    assert found is not None
+    assert (found.paired, found.n) == (True, 3)
+    half = 4.302653 / 3**0.5
+    assert found.value == pytest.approx(math.exp(2))
+    assert (found.low, found.high) == pytest.approx((math.exp(2 - half), math.exp(2 + half)), rel=1e-6)
+
+
+def test_a_ratio_without_pairs_is_welch_s() -> None:
+    """Logs 1, 2, 3 and 0, 0, 0 apart by e: variances 1/3 and 0, so two degrees of freedom; then equal ones: four."""
+    found = ratio_interval(seeds(*(math.exp(i) for i in (1, 2, 3))), seeds(1, 1, 1, first=50))
+    assert found is not None
+    assert (found.paired, found.n) == (False, 3)
+    assert found.high == pytest.approx(math.exp(2 + 4.302653 / 3**0.5), rel=1e-6)
+    both = ratio_interval(seeds(*(math.exp(i) for i in (1, 2, 3))), seeds(*(math.exp(i) for i in (1, 2, 3)), first=50))
+    assert both is not None
+    assert (both.value, both.high) == pytest.approx((1, math.exp(2.776445 * (2 / 3) ** 0.5)), rel=1e-6)
+
+
+def test_no_interval_without_three_seeds_or_of_what_has_no_logarithm() -> None:
+    assert mean_interval(amounts(1, 2)) is None
+    assert ratio_interval(seeds(1, 2), seeds(1, 2)) is None
+    assert ratio_interval(seeds(1, 2, 3), seeds(1, 2, first=9)) is None
+    assert ratio_interval(seeds(1, 0, 2), seeds(1, 2, 3)) is None
+
+
+def test_a_missed_target_leaves_an_end_open() -> None:
+    """The end that is left is that of the amounts until the run's end, which the true ones are not below."""
+    missed = [*amounts(1, 2), Amount(3, censored=True)]
+    found, whole = mean_interval(missed), mean_interval(amounts(1, 2, 3))
+    assert found is not None
+    assert whole is not None
+    assert (found.low, found.high) == (whole.low, math.inf)
+    these, others = dict(enumerate(missed)), dict(enumerate(amounts(1, 1, 2)))
+    above, below, neither = (
+        ratio_interval(these, others), ratio_interval(others, these), ratio_interval(these, these),
+    )  # fmt: skip
+    plain = ratio_interval(dict(enumerate(amounts(1, 2, 3))), others)
+    assert above is not None
+    assert below is not None
+    assert neither is not None
+    assert plain is not None
+    assert (above.low, above.high) == (pytest.approx(plain.low), math.inf)
+    assert (below.low, below.high) == (0, pytest.approx(1 / plain.low))
+    assert (neither.low, neither.high) == (0, math.inf)
+
+
+def test_nineteen_in_twenty_intervals_hold_the_true_ratio() -> None:
+    """Log-normal amounts, five seeds, of which a part is common to both sides: 2,000 times, within 3 sigma."""
+    rng, held = random.Random(1), 0
+    for _ in range(2000):
+        level = [rng.gauss(0, 1) for _ in range(5)]
+        these = seeds(*(math.exp(of + math.log(1.5) + rng.gauss(0, 0.3)) for of in level))
+        others = seeds(*(math.exp(of + rng.gauss(0, 0.3)) for of in level))
+        found = ratio_interval(these, others)
+        assert found is not None
+        held += found.low <= 1.5 <= found.high
+    assert abs(held / 2000 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 2000)
+
+
+@pytest.mark.parametrize(
+    ("values", "at_least", "at_most", "said"),
+    [
+        ((1.0, 1.01, 1.02), None, 1.25, "supported"),
+        ((1.0, 1.01, 1.02), 1.25, None, "not supported"),
+        ((1.0, 1.01, 1.02), 0.8, 1.25, "supported"),
+        ((1.0, 2.0, 3.0), None, 1.25, "not resolved"),
+        ((1.0, 2.0, 3.0), 0.8, 1.25, "not resolved"),
+        ((9.0, 9.1, 9.2), None, 1.25, "not supported"),
+        ((9.0, 9.1, 9.2), 2, None, "supported"),
+        ((0.1, 0.11, 0.12), 0.8, 1.25, "not supported"),
+    ],
+)
+def test_the_verdict_is_where_the_interval_lies(
+    values: tuple[float, ...], at_least: float | None, at_most: float | None, said: str
+) -> None:
+    found = mean_interval(amounts(*values))
+    assert found is not None
+    assert verdict(found, at_least, at_most) == said

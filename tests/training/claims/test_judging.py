@@ -1,0 +1,199 @@
+"""Claims over runs in a real store, of experiments and of parts of a search, and what is printed of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import Judgement, judge
+from scalebook.training.claims.table import text
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
+from scalebook.training.config.search.definition import identity, read_search
+from scalebook.training.notebook import store
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
+from tests.app import searches
+from tests.prepared import Prepared
+from tests.training.tracking.recorded import record
+
+EXPERIMENTS = "".join(
+    f"""```yaml experiment={name}
+repeats: 3
+config: {{model: ConvClassifier, data: Digits, trainer: {{max_epochs: {epochs}}}}}
+```
+"""
+    for name, epochs in (("base", 1), ("slow", 2), ("never", 3), ("short", 4), ("unrun", 5))
+)
+SEARCH = """```yaml search=batch-size
+experiment: base
+objective: val/loss
+space: {workers: {grid: [1, 4]}, learning_rate: {grid: [0.1, 0.2, 0.4]}}
+sampler: grid
+trials: 6
+seeds: 5
+```
+"""
+LEVELS = (1.0, 1.1, 1.2, 1.05, 0.95)
+"""By seed: what all runs with it have in common."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A workspace with runs of all experiments and a search that has ended."""
+
+    workspace: Workspace
+    description: Description
+
+    def judge(self, body: str, **more: str) -> Judgement:
+        path = self.workspace.root / "first-steps.md"
+        path.write_text(f"{EXPERIMENTS}{more.get('search', SEARCH)}```yaml claim=c\n{body}```\n", encoding="utf-8")
+        nb = store.read(path).notebook
+        (cell,) = nb.claims()
+        reader = RunReader(self.workspace.tracking_uri())
+        return judge(Witness(self.workspace, reader, path.name, nb, self.description), cell)
+
+
+def reaching(at: float | None, points: int = 40) -> Sequence[float]:
+    """A curve that first is at 0.5 at the `at`-th of its points, ten updates each; None: never."""
+    return [0.4 if at is not None and i >= at else 0.9 for i in range(1, points + 1)]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Store:
+    """`slow` takes twice the updates of `base`, seed by seed; `never` misses with one seed, `short` lacks one.
+
+    In the search, one worker does best at rate 0.1 and four at 0.2 by the first two seeds; by the others, whom nobody
+    asks, at 0.4.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        workspace = prepared.into(Workspace(tmp_path_factory.mktemp("claims")))
+        description = describe(workspace)
+        path = workspace.root / "first-steps.md"
+        path.write_text(EXPERIMENTS + SEARCH, encoding="utf-8")
+        nb, client = store.read(path).notebook, open_store(workspace)
+
+        def run(cell: str, seed: int, at: float | None, **tags: str) -> str:
+            found = nb.experiment(cell)
+            what = config_hash(found.config, description) if found else ""
+            extra = {names.UPDATES_PER_SECOND: 100.0 * (2 if cell == "slow" else 1)}
+            return record(
+                client, notebook=path.name, cell=cell, seed=seed, values=reaching(at), config_hash=what, tags=tags,
+                extra=extra,
+            )  # fmt: skip
+
+        for seed, at in ((1, 4), (2, 6), (3, 8)):
+            run("base", seed, at)
+            run("slow", seed, 2 * at, **{names.TAG_CLOCK: names.VIRTUAL})
+            run("never", seed, None if seed == 3 else 3 * at)
+            if seed < 3:
+                run("short", seed, at)
+        (cell,) = nb.searches()
+        spec = read_search(cell.body, nb.base(cell), description)
+        trials = []
+        factors = {(1, 0.1): (10, 10), (1, 0.2): (20, 5), (1, 0.4): (20, 5)}
+        factors |= {(4, 0.1): (30, 30), (4, 0.2): (15, 15), (4, 0.4): (18, 2)}
+        for number, ((workers, rate), (choosing, judging)) in enumerate(factors.items()):
+            took = [round((choosing if i < 2 else judging) * level) for i, level in enumerate(LEVELS)]
+            runs = {1 + i: run("batch-size", 1 + i, at) for i, at in enumerate(took)}
+            point = {"workers": workers, "learning_rate": rate}
+            trials.append(TrialRecord(number, "finished", point, values=(0.4,), runs=runs))
+        searches.folder(workspace, spec, trials, asked=identity(spec, description), notebook=path.name)
+        return Store(workspace, description)
+
+
+def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> None:
+    found = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\nat_most: 2.1\n")
+    assert found.verdict == "supported"
+    assert found.statement == "updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base"
+    base, slow = found.rows
+    assert (base.claimed, base.verdict) == (None, None)
+    assert base.figure is not None
+    assert base.figure.value == 60
+    assert slow.claimed is not None
+    assert (slow.claimed.value, slow.claimed.low, slow.claimed.high) == pytest.approx((2, 2, 2))
+    assert text(found).startswith(
+        "c: updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base\nSUPPORTED\n\nof    seeds   updates  "
+    )
+    assert (
+        told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 1.9\n").verdict == "not supported"
+    )
+    assert told.judge("runs: slow\nfigure: updates\ntarget: 0.5\nat_most: 100\n").verdict == "not resolved"
+    assert told.judge("runs: slow\nfigure: updates\ntarget: 0.5\nat_least: 10\n").verdict == "supported"
+    assert told.judge("runs: slow\nagainst: base\nfigure: updates_per_second\nat_least: 2\n").verdict == "supported"
+    best = told.judge("runs: slow\nagainst: base\nfigure: best\nat_least: 0.9\nat_most: 1.1\n")
+    assert (best.verdict, best.statement) == ("supported", "best val/loss: at least 0.9 and at most 1.1 x that of base")
+
+
+def test_virtual_seconds_say_so_beside_measured_ones(told: Store) -> None:
+    found = told.judge("runs: slow\nagainst: base\nfigure: seconds\ntarget: 0.5\nat_most: 2.5\n")
+    assert found.statement.startswith("seconds, virtual or measured to val/loss 0.5: at most 2.5")
+    assert "Virtual seconds stand beside measured ones." in text(found)
+
+
+def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
+    """Ratios 3, 3 and more than 5: at most 2.5 is nearly refuted, but not at 95 %; at least 1.2 is shown."""
+    found = told.judge("runs: never\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.2\n")
+    row = found.rows[1]
+    assert row.claimed is not None
+    mean, s = math.log(45) / 3, math.log(5 / 3) / 3**0.5
+    half = 4.302653 * s / 3**0.5
+    assert (row.claimed.low, row.claimed.high) == (pytest.approx(math.exp(mean - half), rel=1e-6), math.inf)
+    assert found.verdict == ("supported" if row.claimed.low >= 1.2 else "not resolved")
+    assert (
+        told.judge("runs: never\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 4\n").verdict == "not resolved"
+    )
+    said = text(found)
+    assert "2 of 3" in said
+    assert "never: 1 of 3 runs never reached the target; they count with what they took until their end" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("runs: short\nagainst: base", "2 of 3 runs; the others: not run"),
+        ("runs: base\nagainst: short", "short: 2 of 3 runs; the others: not run"),
+        ("runs: unrun\nagainst: base", "0 of 3 runs; the others: not run"),
+        ("runs: gone\nagainst: base", "no such experiment in this notebook"),
+        ("runs: base\nmetric: val/other", "3 runs recorded no val/other"),
+        ("runs: [{workers: 3}]\nsearch: batch-size", "the search has no such point"),
+    ],
+)
+def test_what_is_missing_is_said_and_nothing_is_judged(told: Store, body: str, why: str) -> None:
+    found = told.judge(f"{body}\nfigure: updates\ntarget: 0.5\nat_most: 2\n")
+    assert found.verdict == "not resolved"
+    assert found.rows[-1].why == why
+    assert why in text(found)
+
+
+PARTS = "search: batch-size\nruns: [{workers: 4}]\nagainst: {workers: 1}\nfigure: updates\ntarget: 0.5\n"
+
+
+def test_each_part_of_a_search_is_judged_at_its_own_best_point_by_other_seeds(told: Store) -> None:
+    """At one fixed rate, 0.1, four workers would take three times as long; and the seeds that judge choose nothing."""
+    found = told.judge(f"{PARTS}at_least: 1.2\nat_most: 1.8\n")
+    one, four = found.rows
+    assert (one.evidence.label, one.evidence.point) == ("workers: 1", "rate 0.1, 1 worker")
+    assert (four.evidence.label, four.evidence.point) == ("workers: 4", "rate 0.2, 4 workers")
+    assert sorted(four.evidence.amounts) == [3, 4, 5]
+    assert four.claimed is not None
+    assert (four.claimed.value, four.claimed.n, four.claimed.paired) == (pytest.approx(1.5, rel=0.03), 3, True)
+    assert found.verdict == "supported"
+    said = text(found)
+    assert "Each at its own best point (of 3, by seeds 1, 2); the other seeds judge." in said
+    assert "At the edge of what was tried, so the best point may lie beyond: workers: 1 (learning_rate)." in said
+
+
+def test_a_search_that_has_changed_or_never_ran_judges_nothing(told: Store) -> None:
+    changed = told.judge(f"{PARTS}at_most: 2\n", search=SEARCH.replace("0.4]", "0.5]"))
+    assert changed.rows[1].why == "the search batch-size says another search now than the one that ran"
+    other = SEARCH.replace("=batch-size", "=other")
+    never = told.judge(f"{PARTS.replace('batch-size', 'other')}at_most: 2\n", search=other)
+    assert (never.verdict, never.rows[1].why) == ("not resolved", "the search other has not been run")

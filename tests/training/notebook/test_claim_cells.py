@@ -1,0 +1,112 @@
+"""Claim cells: read, refused by key, checked against their notebook, renamed."""
+
+import pytest
+
+from scalebook.training.config.description import Description
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import BrokenCell, ClaimCell
+from scalebook.training.notebook.check import check
+from scalebook.training.notebook.parse import parse
+
+PAGE = """# Page
+
+```yaml experiment=one
+repeats: 3
+config: {model: ConvClassifier, data: Digits}
+```
+
+```yaml experiment=two
+config: {model: ConvClassifier, data: Digits}
+```
+
+```yaml search=rates
+experiment: one
+objective: val/accuracy
+space: {workers: {grid: [1, 2]}, learning_rate: {grid: [0.1, 0.2]}}
+sampler: grid
+trials: 4
+seeds: 5
+```
+"""
+
+
+def claim(body: str) -> str:
+    return f"{PAGE}\n```yaml claim=c\n{body}```\n"
+
+
+def test_a_claim_is_read() -> None:
+    text = claim(
+        "search: rates\nruns: [{workers: 2}]\nagainst: {workers: 1}\nfigure: updates\nmetric: val/accuracy\n"
+        "target: 0.9\nat_most: 1.25\nchoose_by: 1\n"
+    )
+    (found,) = parse(text).claims()
+    assert parse(text).text == text
+    assert (found.name, found.runs, found.against) == ("c", [{"workers": 2}], {"workers": 1})
+    assert (found.figure, found.metric, found.target) == ("updates", "val/accuracy", 0.9)
+    assert (found.at_least, found.at_most, found.search, found.choose_by) == (None, 1.25, "rates", 1)
+    assert found.sides == [{"workers": 1}, {"workers": 2}]
+    (single,) = parse(claim("runs: one\nfigure: best\nat_least: 0.9\n")).claims()
+    assert (single.runs, single.against, single.sides) == (["one"], None, ["one"])
+
+
+@pytest.mark.parametrize(
+    ("body", "key", "words"),
+    [
+        ("at_most: 1\ntarget: 1\n", "runs", "is missing. Write runs: [EXPERIMENT"),
+        ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is no list"),
+        ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is no single side"),
+        ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Write one of updates, samples, seconds, best"),
+        ("runs: [one]\nat_most: 1\n", "target", "is missing: samples until what is reached?"),
+        ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
+        ("runs: [one]\nfigure: best\n", "at_most", "nothing is claimed. Write at_most: 1.25."),
+        ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
+        ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, not below at_most"),
+        ("runs: [{workers: 2}]\nfigure: best\nat_most: 1\n", "search", "is missing: runs names parts of a search"),
+        ("runs: [one]\nfigure: best\nat_most: 1\nchoose_by: 0\n", "choose_by", "is no number of seeds"),
+        ("runs: [one]\nfigure: best\nat_mots: 1\n", "at_mots", "is no key of a claim. Did you mean `at_most`?"),
+    ],
+)
+def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: str, words: str) -> None:
+    cell = parse(claim(body)).cells[-1]
+    assert isinstance(cell, BrokenCell)
+    assert (cell.kind, cell.key) == ("claim", key)
+    assert words in cell.message
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("runs: [one]\nagainst: tow\n", ["against: names tow, which is no experiment here. Did you mean `two`?"]),
+        ("runs: [two]\nagainst: one\n", ["runs.0: names two, which has 1 seed. Write repeats: 3 or more there"]),
+        ("runs: [one]\nagainst: one\n", ["runs: names the same twice"]),
+        ("runs: [one]\nsearch: rates\n", ["search: has no effect: no side is a part of it. Leave it out."]),
+        ("runs: [{workers: 2}]\nsearch: rate\n",
+         ["search: names rate, which is no search here. Did you mean `rates`?"]),
+        ("runs: [{workers: 3}]\nsearch: rates\n", ["runs.0.workers: is 3. Write one of the space: 1, 2."]),
+        ("runs: [{worker: 2}]\nsearch: rates\n", ["runs.0.worker: is no dimension of the space"]),
+        ("runs: [{workers: 2}]\nsearch: rates\nchoose_by: 3\n",
+         ["choose_by: is 3 of the 5 seeds of rates, which leaves 2. Write seeds: 6 there"]),
+        ("runs: [{workers: 2}]\nsearch: rates\nmetric: val/acc\n",
+         ["metric: is val/acc, which none of these models is known to record"]),
+        ("runs: [{workers: 2}]\nagainst: {workers: 1}\nsearch: rates\nmetric: val/accuracy\n", []),
+    ],
+)  # fmt: skip
+def test_a_claim_is_checked_against_its_notebook(body: str, said: list[str], description: Description) -> None:
+    metric = "" if "metric" in body else "metric: val/accuracy\n"
+    problems = check(parse(claim(f"{body}{metric}figure: best\nat_most: 1\n")), description)
+    assert len(problems) == len(said), problems
+    for problem, words in zip(problems, said, strict=True):
+        assert str(problem.problem).startswith(words)
+        assert problem.cell_name == "c"
+
+
+def test_an_experiment_is_renamed_in_claims_too() -> None:
+    nb = edit.rename(
+        parse(claim("runs: [one]   # the new one\nagainst: two\nfigure: best\nat_most: 1\n")), "two", "base"
+    )
+    (found,) = nb.claims()
+    assert isinstance(found, ClaimCell)
+    assert (found.runs, found.against) == (["one"], "base")
+    assert "runs: [one]   # the new one\nagainst: base\n" in nb.text
+    (renamed,) = edit.rename(nb, "one", "first").claims()
+    assert renamed.runs == ["first"]
