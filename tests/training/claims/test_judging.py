@@ -145,7 +145,8 @@ def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
     assert row.claimed is not None
     mean, s = math.log(45) / 3, math.log(5 / 3) / 3**0.5
     half = 4.302653 * s / 3**0.5
-    assert (row.claimed.low, row.claimed.high) == (pytest.approx(math.exp(mean - half), rel=1e-6), math.inf)
+    assert row.claimed.low == pytest.approx(math.exp(mean - half), rel=1e-6)
+    assert row.claimed.high == math.inf
     assert found.verdict == ("supported" if row.claimed.low >= 1.2 else "not resolved")
     assert (
         told.judge("runs: never\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 4\n").verdict == "not resolved"
@@ -184,7 +185,8 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point_by_other_seeds(to
     assert (four.evidence.label, four.evidence.point) == ("workers: 4", "rate 0.2, 4 workers")
     assert sorted(four.evidence.amounts) == [3, 4, 5]
     assert four.claimed is not None
-    assert (four.claimed.value, four.claimed.n, four.claimed.paired) == (pytest.approx(1.5, rel=0.03), 3, True)
+    assert four.claimed.value == pytest.approx(1.5, rel=0.03)
+    assert (four.claimed.n, four.claimed.paired) == (3, True)
     assert found.verdict == "supported"
     said = text(found)
     assert "Each at its own best point (of 3, by seeds 1, 2); the other seeds judge." in said
