@@ -20,13 +20,15 @@ from scalebook.training.ps.clock.steps import Steps
 from scalebook.training.ps.clock.virtual import Line, VirtualClock
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
-from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution
 from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 LEAST: Final = 800
-"""Gradients that are counted, at least."""
+"""Gradients that are counted, at least, where times are drawn."""
+LEAST_CONSTANT: Final = 400
+"""The same where they are not."""
 EACH: Final = 4
 """Of each worker, at least."""
 WARM_UP: Final = 0.5
@@ -161,7 +163,8 @@ def play(
     """
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
-    counted = gradients or max(LEAST, EACH * workers)
+    drawn = any(isinstance(time, Distribution) for time in (timing.gradient_s, timing.server_s))
+    counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers)
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
     run = SharedRun(workers, Settings(rule, shards=shards), now)
     watch = _Watch()

@@ -25,7 +25,7 @@ def test_workers_add_up_while_nothing_saturates() -> None:
 def test_a_server_takes_one_push_after_the_other(workers: int, updates_per_s: float) -> None:
     # N / (gradient + server), and never more than 1 / server
     point = play(Profile(0.1, 1, 1, 1, server_s=0.025), workers)
-    assert point.updates_per_s == pytest.approx(updates_per_s, rel=1e-3)
+    assert point.updates_per_s == pytest.approx(updates_per_s, rel=5e-3)
     assert point.server_busy == pytest.approx(updates_per_s * 0.025, rel=0.02)
     assert point.server_queue == pytest.approx(workers - updates_per_s * 0.1, rel=0.03)  # the others compute
     assert point.compute == pytest.approx(updates_per_s * 0.1 / workers, rel=0.02)
@@ -61,10 +61,10 @@ def test_a_worker_s_link_is_its_own() -> None:
 def test_sync_takes_as_long_as_the_slowest_of_all() -> None:
     # the largest of N exponential draws has the mean H(N) = 1 + 1/2 + ... + 1/N
     profile = Profile(Distribution("exponential", 1.0), 10, 1, 1)
-    point = play(profile, 8, Sync(), gradients=6000)
+    point = play(profile, 8, Sync(), gradients=3000)
     harmonic = sum(1 / n for n in range(1, 9))
-    assert point.updates_per_s == pytest.approx(1 / harmonic, rel=0.04)
-    assert point.samples_per_s == pytest.approx(80 / harmonic, rel=0.04)
+    assert point.updates_per_s == pytest.approx(1 / harmonic, rel=0.06)
+    assert point.samples_per_s == pytest.approx(80 / harmonic, rel=0.06)
     assert point.idle == pytest.approx(1 - 1 / harmonic, abs=0.02)
     assert (point.staleness, point.dropped) == (0.0, 0.0)
 
@@ -73,8 +73,8 @@ def test_a_backup_drops_what_comes_late() -> None:
     # Two memoryless workers, the first counts. Both fresh (F): rate 2 to one fresh and one late (S), with an update. S:
     # rate 1 to S with an update, rate 1 to F with a drop. So S has 2/3 of the time, 4/3 updates a second, 2/3 drops.
     profile = Profile(Distribution("exponential", 1.0), 1, 1, 1)
-    point = play(profile, 2, Sync(1), gradients=6000)
-    assert point.updates_per_s == pytest.approx(4 / 3, rel=0.04)
+    point = play(profile, 2, Sync(1), gradients=3000)
+    assert point.updates_per_s == pytest.approx(4 / 3, rel=0.06)
     assert point.dropped == pytest.approx(1 / 3, abs=0.02)
 
 
@@ -95,7 +95,7 @@ def test_workers_of_one_machine_share_its_cores() -> None:
     assert point.updates_per_s == pytest.approx(20, rel=1e-6)
     assert point.idle == pytest.approx(0.75, abs=0.01)
     applied = play(Profile(0.1, 1, 1, 1, server_s=0.025), 8, cores=2)
-    assert applied.updates_per_s == pytest.approx(2 / 0.125, rel=1e-3)
+    assert applied.updates_per_s == pytest.approx(2 / 0.125, rel=5e-3)
 
 
 def test_the_machine_repairman() -> None:
@@ -103,7 +103,7 @@ def test_the_machine_repairman() -> None:
     workers, load = 4, 0.5
     idle = 1 / sum(math.factorial(workers) / math.factorial(workers - k) * load**k for k in range(workers + 1))
     profile = Profile(Distribution("exponential", 1.0), 1, 1, 1, server_s=Distribution("exponential", load))
-    point = play(profile, workers, gradients=8000)
+    point = play(profile, workers, gradients=6000)
     assert point.updates_per_s == pytest.approx((1 - idle) / load, rel=0.02)
     assert point.server_busy == pytest.approx(1 - idle, rel=0.02)
 

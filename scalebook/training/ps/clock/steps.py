@@ -37,6 +37,9 @@ Steps = Generator[Wait | Until, None, T]
 class Clock(Protocol):
     """Of one run, the same for all workers in a process."""
 
+    alone: bool
+    """Whether this process plays all workers: what they have in common changes in no other, and not while one asks."""
+
     def now(self) -> float:
         """Seconds; only differences mean something."""
 
@@ -56,6 +59,7 @@ class RealClock:
     def __init__(self, sleep: Callable[[Callable[[], bool], float, Callable[[], str]], None]) -> None:
         self._sleep = sleep
         self.now = monotonic
+        self.alone = False
 
     def play(self, steps: Steps[T]) -> T:
         try:

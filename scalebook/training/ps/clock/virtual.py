@@ -80,7 +80,7 @@ class VirtualClock:
 
     def __init__(self, settings: ClockSettings, workers: int, shards: int = 1, seed: int = 0) -> None:
         settings.check(workers)
-        self.settings, self.time_s = settings, 0.0
+        self.settings, self.time_s, self.alone = settings, 0.0, True
         self.servers = [Line() for _ in range(shards)]
         self.inward, self.outward = Line(), Line()
         """The servers' link, towards them and away from them."""

@@ -1,0 +1,221 @@
+"""From a question to its answer: every combination played, the knee, what causes it, and what would move it."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Resource
+from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import Profile, as_mapping, times
+from scalebook.training.planning.question import MOST_SHARDS, Question, label
+from scalebook.training.planning.reliability import reliability
+from scalebook.training.ps.policy.clock import ClockSettings, Link
+from scalebook.training.ps.policy.rules import Async, Rule, Sync
+
+HALF: Final = 0.5
+"""Of what the first worker brings: one that is added beyond the knee brings less."""
+TELLING: Final = 1.05
+"""Times the samples a second, from which a resource or a change is worth a word."""
+BACKUPS: Final = 20
+"""One spare replica in so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
+Tell = Callable[[int, int, str], None]
+"""Told how many plays are done, of about how many, and what is played next."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is played, but for the number of workers."""
+
+    profile: Profile
+    rule: Rule
+    shards: int
+    network: str
+    seed: int
+
+    @property
+    def joined(self) -> Network:
+        return self.profile.network if self.network == OWN else NETWORKS[self.network]
+
+    @property
+    def cores(self) -> int | None:
+        return self.profile.cores if self.network == OWN else None
+
+    def clock(self, workers: int) -> ClockSettings:
+        return self.profile.clock(workers, self.shards, self.joined)
+
+    def allows(self, workers: int) -> bool:
+        """Whether the rule makes sense for so many."""
+        try:
+            self.rule.check(workers)
+        except ValueError:
+            return False
+        return True
+
+    def play(self, workers: int) -> Point:
+        clock = self.clock(workers)
+        return play(self.profile, workers, self.rule, self.shards, clock, self.seed, self.cores)
+
+
+def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole, words: None) -> Answer:
+    """Play all that is asked. ConfigError for what cannot be asked."""
+    question.check()
+    began = time.monotonic()
+    settings = [
+        Setting(profile, rule, shards, network, question.seed)
+        for network in question.networks
+        for shards in question.shards
+        for rule in question.rules
+    ]
+    told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
+    curves = [_curve(setting, question.workers, told) for setting in settings]
+    return Answer(as_mapping(profile), curves, reliability(), question.seed, time.monotonic() - began)
+
+
+AFTERWARDS: Final = 12
+"""Plays of a combination after those that were asked for, about: without a resource, or with a change."""
+
+
+class _Telling:
+    def __init__(self, tell: Tell, whole: int) -> None:
+        self._tell, self._whole, self._done = tell, whole, 0
+
+    def __call__(self, words: str) -> None:
+        self._tell(min(self._done, self._whole), self._whole, words)
+        self._done += 1
+
+
+def _curve(setting: Setting, workers: Sequence[int], tell: _Telling) -> Curve:
+    name = label(setting.rule)
+    tell(f"{name}, 1 worker")
+    one = replace(setting, rule=Async()).play(1).samples_per_s
+    points = []
+    for count in workers:
+        if setting.allows(count):
+            tell(f"{name}, {count} workers")
+            points.append(setting.play(count))
+    curve = Curve(name, setting.shards, setting.network, one, points)
+    if not points:
+        return curve
+    knee = find_knee(one, points)
+    beyond = knee.beyond if knee else points[-1].workers
+    reached = next(point.samples_per_s for point in points if point.workers == beyond)
+    causes = find_causes(setting, beyond, reached, beyond * one, tell)
+    return replace(curve, knee=knee, causes=causes, changes=find_changes(setting, beyond, reached, tell))
+
+
+def find_knee(one_per_s: float, points: Sequence[Point]) -> Knee | None:
+    """None where each added worker brings at least half as much as the first, up to the last of `points`."""
+    workers, reached = 0, 0.0
+    for point in points:
+        slope = reached / workers if workers else one_per_s
+        gained = point.samples_per_s - reached
+        if gained < HALF * one_per_s * (point.workers - workers):
+            return Knee(workers + max(0.0, gained) / slope, point.samples_per_s, point.workers)
+        workers, reached = point.workers, point.samples_per_s
+    return None
+
+
+# --- what causes it --------------------------------------------------------------------------------------------------
+
+
+def find_causes(
+    setting: Setting, workers: int, reached: float, ideal: float, tell: Callable[[str], None] = lambda words: None
+) -> list[Cause]:
+    """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
+    limits = _limits(setting)
+    for together in (1, 2):
+        found = []
+        for resources in combinations(limits, together):
+            tell(f"{label(setting.rule)}, {workers} workers without limit of {' and '.join(resources)}")
+            factor = _without(setting, workers, resources).samples_per_s / reached
+            if factor >= TELLING:
+                found.append(Cause(list(resources), factor))
+        if found or reached * TELLING >= ideal:
+            break
+    return sorted(found, key=lambda cause: -cause.factor)
+
+
+def _limits(setting: Setting) -> list[Resource]:
+    """The resources that the profile limits at all."""
+    clock = setting.clock(1)
+    there: dict[Resource, bool] = {
+        "server": clock.server_s != 0,
+        "server link": clock.server_link != Link(),
+        "worker link": clock.link != Link(),
+        "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
+        "cores": setting.cores is not None,
+    }
+    return [resource for resource, is_there in there.items() if is_there]
+
+
+def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> Point:
+    """The play with these resources without limit."""
+    clock, cores, profile = setting.clock(workers), setting.cores, setting.profile
+    for resource in resources:
+        if resource == "server":
+            clock = replace(clock, server_s=0.0)
+        elif resource == "server link":
+            clock = replace(clock, server_link=Link())
+        elif resource == "worker link":
+            clock = replace(clock, link=Link())
+        elif resource == "stragglers":
+            clock = replace(clock, gradient_s=profile.gradient_mean_s, stragglers={})
+        else:
+            cores = None
+    return play(profile, workers, setting.rule, setting.shards, clock, setting.seed, cores)
+
+
+# --- what would move it ----------------------------------------------------------------------------------------------
+
+
+def find_changes(
+    setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
+) -> list[Change]:
+    """What a person could change that gives more samples a second, most first."""
+    found = []
+    for words, changed in _changes(setting, workers):
+        if changed.allows(workers):
+            tell(f"{label(setting.rule)}, {workers} workers: {words}")
+            factor = changed.play(workers).samples_per_s / reached
+            if factor >= TELLING:
+                found.append(Change(words, workers, factor))
+    return sorted(found, key=lambda change: -change.factor)
+
+
+def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
+    profile, rule = setting.profile, setting.rule
+    changes = [
+        (f"{factor * setting.shards} shards", replace(setting, shards=factor * setting.shards))
+        for factor in (2, 4)
+        if factor * setting.shards <= MOST_SHARDS
+    ]
+    if profile.server_machines == "one" and setting.shards > 1:
+        each = replace(profile, server_machines="each")
+        changes.append(("a machine, with a link of its own, for each shard", replace(setting, profile=each)))
+    changes += [
+        (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
+        for name, parts in (("bf16", 2), ("int8", 4))
+    ]
+    changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))
+    if rule != Async():
+        changes.append(("rule async", replace(setting, rule=Async())))
+    else:
+        changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
+    if rule == Sync() and workers > 1:
+        spare = max(1, workers // BACKUPS)
+        changes.append((f"backup_workers: {spare}", replace(setting, rule=Sync(spare))))
+    if (faster := FASTER.get(setting.network)) is not None:
+        changes.append((WORDS[faster], replace(setting, network=faster)))
+    return changes
+
+
+def _lighter(profile: Profile, parts: int) -> Profile:
+    return replace(profile, push_bytes=profile.push_bytes / parts, pull_bytes=profile.pull_bytes / parts)
+
+
+def _doubled(profile: Profile) -> Profile:
+    """Twice the samples, which take twice as long."""
+    return replace(profile, gradient_s=times(profile.gradient_s, 2.0), batch_size=2 * profile.batch_size)

@@ -1,0 +1,114 @@
+"""The knee, what causes it and what would move it, where that is known beforehand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalebook.training.files import records
+from scalebook.training.planning.answer import Answer, Point
+from scalebook.training.planning.answering import Setting, answer, find_causes, find_changes, find_knee
+from scalebook.training.planning.links import OWN, Network
+from scalebook.training.planning.profile import Profile, read_profile
+from scalebook.training.planning.question import Question
+from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.rules import Async, Rule, Sync
+
+PLAIN = Profile(0.1, 32, 1e6, 1e6)
+
+
+def points(*reached: tuple[int, float]) -> list[Point]:
+    return [Point(workers, 0, samples, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) for workers, samples in reached]
+
+
+def test_the_knee_is_where_the_line_meets_what_more_workers_achieve() -> None:
+    knee = find_knee(10.0, points((1, 10), (2, 20), (4, 40), (8, 50), (16, 50)))
+    assert knee is not None
+    assert (knee.workers, knee.samples_per_s, knee.beyond) == (5.0, 50, 8)
+
+
+def test_there_is_none_while_each_brings_half_as_much_as_the_first() -> None:
+    assert find_knee(10.0, points((1, 10), (2, 15.1), (4, 26), (8, 50))) is None
+
+
+def test_more_workers_may_be_slower() -> None:
+    knee = find_knee(10.0, points((1, 10), (4, 40), (16, 30)))
+    assert knee is not None
+    assert (knee.workers, knee.beyond) == (4.0, 16)
+
+
+def test_the_first_that_was_asked_for_may_be_beyond() -> None:
+    knee = find_knee(10.0, points((16, 50), (32, 50)))
+    assert knee is not None
+    assert (knee.workers, knee.beyond) == (5.0, 16)
+
+
+def setting(profile: Profile, rule: Rule | None = None) -> Setting:
+    return Setting(profile, rule or Async(), 1, OWN, 0)
+
+
+SATURATED = [
+    ({"server_s": 0.02}, ["server"], 2.0),
+    ({"network": Network(server_link=Link(bandwidth=5e7))}, ["server link"], 2.0),
+    ({"network": Network(Link(bandwidth=2e7))}, ["worker link"], 2.0),  # 50 ms each way beside 100 ms
+    ({"cores": 5}, ["cores"], 2.0),
+    ({"stragglers": {0: 4.0, 1: 4.0}}, ["stragglers"], 10 / 8.5),
+]
+
+
+@pytest.mark.parametrize(("changes", "resources", "factor"), SATURATED)
+def test_what_is_without_limit_says_what_the_limit_was(
+    changes: dict[str, Any], resources: list[str], factor: float
+) -> None:
+    system = setting(replace(PLAIN, **changes))
+    reached = system.play(10).samples_per_s
+    (cause,) = find_causes(system, 10, reached, 10 * 320.0)
+    assert cause.resources == resources
+    assert cause.factor == pytest.approx(factor, rel=0.02)
+
+
+def test_two_that_saturate_together_are_named_together() -> None:
+    profile = replace(PLAIN, server_s=0.02, network=Network(server_link=Link(bandwidth=5e7)))
+    (cause,) = find_causes(setting(profile), 10, setting(profile).play(10).samples_per_s, 10 * 320.0)
+    assert cause.resources == ["server", "server link"]
+    assert cause.factor == pytest.approx(2.0, rel=0.01)
+
+
+def test_stragglers_are_what_sync_waits_for() -> None:
+    profile = replace(PLAIN, gradient_s=Distribution("exponential", 0.1))
+    system = setting(profile, Sync())
+    (cause,) = find_causes(system, 8, system.play(8).samples_per_s, 8 * 320.0)
+    assert cause.resources == ["stragglers"]
+    assert cause.factor == pytest.approx(sum(1 / n for n in range(1, 9)), rel=0.1)
+
+
+def test_what_would_move_a_saturated_link() -> None:
+    system = setting(replace(PLAIN, network=Network(server_link=Link(bandwidth=5e7))))
+    changes = find_changes(system, 40, system.play(40).samples_per_s)
+    found = {change.words: change.factor for change in changes}
+    assert found == {
+        "int8: 1/4 of the bytes": pytest.approx(4, rel=0.01),
+        "sums of 4 gradients (push_every, pull_every: 4)": pytest.approx(4, rel=0.01),
+        "bf16: 1/2 of the bytes": pytest.approx(2, rel=0.01),
+        "64 samples a gradient": pytest.approx(2, rel=0.01),
+    }
+    assert [change.factor for change in changes] == sorted(found.values(), reverse=True)
+
+
+def test_an_answer_is_a_record(tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    profile = replace(PLAIN, server_s=0.02)
+    question = Question((1, 4, 16), (Async(), Sync(3)))
+    found = answer(profile, question, lambda *now: told.append(now))
+    records.save(tmp_path / "a.json", found)
+    assert records.load(tmp_path / "a.json", Answer) == found
+    assert read_profile(found.profile) == profile
+    assert [(curve.rule, curve.shards) for curve in found.curves] == [("async", 1), ("sync:3", 1)]
+    assert [[point.workers for point in curve.points] for curve in found.curves] == [[1, 4, 16], [4, 16]]
+    knee = found.curves[0].knee
+    assert knee is not None
+    assert knee.workers == pytest.approx(6.0, rel=0.02)  # (gradient + server) / server
+    assert found.curves[0].changes[0].words == "4 shards"
+    assert found.reliability.cells == 30
+    assert all(0 <= done <= whole for done, whole, _ in told)
