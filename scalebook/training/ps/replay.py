@@ -107,6 +107,11 @@ class _Replay:
         gradients = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters]
         if self._settings.clip is not None and not self._settings.rule.gathers:
             clip_(self._settings.clip, gradients)
+        coded = self._section.coded
+        if coded is not None and self._pushes[key][0]:
+            decoded = coded.decode(coded.encode(key.worker, key.seq, gradients))
+            gradients = [None if gradient is None else gradient.clone() for gradient in decoded]
+            coded.keep(key.worker, key.seq)
         self._gradients[key] = gradients
         return True
 

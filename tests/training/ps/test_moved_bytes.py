@@ -42,7 +42,7 @@ class Seen:
             self.pushed.append(sum(one.nbytes for one in gradients if one is not None))
             write(slots, slot, origins, gradients, *rest)
 
-        def taken(replica: Replica, versions: Sequence[Newest]) -> int:
+        def taken(replica: Replica, versions: Sequence[Newest]) -> Sequence[int]:
             told = take(replica, versions)
             self.pulled.append(sum(p.nbytes for place, p in enumerate(replica.parameters) if is_as(replica, place)))
             return told

@@ -12,7 +12,8 @@ from torch.nn.functional import mse_loss
 from torch.optim import Adam, Optimizer
 
 from scalebook.training.ps import Clip, Settings, SharedRun, join, serve
-from scalebook.training.ps.policy.damping import DelayCompensation, Inverse
+from scalebook.training.ps.policy.codecs import Qsgd, TopK
+from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.replay import replay
 from scalebook.training.ps.trace import read_head
@@ -93,8 +94,10 @@ def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shard
         Settings(rule=Sync(), clip=Clip("norm", 0.1), shards=2, host="process"),
         Settings(rule=Fresh(), damping=Halved(), shards=2),
         Settings(rule=AllBut(), damping=Quartered()),
+        Settings(push_codec=TopK(0.1), damping=DropAbove(2), clip=Clip("norm", 0.1), shards=2),
+        Settings(rule=Sync(1), push_codec=Qsgd(7, 64, error_feedback=True), host="process"),
     ],
-    ids=["inverse-clip", "delay-compensation", "sync-clip", "own-refusing", "own-gathering"],
+    ids=["inverse-clip", "delay-compensation", "sync-clip", "own-refusing", "own-gathering", "topk-drops", "qsgd-late"],
 )
 def test_damping_and_clipping_are_replayed_too(tmp_path: Path, settings: Settings) -> None:
     settings = replace(settings, trace=tmp_path)

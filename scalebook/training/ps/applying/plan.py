@@ -22,7 +22,8 @@ class ShardPlan:
     """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
 
     `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. The versions begin
-    at byte `versions_at`, the two states at `state_at`.
+    at byte `versions_at`, the two states at `state_at`. Where codecs have error feedback, each of the `keepers`, which
+    are the workers, keeps `kept` numbers (fp32), twice: the last ones, and those of the push under way.
     """
 
     parameters: tuple[int, ...]
@@ -34,6 +35,8 @@ class ShardPlan:
     state_entries: tuple[StateEntry, ...]
     versions_at: int
     buffers: int
+    kept: int = 0
+    keepers: int = 0
 
     @property
     def state_bytes(self) -> int:
@@ -45,8 +48,16 @@ class ShardPlan:
         return self.versions_at + self.buffers * self.version.nbytes
 
     @property
+    def kept_at(self) -> int:
+        return -(-(self.state_at + 2 * self.state_bytes) // ALIGNMENT) * ALIGNMENT
+
+    @property
     def end(self) -> int:
-        return self.state_at + 2 * self.state_bytes
+        return self.kept_at + 2 * self.keepers * self._kept_bytes
+
+    @property
+    def _kept_bytes(self) -> int:
+        return -(-4 * self.kept // ALIGNMENT) * ALIGNMENT
 
     def version_at(self, buffer: int) -> int:
         """The byte where the version in `buffer` begins."""
@@ -60,6 +71,11 @@ class ShardPlan:
         """The bytes of state 0 or 1, a view into `memory` (uint8)."""
         start = self.state_at + which * self.state_bytes
         return memory[start : start + self.state_bytes]
+
+    def kept_memory(self, memory: Tensor, worker: int, which: int) -> Tensor:
+        """What a worker keeps from one push to the next, fp32 [kept]: 0 or 1 of the two."""
+        start = self.kept_at + (2 * worker + which) * self._kept_bytes
+        return memory[start : start + 4 * self.kept].view(torch.float32)
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,7 @@ def plan_section(optimizer: Optimizer, settings: Settings, workers: int, start: 
             f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "
             f"{type(optimizer).__name__}. Write at most {len(parameters)}."
         )
+    settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.KEY)
     cuts = [tuple(int(name) for name, _ in run) for run in cut(parameters, settings.shards)]
     refuse_coupling(optimizer, cuts)
     shards = []
@@ -129,9 +146,9 @@ def _plan_shard(
     squares = lay_out([(name, p) for name, p in parameters] if adaptive else [], start=flags.nbytes)
     start = -(-start // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
-    return ShardPlan(
-        places, groups, lay_out(list(parameters)), slots, flags, squares, mine, start, settings.buffers(workers)
-    )
+    kept = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
+    version, buffers = lay_out(list(parameters)), settings.buffers(workers)
+    return ShardPlan(places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0)
 
 
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:

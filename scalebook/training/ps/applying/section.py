@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim import Optimizer
 
+from scalebook.training.ps.applying.coded import CodedPushes
 from scalebook.training.ps.applying.plan import SectionPlan, plan_section
 from scalebook.training.ps.applying.rounds import Rounds
 from scalebook.training.ps.applying.shard import Shard
@@ -35,6 +36,8 @@ class Section:
         ]
         self.admission = Admission(control, number, deadline_s)
         self.slots = Slots(plan, memory, control, number)
+        codec = settings.push_codec
+        self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
         self.rounds = Rounds(
             self.admission, self.slots, self.shards, settings.clip, first_shard % len(plan.shards), deadline_s
         )

@@ -104,7 +104,6 @@ class Coder:
                     f"{key}: parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries. "
                     "Write fp32, or register it as a buffer."
                 )
-        codec.check([spec.shape for spec in specs], key)
         self.codec, self.specs = codec, list(specs)
         self._all = (True,) * len(specs)
         self._plans: dict[tuple[bool, ...], _Plan] = {self._all: _Plan(codec, self.specs)}

@@ -20,9 +20,9 @@ class WorkerTimes(NamedTuple):
 
     `wait` is for locks, for the rule and for servers; `communicate` is the rest of a push: applying it, or laying it
     out for a server; `compute` and `data` are reported by whoever runs the training loop (`add_time`). `updates`
-    counts the worker's gradients that were applied. `pushed_bytes` of gradients were handed to the shards (read where
-    the worker applies them itself, else written into a slot), late ones too, and `pulled_bytes` of parameters taken
-    from them: on a CPU lent, elsewhere copied.
+    counts the worker's gradients that were applied. `pushed_bytes` of gradients were handed to the shards (the frames,
+    where a codec makes them; else read where the worker applies them itself, or written into a slot), late ones too,
+    and `pulled_bytes` of parameters taken from them: on a CPU lent, elsewhere copied.
     """
 
     compute: float
@@ -40,7 +40,8 @@ class PushMeasures(NamedTuple):
 
     `age_s`: mean seconds between pull and application. `drift`: mean ||w - w_base||, what the shard moved meanwhile,
     NaN where norms are not measured. Both NaN before the first application. Drops are decided once for all shards,
-    and counted at shard 0.
+    and counted at shard 0. `pushed_bytes`, `pulled_bytes`: what travelled to and from this shard, counted where it was
+    encoded, or as it lay where it travels as it is.
     """
 
     worker: int
@@ -51,6 +52,8 @@ class PushMeasures(NamedTuple):
     duplicates: int
     age_s: float
     drift: float
+    pushed_bytes: int = 0
+    pulled_bytes: int = 0
 
 
 class StalenessHistogram:

@@ -150,18 +150,19 @@ class SharedRun:
         """Every worker's seconds and counts as they are now."""
         times = []
         for worker in range(self.control.workers):
-            seconds = self.control.seconds[worker * ROW : worker * ROW + ROW]
-            applied = sum(counters.shards[0].meters[worker * METER + APPLIED] for counters in _used(self.control))
+            seconds, at = self.control.seconds[worker * ROW : worker * ROW + ROW], worker * METER
+            sections = _used(self.control)
+            meters = [shard.meters for counters in sections for shard in counters.shards]
             times.append(
                 WorkerTimes(
                     compute=seconds[COMPUTE],
                     wait=seconds[WAIT],
                     communicate=seconds[COMMUNICATE],
                     data=seconds[DATA],
-                    updates=applied,
+                    updates=sum(counters.shards[0].meters[at + APPLIED] for counters in sections),
                     samples=self.control.counter(worker, SAMPLES),
-                    pushed_bytes=self.control.counter(worker, PUSHED),
-                    pulled_bytes=self.control.counter(worker, PULLED),
+                    pushed_bytes=sum(meter[at + PUSHED] for meter in meters),
+                    pulled_bytes=sum(meter[at + PULLED] for meter in meters),
                 )
             )
         return times
@@ -197,6 +198,8 @@ def _row(counters: SectionCounters, worker: int, section: int, shard: int) -> Pu
         meters[worker * METER + DUPLICATES],
         gauges[at + AGE] / count if count else math.nan,
         gauges[at + DRIFT] / norms if norms else math.nan,
+        meters[worker * METER + PUSHED],
+        meters[worker * METER + PULLED],
     )
 
 

@@ -34,8 +34,6 @@ FINISHED: Final = 2  # 1: will not push any more
 LOST: Final = 3  # 1: its process has died
 DIGEST: Final = 4  # of the plan that this worker computed
 RESTING: Final = 5  # 1: has nothing to compute at present; rules do not count on it
-PUSHED: Final = 6  # bytes of gradients handed in
-PULLED: Final = 7  # bytes of parameters taken
 ROW: Final = 8
 
 # float64 counters of one worker's row, seconds
@@ -48,6 +46,8 @@ DATA: Final = 3
 APPLIED: Final = 0
 DROPPED: Final = 1
 DUPLICATES: Final = 2
+PUSHED: Final = 3  # bytes of gradients handed in
+PULLED: Final = 4  # bytes of parameters taken
 FIRST_BIN: Final = 8
 METER: Final = FIRST_BIN + BINS
 # float64 counters of one worker at one shard
@@ -81,7 +81,8 @@ class ShardCounters:
     """The numbers of one shard. `newest` is one int64, so that an update is published by one store.
 
     A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
-    replica is or was copied from, -1 for none. `applied[buffer * workers + w]`: the last push of worker w that is part
+    replica is or was copied from, -1 for none. `kept[w]`: which of two residuals of worker w counts (the lowest bit),
+    and since which push. `applied[buffer * workers + w]`: the last push of worker w that is part
     of the version in that buffer.
 
     Two locks: who makes the next version, or reads the optimizer's state, has `apply_lock` from beginning to end;
@@ -95,6 +96,7 @@ class ShardCounters:
         self.newest = carve.ints(1)
         self.held = carve.ints(workers)
         self.applied = carve.ints(workers * buffers)
+        self.kept = carve.ints(workers)
         self.meters = carve.ints(workers * METER)
         self.gauges = carve.floats(workers * GAUGE)
         for worker in range(workers):
@@ -102,7 +104,7 @@ class ShardCounters:
 
     @staticmethod
     def size(workers: int, buffers: int) -> int:
-        counters = [1, workers, workers * buffers, workers * METER, workers * GAUGE]
+        counters = [1, workers, workers, workers * buffers, workers * METER, workers * GAUGE]
         return 2 * LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 

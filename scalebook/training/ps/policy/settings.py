@@ -6,8 +6,10 @@ from typing import Final, Literal, get_args
 
 from scalebook.training.ps.policy.bounds import NonNegativeInt, PositiveInt, check
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.codecs import Fp32
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions
 from scalebook.training.ps.policy.damping import Damping, NoDamping
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process", "virtual"]
@@ -47,6 +49,7 @@ class Settings:
         trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
         norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
         clock: How long everything takes for virtual workers; None for real ones.
+        push_codec: How gradients travel to the shards.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -60,6 +63,7 @@ class Settings:
     trace: Path | None = None
     norms: bool = False
     clock: ClockSettings | None = None
+    push_codec: Codec = field(default_factory=Fp32)
 
     def check(self, workers: int) -> None:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""

@@ -15,7 +15,7 @@ from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
-from scalebook.training.ps.memory.region import COMMUNICATE, PULLED, ROW, WAIT, Control
+from scalebook.training.ps.memory.region import COMMUNICATE, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState, copied
@@ -75,6 +75,7 @@ class Client:
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         yield from self.host.settle(self._worker)
+        self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
         self.settle("between two pulls", thorough=True)
         yield from self._pull_steps()
@@ -212,8 +213,10 @@ class Client:
         yield from self._clock.receives(self._worker, self._taken)
 
     def _take(self) -> None:
-        self._taken = self.replica.take(self._bases)
-        self._control.counters[self._worker * ROW + PULLED] += self._taken
+        sizes, at = self.replica.take(self._bases), self._worker * METER + PULLED
+        for shard, size in zip(self.host.section.shards, sizes, strict=True):
+            shard.counters.meters[at] += size
+        self._taken = sum(sizes)
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
@@ -269,14 +272,16 @@ class Client:
         return self.version, {"state": self._snapshot, "param_groups": self.groups()}
 
     def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
-        nbytes = self.host.nbytes(gradients)
-        yield from self._clock.sends(self._worker, nbytes if valid else 0)
+        way = self.host.send(self._worker, self._seq + 1, gradients, valid)
+        yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
+        gradients = self.host.receive(way)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
             self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
-        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid, nbytes)
+        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid, way.sizes)
         outcome = yield from self.host.push(push)
+        self.host.keep(push, outcome)
         self.host.section.admission.tick(self._worker)
         return outcome
 

@@ -1,13 +1,13 @@
 """A worker's copy of the parameters: on a CPU the newest version itself, elsewhere a copy of it."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from scalebook.training.ps.applying.section import Section
-from scalebook.training.ps.applying.shard import Newest
+from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.memory.layout import lay_out
 from scalebook.training.ps.memory.lending import Lending
 
@@ -37,18 +37,17 @@ class Replica:
         self._place = {
             place: (s, i) for s, shard in enumerate(self._shards) for i, place in enumerate(shard.plan.parameters)
         }
-        self._sizes = [parameter.nbytes for parameter in self.parameters]
-        self._size = sum(self._sizes)
+        self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
         self._staging = self._stage()
         self._own = self._allocate()
         self._held: list[Newest] = []
         self._touched = self._stepped = False
         self._watch()
 
-    def take(self, versions: Sequence[Newest]) -> int:
+    def take(self, versions: Sequence[Newest]) -> Sequence[int]:
         """Become these versions, one for each shard, which the worker holds. What was written before is gone.
 
-        Returns the bytes that were taken, by copy or lent.
+        Returns the bytes that were taken, by copy or lent, by shard.
         """
         if self._touched:
             self._drop()
@@ -66,7 +65,9 @@ class Replica:
                     self._own[place].copy_(shared, non_blocking=True)  # the version is held until the next take
                     self.parameters[place].data = self._own[place]
         self._watch()
-        return self._size if first else self._size - sum([self._sizes[place] for place in self.frozen])
+        if first or not self.frozen:
+            return self._sizes
+        return [self._bytes_of(shard, self.frozen) for shard in self._shards]
 
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
@@ -193,6 +194,9 @@ class Replica:
         torch.cuda.synchronize(self.parameters[0].device)
         pairs = zip(self.parameters, self._staging, strict=True)
         return [None if p.grad is None else landing for p, landing in pairs]
+
+    def _bytes_of(self, shard: Shard, without: Set[int]) -> int:
+        return sum(self.parameters[place].nbytes for place in shard.plan.parameters if place not in without)
 
     def _lent_views(self, number: int) -> list[list[Tensor]]:
         """The views that are lent, of each buffer of one shard."""

@@ -10,7 +10,7 @@ from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
-from scalebook.training.ps.memory.region import PUSHED, ROW, WAIT
+from scalebook.training.ps.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.trace import Origin
 
@@ -32,12 +32,20 @@ class Push(NamedTuple):
     gradients: list[Tensor | None]
     groups: Groups
     valid: bool
-    nbytes: int  # of the gradients
+    sizes: Sequence[int]  # bytes of the gradients as they travel, by shard
 
     def origin(self, shard: int) -> Origin:
         """Where the gradient comes from, as one shard sees it."""
         base = self.bases[shard]
         return Origin(self.worker, self.seq, base.version, base.buffer, self.pulled)
+
+
+class Way(NamedTuple):
+    """A gradient on its way. `frames`: by shard, None where it travels as it is. `sizes`: bytes by shard."""
+
+    gradients: list[Tensor | None]
+    frames: list[Tensor] | None
+    sizes: Sequence[int]
 
 
 class Outcome(NamedTuple):
@@ -60,8 +68,9 @@ class Host(ABC):
         self._control, self._admission, self._shards = section.control, section.admission, section.shards
         self._rule, self._deadline_s = section.admission.rule, section.deadline_s
         self._now = section.control.clock.now
-        self._sizes = [field.nbytes for field in section.plan.gradients.fields]
-        self._size = sum(self._sizes)
+        fields = section.plan.gradients.fields
+        self._bytes = [[(place, fields[place].nbytes) for place in shard.plan.parameters] for shard in section.shards]
+        self._sizes = [sum(size for _, size in shard) for shard in self._bytes]
 
     @abstractmethod
     def push(self, push: Push) -> Steps[Outcome]:
@@ -92,10 +101,36 @@ class Host(ABC):
         """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""
         return [shard.hold(worker) for shard in self._shards]
 
-    def nbytes(self, gradients: Sequence[Tensor | None]) -> int:
-        """Bytes of those `gradients` that are there (not None); one entry for each parameter."""
-        absent = sum([size for size, gradient in zip(self._sizes, gradients, strict=True) if gradient is None])
-        return self._size - absent
+    def sizes(self, gradients: Sequence[Tensor | None]) -> Sequence[int]:
+        """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter."""
+        if all(gradient is not None for gradient in gradients):
+            return self._sizes
+        return [sum(size for place, size in shard if gradients[place] is not None) for shard in self._bytes]
+
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
+        """Encode what is to be pushed, where it is encoded at all."""
+        if self.section.coded is None:
+            return Way(gradients, None, self.sizes(gradients))
+        if not valid:  # only that it is there travels
+            return Way([None] * len(gradients), None, [0] * len(self._shards))
+        frames = self.section.coded.encode(worker, seq, gradients)
+        return Way(gradients, frames, [frame.numel() for frame in frames])
+
+    def receive(self, way: Way) -> list[Tensor | None]:
+        """The gradients as they arrive; valid until the next call."""
+        if self.section.coded is None or way.frames is None:
+            return way.gradients
+        return self.section.coded.decode(way.frames)
+
+    def keep(self, push: Push, outcome: Outcome) -> None:
+        """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
+        if self.section.coded is not None and push.valid and outcome.verdict is Verdict.ADMIT:
+            self.section.coded.keep(push.worker, push.seq)
+
+    def come_back(self, worker: int) -> None:
+        """Of a worker that died in a push and is back, once that is settled: as `keep`, if it had come so far."""
+        if self.section.coded is not None:
+            self.section.coded.come_back(worker, self._shards)
 
     def _contribute(self, push: Push) -> Steps[Outcome]:
         """Under a gathering rule: write the gradient into a slot and add it to the round."""
@@ -115,7 +150,9 @@ class Host(ABC):
 
     def _handed_in(self, push: Push) -> None:
         """Add the bytes of the push's gradients to the worker's counter; called once for each push."""
-        self._control.counters[push.worker * ROW + PUSHED] += push.nbytes
+        at = push.worker * METER + PUSHED
+        for shard, size in zip(self._shards, push.sizes, strict=True):
+            shard.counters.meters[at] += size
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += self._now() - since

@@ -1,0 +1,98 @@
+"""Pushes as frames: what a worker encodes, what the shards decode, and what stays with the worker."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.applying.plan import SectionPlan
+from scalebook.training.ps.applying.shard import Shard
+from scalebook.training.ps.codecs.coder import Coder, Spec
+from scalebook.training.ps.memory.region import SectionCounters
+from scalebook.training.ps.policy.frames import Codec
+
+TRIES: Final = 1000
+
+
+class CodedPushes:
+    """The pushes of one optimizer, a frame for each shard; in each process that pushes or replays.
+
+    What a worker keeps (its residual) lies in shared memory, twice. `encode` writes the one that does not count, and
+    `keep` makes it count by one store: once the gradient is admitted. So a gradient that is dropped leaves the residual
+    as it was before, and a worker that is started again goes on with it.
+    """
+
+    def __init__(
+        self, section: int, plan: SectionPlan, memory: Tensor, counters: SectionCounters, codec: Codec
+    ) -> None:
+        self._section, self._plan, self._counters = section, plan, counters
+        self._memory = memory
+        self._coders = [
+            Coder(codec, [Spec(field.shape, field.dtype) for field in shard.version.fields]) for shard in plan.shards
+        ]
+        sizes = [sum(math.prod(field.shape) for field in shard.version.fields) for shard in plan.shards]
+        self._decoded = [torch.empty(size) for size in sizes]
+        self._places = len(plan.gradients.fields)
+
+    def encode(self, worker: int, seq: int, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """The frames of a push, by shard; `gradients` by place."""
+        frames = []
+        for number, (shard, coder) in enumerate(zip(self._plan.shards, self._coders, strict=True)):
+            before = after = None
+            if shard.kept:
+                counts = self._counters.shards[number].kept[worker] & 1
+                before = shard.kept_memory(self._memory, worker, counts)
+                after = shard.kept_memory(self._memory, worker, 1 - counts)
+            mine = [gradients[place] for place in shard.parameters]
+            frames.append(coder.encode(mine, before, self._draw(worker, seq, number), after).frame)
+        return frames
+
+    def decode(self, frames: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients in the frames of a push, by place; until the next call."""
+        gradients: list[Tensor | None] = [None] * self._places
+        for number, (shard, coder) in enumerate(zip(self._plan.shards, self._coders, strict=True)):
+            decoded = coder.decode(frames[number], self._decoded[number])
+            for place, gradient in zip(shard.parameters, decoded, strict=True):
+                gradients[place] = gradient
+        return gradients
+
+    def keep(self, worker: int, seq: int) -> None:
+        """The push has been admitted: what was left out of it counts for the next."""
+        for plan, counters in zip(self._plan.shards, self._counters.shards, strict=True):
+            if plan.kept:
+                counters.kept[worker] = seq << 1 | 1 - (counters.kept[worker] & 1)
+
+    def come_back(self, worker: int, shards: Sequence[Shard]) -> None:
+        """A worker that died may have done so between its last push and `keep`."""
+        begun = self._counters.begun[worker]
+        for plan, shard in zip(self._plan.shards, shards, strict=True):
+            if plan.kept and shard.applied(worker) >= begun > shard.counters.kept[worker] >> 1:
+                shard.counters.kept[worker] = begun << 1 | 1 - (shard.counters.kept[worker] & 1)
+
+    def kept(self, worker: int) -> list[Tensor]:
+        """Copies of what a worker keeps, by shard; while it pushes, of some moment between two of its pushes."""
+        return [self._read(number, worker) for number, plan in enumerate(self._plan.shards) if plan.kept]
+
+    def restore(self, worker: int, kept: Sequence[Tensor]) -> None:
+        """Before the first update: let a worker keep this, if it is of the same shards."""
+        mine = [plan for plan in self._plan.shards if plan.kept]
+        if [tensor.numel() for tensor in kept] != [plan.kept for plan in mine]:
+            return
+        for plan, tensor in zip(mine, kept, strict=True):
+            for which in (0, 1):
+                plan.kept_memory(self._memory, worker, which).copy_(tensor)
+
+    def _read(self, number: int, worker: int) -> Tensor:
+        """Again, if the worker has meanwhile begun to write there."""
+        plan, counters = self._plan.shards[number], self._counters.shards[number]
+        for _ in range(TRIES):
+            counted = counters.kept[worker]
+            copy = plan.kept_memory(self._memory, worker, counted & 1).clone()
+            if counters.kept[worker] == counted:
+                return copy
+        raise TimeoutError(f"worker {worker} pushes faster than what it keeps can be copied, {TRIES} times.")
+
+    def _draw(self, worker: int, seq: int, shard: int) -> int:
+        return seq << 32 | worker << 16 | self._section << 12 | shard

@@ -1,0 +1,146 @@
+"""Codecs in the running engine: what is applied, what stays with the worker, what is counted."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD
+
+from scalebook.training.ps import Clip, HostName, Settings
+from scalebook.training.ps.applying.coded import CodedPushes
+from scalebook.training.ps.policy.codecs import Bf16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
+from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
+from tests.training.ps.driven import Driven, driven, random_tensors
+
+SHAPES = ((12, 9), (5,), (7, 20))
+NUMBERS = [108, 5, 140]
+RATE, STEPS = 0.25, 20
+
+
+def kept(run: Driven, worker: int) -> list[Tensor]:
+    """The worker's residual, by place."""
+    section = run.joined[0].clients[0].host.section
+    assert section.coded is not None
+    by_shard = section.coded.kept(worker)
+    places: dict[int, Tensor] = {}
+    for shard, residual in zip(section.plan.shards, by_shard, strict=True):
+        sizes = [NUMBERS[place] for place in shard.parameters]
+        for place, part in zip(shard.parameters, torch.split(residual[: sum(sizes)], sizes), strict=True):
+            places[place] = part.view(SHAPES[place])
+    return [places[place] for place in range(len(SHAPES))]
+
+
+def gradients(worker: int, step: int) -> list[Tensor]:
+    return random_tensors(SHAPES, seed=100 * worker + step)
+
+
+def assert_all_is_there(
+    run: Driven, start: Sequence[Tensor], admitted: Sequence[list[Tensor]], averaged: int = 1
+) -> None:
+    """What moved the parameters and what workers keep is the sum of the gradients that were admitted."""
+    end = run.newest()
+    for place, (first, last) in enumerate(zip(start, end, strict=True)):
+        whole = sum((one[place] for one in admitted), torch.zeros(SHAPES[place]))
+        moved = (first - last) / RATE * averaged
+        owed = sum((kept(run, worker)[place] for worker in range(len(run.joined))), torch.zeros(SHAPES[place]))
+        assert torch.allclose(moved + owed, whole, atol=1e-4)
+
+
+@pytest.mark.parametrize("host", ["inline", "process"])
+@pytest.mark.parametrize("codec", [Int8(64), Sign(64), TopK(0.05), RandomK(0.05, zstd=1), PowerSgd(1)], ids=repr)
+def test_nothing_that_was_admitted_is_lost(codec: Codec, host: HostName) -> None:
+    start = random_tensors(SHAPES, seed=1)
+    with driven(2, Settings(host=host, shards=2, push_codec=codec), start, lambda p: SGD(p, lr=RATE)) as run:
+        admitted = []
+        for step in range(STEPS):
+            for worker in range(2):
+                if step == 7 and worker == 1:
+                    run.push(worker, [torch.full(shape, torch.inf) for shape in SHAPES], valid=False)
+                    continue
+                assert run.push(worker, gradients(worker, step))
+                admitted.append(gradients(worker, step))
+        assert any(part.any() for part in kept(run, 1))
+        assert_all_is_there(run, start, admitted)
+
+
+def test_a_dropped_gradient_leaves_the_residual_as_it_was() -> None:
+    start = random_tensors(SHAPES, seed=1)
+    settings = Settings(damping=DropAbove(0), push_codec=TopK(0.1))
+    with driven(2, settings, start, lambda p: SGD(p, lr=RATE)) as run:
+        assert run.push(1, gradients(1, 0))
+        before = [part.clone() for part in kept(run, 0)]
+        assert not run.push(0, gradients(0, 0))
+        assert all(torch.equal(a, b) for a, b in zip(before, kept(run, 0), strict=True))
+        assert run.push(0, gradients(0, 1))
+        assert_all_is_there(run, start, [gradients(1, 0), gradients(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "averaged"),
+    [({"rule": Async(push_every=2)}, 1), ({"rule": Sync()}, 1), ({"rule": Softsync(average=1)}, 1)],
+    ids=["push_every", "sync", "softsync"],
+)
+def test_sums_and_rounds_too(settings: dict[str, Any], averaged: int) -> None:
+    start = random_tensors(SHAPES, seed=1)
+    with driven(1, Settings(push_codec=Sign(64), **settings), start, lambda p: SGD(p, lr=RATE)) as run:
+        for step in range(STEPS):
+            run.push(0, gradients(0, step))
+        assert_all_is_there(run, start, [gradients(0, step) for step in range(STEPS)], averaged)
+
+
+def test_clipped_first_then_encoded() -> None:
+    start = random_tensors(SHAPES, seed=1)
+    with driven(1, Settings(push_codec=TopK(0.1), clip=Clip("value", 0.5)), start, lambda p: SGD(p, lr=RATE)) as run:
+        for step in range(STEPS):
+            run.push(0, gradients(0, step))
+        clipped = [[tensor.clamp(-0.5, 0.5) for tensor in gradients(0, step)] for step in range(STEPS)]
+        assert_all_is_there(run, start, clipped)
+
+
+def test_a_worker_that_died_between_push_and_residual_goes_on_with_the_newer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = random_tensors(SHAPES, seed=1)
+    with driven(1, Settings(push_codec=TopK(0.1)), start, lambda p: SGD(p, lr=RATE)) as run:
+        run.push(0, gradients(0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(CodedPushes, "keep", lambda *_: None)
+            run.push(0, gradients(0, 1))
+        run.joined[0].begin()
+        run.push(0, gradients(0, 2))
+        assert_all_is_there(run, start, [gradients(0, step) for step in range(3)])
+        run.joined[0].begin()
+        assert_all_is_there(run, start, [gradients(0, step) for step in range(3)])
+
+
+@pytest.mark.parametrize("rule", [Async(), Async(push_every=2), Async(pull_every=3), Sync(), Softsync(2)], ids=repr)
+@pytest.mark.parametrize("codec", [Fp32(zstd=3), Bf16(), Int8(), Qsgd(1), TopK(0.1, zstd=3)], ids=repr)
+def test_bytes_counted_are_those_of_the_frames_in_files(
+    codec: Codec, rule: Rule, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    encode = CodedPushes.encode
+
+    def written(self: CodedPushes, worker: int, seq: int, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+        frames = encode(self, worker, seq, tensors)
+        for shard, frame in enumerate(frames):
+            (tmp_path / f"{worker}-{seq}-{shard}").write_bytes(frame.numpy().tobytes())
+        return frames
+
+    monkeypatch.setattr(CodedPushes, "encode", written)
+    start = random_tensors(SHAPES, seed=1)
+    with driven(1, Settings(rule=rule, shards=2, push_codec=codec), start, lambda p: SGD(p, lr=RATE)) as run:
+        for step in range(12):
+            ones: list[Tensor | None] = [
+                None if step % 3 == place == 1 else torch.ones(s) for place, s in enumerate(SHAPES)
+            ]
+            run.push(0, ones, valid=step != 4)
+        (times,), rows = run.run.worker_times(), run.run.pushes()
+    sizes = [sum(path.stat().st_size for path in tmp_path.glob(f"0-*-{shard}")) for shard in range(2)]
+    assert [row.pushed_bytes for row in rows] == sizes
+    assert times.pushed_bytes == sum(sizes) > 0
+    assert times.pulled_bytes == sum(row.pulled_bytes for row in rows)
