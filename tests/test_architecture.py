@@ -14,9 +14,10 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
-        "claims", "notebook", "planning.answer", "planning.links", "planning.profile", "planning.quantities",
-        "planning.question", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
-        "tracking.reading", "trust", "workspace",
+        "claims", "notebook", "planning.answer", "planning.chart", "planning.links", "planning.profile",
+        "planning.quantities", "planning.question", "planning.reliability", "planning.words",
+        "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names", "tracking.reading", "trust",
+        "workspace",
     )
 )  # fmt: skip
 LAYERS = {
@@ -24,7 +25,7 @@ LAYERS = {
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
         "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "claims",
         "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models",
-        "strategies", "callbacks", "planning", "tuning", "describe", "cli", "runner", "commands", "__main__",
+        "strategies", "callbacks", "tuning", "planning", "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

@@ -22,6 +22,7 @@ USAGE: Final = """usage: scalebook COMMAND ...
   search run|check FILE.md --cell NAME   hundreds of configurations, or -c SEARCH.yaml
   search list|show|resume|stop           the searches of this workspace
   search rates|largest-batch -c X.yaml   learning-rate range test; the largest batch that fits
+  plan -c X.yaml | --profile P.yaml      where adding workers stops helping, why, and what would move it
   jobs list|log|stop|resume|delete       the queue of this workspace
   describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
 
@@ -36,6 +37,7 @@ COMMANDS: Final = {
     "describe": "scalebook.training.describe",
     "jobs": "scalebook.training.commands.jobs",
     "notebook": "scalebook.training.commands.notebook",
+    "plan": "scalebook.training.commands.plan",
     "search": "scalebook.training.commands.search",
 }
 WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")

@@ -36,7 +36,8 @@ CLASSES: Final = frozenset(
      "lightning.pytorch.strategies.DDPStrategy", "lightning.pytorch.loggers.CSVLogger",
      "lightning.pytorch.loggers.TensorBoardLogger", "lightning.pytorch.profilers.SimpleProfiler",
      "lightning.pytorch.profilers.AdvancedProfiler", "lightning.pytorch.profilers.PassThroughProfiler",
-     "scalebook.training.tuning.rate_range.RateRange", "scalebook.training.tuning.batch_try.BatchTry"]
+     "scalebook.training.tuning.rate_range.RateRange", "scalebook.training.tuning.batch_try.BatchTry",
+     "scalebook.training.planning.step_times.StepTimes"]
 )  # fmt: skip
 """Of libraries: those without arguments that name functions, which the parser would import, and without addresses."""
 

@@ -109,6 +109,6 @@ def test_an_answer_is_a_record(tmp_path: Path) -> None:
     knee = found.curves[0].knee
     assert knee is not None
     assert knee.workers == pytest.approx(6.0, rel=0.02)  # (gradient + server) / server
-    assert found.curves[0].changes[0].words == "4 shards"
+    assert "4 shards" in [change.words for change in found.curves[0].changes]
     assert found.reliability.cells == 30
     assert all(0 <= done <= whole for done, whole, _ in told)

@@ -1,0 +1,128 @@
+"""`scalebook plan`: where adding workers stops helping, why, and what would move it."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TextIO
+
+from scalebook.training.config.command_line import CONFIG_OPTIONS
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records, yaml
+from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.planning.answering import answer
+from scalebook.training.planning.chart import check_figure, save_figure
+from scalebook.training.planning.links import NETWORKS
+from scalebook.training.planning.profile import Profile, as_mapping, load_profile
+from scalebook.training.planning.question import WORKERS, Question, numbers, rules
+from scalebook.training.planning.words import printed
+from scalebook.training.trust import OPTION
+from scalebook.training.tuning.configs import HELP as HELP_OPTIONS
+from scalebook.training.tuning.configs import prepared, whole_number
+
+OPTIONS: Final = (
+    "--profile", "--save-profile", "--workers", "--rules", "--shards", "--links", "--seed", "--json", "--figure",
+)  # fmt: skip
+RULES: Final = "async,bounded:4,sync"
+HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {RULES}] [--shards 1]
+                      [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE] [--figure FILE]
+                      [--KEY VALUE ...]
+       scalebook plan --profile PROFILE.yaml [the same options]
+
+Measures the parts of a config on this machine (a gradient and its spread, the bytes of a push and a pull, the servers'
+time for one; under 30 s), or reads them from a profile, and plays the timing of runs with so many workers: updates/s,
+samples/s, staleness; where adding workers stops helping, what causes it, and what would move it. A rule's first
+argument follows it: bounded:4, sync:1 (backup workers), softsync:8. Links: `own` are the profile's; after a measurement
+workers are processes of this machine and share its cores. Any other link puts each worker on a machine of its own."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 with an answer, 1 where measuring failed, 130 interrupted. ConfigError, before anything starts."""
+    if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {OPTION}:
+        return _of_config(argv)
+    if set(argv) & set(HELP_OPTIONS):
+        print(HELP)
+        return 0
+    options = _options(argv)
+    if "--profile" not in options:
+        raise ConfigError("plan", "names no system", "Write -c FILE for a config, or --profile FILE.")
+    question = _question(options)
+    return _answered(load_profile(Path(options["--profile"] or "")), question, options, sys.stdout)
+
+
+def _of_config(argv: Sequence[str]) -> int:
+    begun = prepared(argv, OPTIONS, HELP)
+    if isinstance(begun, int):
+        return begun
+    workspace, description, line = begun
+    question = _question(line.options)
+    if "--profile" in line.options:
+        raise ConfigError("--profile", "and -c are both given", "Leave one of them out.")
+    from scalebook.training.planning.measuring import NotMeasured, measure
+
+    with sigterm_interrupts():
+        try:
+            profile = measure(workspace.create(), line.config, description, sys.stdout)
+        except NotMeasured as error:
+            print(f"scalebook: {error}", file=sys.stderr)
+            return 1
+    if (path := line.options.get("--save-profile")) is not None:
+        Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
+    return _answered(profile, question, line.options, sys.stdout)
+
+
+def _options(argv: Sequence[str]) -> dict[str, str | None]:
+    """Of a plan without a config."""
+    options: dict[str, str | None] = {}
+    words = [word for word in argv if word != OPTION]
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if name not in OPTIONS:
+            raise ConfigError(name, "is no option of plan without a config", f"Known: {', '.join(OPTIONS)}.")
+        if not equals:
+            if not words:
+                raise ConfigError(name, "has no value", f"Write {name} VALUE.")
+            value = words.pop(0)
+        options[name] = value
+    return options
+
+
+def _question(options: Mapping[str, str | None]) -> Question:
+    """What is asked; ConfigError for what cannot be, and for files that could not be written."""
+    asked = Question(rules=rules(options.get("--rules") or RULES))
+    if (text := options.get("--workers")) is not None:
+        asked = replace(asked, workers=numbers(text, "--workers"))
+    if (text := options.get("--shards")) is not None:
+        asked = replace(asked, shards=numbers(text, "--shards"))
+    if (text := options.get("--links")) is not None:
+        asked = replace(asked, networks=tuple(text.split(",")))
+    asked = replace(asked, seed=whole_number(options, "--seed", 0, least=0) or 0)
+    asked.check()
+    if (text := options.get("--figure")) is not None:
+        check_figure(Path(text))
+    return asked
+
+
+def _answered(profile: Profile, question: Question, options: Mapping[str, str | None], out: TextIO) -> int:
+    found = answer(profile, question, _Progress(out))
+    for line in printed(found, profile):
+        print(line, file=out)
+    if (path := options.get("--json")) is not None:
+        records.save(Path(path), found)
+    if (path := options.get("--figure")) is not None:
+        save_figure(found.curves, Path(path))
+    return 0
+
+
+class _Progress:
+    """A line that is written over, on a terminal alone."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out if out.isatty() else None
+
+    def __call__(self, done: int, whole: int, words: str) -> None:
+        if self._out is not None:
+            self._out.write(f"\r\x1b[Kscalebook: {done}/{whole} {words}"[:100])
+            self._out.flush()
+            if done == whole:
+                self._out.write("\r\x1b[K")

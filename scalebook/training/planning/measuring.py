@@ -1,0 +1,93 @@
+"""The profile of a config on this machine, from a short run in a process of its own."""
+
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
+
+from scalebook.training.config.complete import seeds_from
+from scalebook.training.config.description import Description
+from scalebook.training.config.workload import workload
+from scalebook.training.files import records
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.devices import machine_words, this_machine
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.owners import hold
+from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.step_times import FILE, StepMeasures
+from scalebook.training.ps.policy.clock import Distribution, Seconds
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.tuning.configs import cut
+from scalebook.training.tuning.following import follow
+from scalebook.training.workspace import Workspace
+
+CALLBACK: Final = "scalebook.training.planning.step_times.StepTimes"
+STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
+TEST: Final = "plan"
+SECONDS: Final = 6.0
+MOST: Final = 1000
+EVEN: Final = 0.005
+"""Coefficient of variation below which all gradients take the same."""
+
+
+class NotMeasured(RuntimeError):
+    """The run that was to be measured has failed, or was stopped; the message says why, and where its log is."""
+
+
+def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
+    """Train for a few seconds as the only worker of a parameter server; what became of it is recorded as any run.
+
+    NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
+    """
+    asked = plan_config(config)
+    load = workload(asked, description)
+    with hold(workspace):
+        (job,) = queue.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
+        open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+        print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
+        out.flush()
+        result = follow(workspace, job, lambda *_: None)
+    told = records.peek(job.path / FILE, StepMeasures)
+    if told is None or told.steps < 1:
+        why = f"{result.failure}: {result.cause}" if result.failure else result.cause or "it left no figures"
+        raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+    return profile_of(told, _title(job), _cores(load.threads, load.accelerator))
+
+
+def plan_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with one real worker of a parameter server, cut to a few steps."""
+    asked = cut(config, MOST, {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
+    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": {}}, "devices": 1}
+    return asked
+
+
+def profile_of(told: StepMeasures, title: str, cores: int | None) -> Profile:
+    """Workers are processes of this machine, which hand over what they push in its memory."""
+    gradient: Seconds = told.gradient_s
+    if told.cv > EVEN:
+        gradient = Distribution("gamma", told.gradient_s, told.cv)
+    machine = this_machine()
+    return Profile(
+        gradient_s=gradient,
+        batch_size=told.batch_size,
+        push_bytes=told.push_bytes,
+        pull_bytes=told.pull_bytes,
+        server_s=told.push_s,
+        cores=cores,
+        shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
+        title=title,
+        source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
+    )
+
+
+def _title(job: JobFolder) -> str:
+    model = job.content().get("model")
+    name = model.get("class_path") if isinstance(model, Mapping) else model
+    return str(name).rpartition(".")[2] or "a config"
+
+
+def _cores(threads: int, accelerator: str) -> int:
+    """Gradients that this machine computes at the same time: one for each GPU, or for so many cores."""
+    machine = this_machine()
+    if accelerator in ("gpu", "cuda") or (accelerator == "auto" and machine.gpus):
+        return max(1, len(machine.gpus))
+    return max(1, len(machine.cores) // threads)

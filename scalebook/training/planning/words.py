@@ -1,0 +1,138 @@
+"""An answer in words and tables that a person can act on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scalebook.training.planning.answer import Answer, Cause, Curve, Point, Range, Reliability, Resource
+from scalebook.training.planning.links import OWN, WORDS
+from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.quantities import shown
+
+CAUSES: Final[Mapping[Resource, str]] = {
+    "server": "the servers' time",
+    "server link": "the servers' link",
+    "worker link": "the workers' own links",
+    "stragglers": "waiting for those whose gradient takes longer",
+    "cores": "the cores of this machine",
+}
+MOST_CHANGES: Final = 4
+HEADER: Final = (
+    "workers   updates/s   samples/s   of ideal   compute   push, pull   wait   staleness   p95   servers busy   "
+    "link busy"
+)
+
+
+def system_words(profile: Profile) -> str:
+    """What is planned for, in a line."""
+    cores = "" if profile.cores is None else f"; {profile.cores} cores for all workers"
+    pull = "" if profile.pull_bytes == profile.push_bytes else f" and {shown(profile.pull_bytes, 'B')} back"
+    return (
+        f"{profile.title}: a gradient of {profile.batch_size:,} samples takes {shown(profile.gradient_mean_s, 's')}, "
+        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores} ({profile.source})"
+    )
+
+
+def heading(curve: Curve) -> str:
+    """`async, 2 shards, 10 Gbit/s Ethernet`."""
+    shards = f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"
+    return ", ".join([curve.rule, shards] + ([] if curve.network == OWN else [WORDS[curve.network]]))
+
+
+def table(curve: Curve) -> list[str]:
+    """A line for each number of workers, below `HEADER`."""
+    return [HEADER, *(_row(curve, point) for point in curve.points)]
+
+
+def _row(curve: Curve, point: Point) -> str:
+    ideal = point.samples_per_s / (point.workers * curve.one_per_s)
+    link = max(point.in_busy, point.out_busy)
+    return (
+        f"{point.workers:7d} {_three(point.updates_per_s):>11} {_three(point.samples_per_s):>11} {ideal:>10.0%} "
+        f"{point.compute:>9.0%} {point.communicate:>12.0%} {point.idle:>6.0%} {point.staleness:>11.1f} "
+        f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%}"
+    )
+
+
+def sentences(curve: Curve, reliability: Reliability) -> list[str]:
+    """How far workers help, what ends it, and what would move it."""
+    if not curve.points:
+        return ["This rule allows none of these numbers of workers."]
+    said = [_reach(curve, reliability)]
+    said += _why(curve)
+    if curve.changes:
+        best = curve.changes[:MOST_CHANGES]
+        moves = "; ".join(f"{change.words} ({change.factor:.2g} x)" for change in best)
+        said.append(f"What would move it, at {best[0].workers} workers: {moves}.")
+    return said
+
+
+def reliability_words(reliability: Reliability) -> str:
+    """How far such predictions have been off."""
+    rates, stale = reliability.updates_per_s, reliability.staleness
+    return (
+        f"In {reliability.cells} runs with real workers, predicted/measured was {_range(rates)} for updates/s and "
+        f"{_range(stale)} for staleness ({reliability.command}; {reliability.machine}). Hardware that a profile "
+        "describes wrongly is not in that range."
+    )
+
+
+def likely(value: float, within: Range) -> tuple[float, float]:
+    """Between which values a measurement would lie, of what is predicted as `value`."""
+    return value / within.highest, value / within.lowest
+
+
+def _reach(curve: Curve, reliability: Reliability) -> str:
+    last = curve.points[-1]
+    if curve.knee is None:
+        low, high = likely(last.samples_per_s / curve.one_per_s, reliability.updates_per_s)
+        return (
+            f"Each added worker helps, up to all {last.workers}, which train {_three(low)} to {_three(high)} times as "
+            "fast as one."
+        )
+    knee = curve.knee
+    low, high = likely(knee.samples_per_s / curve.one_per_s, reliability.updates_per_s)
+    at = max(1, round(knee.workers))
+    most = max(curve.points, key=lambda point: point.samples_per_s)
+    worse = ""
+    if last.samples_per_s < 0.95 * most.samples_per_s:
+        worse = f" {last.workers} are slower than {most.workers}."
+    return (
+        f"Workers help up to about {at}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one, and "
+        f"an added one brings less than half of what the first did.{worse}"
+    )
+
+
+def _why(curve: Curve) -> list[str]:
+    workers = curve.knee.beyond if curve.knee else curve.points[-1].workers
+    if not curve.causes:
+        if curve.knee is None:
+            return []
+        return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
+    first, *others = curve.causes
+    ends = "What ends it is" if curve.knee else "What is lost is lost to"
+    text = f"{ends} {_resources(first)}: without that, {workers} workers train {first.factor:.2g} times as fast."
+    if others:
+        further = "; ".join(f"{_resources(cause)} ({cause.factor:.2g} x)" for cause in others)
+        text += f" Then: {further}."
+    return [text]
+
+
+def _resources(cause: Cause) -> str:
+    return " and ".join(CAUSES[resource] for resource in cause.resources)
+
+
+def _range(within: Range) -> str:
+    return f"{within.lowest:.2f} to {within.highest:.2f}"
+
+
+def _three(value: float) -> str:
+    """Three digits, thousands apart."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def printed(answer: Answer, profile: Profile) -> Sequence[str]:
+    """All of it, as lines."""
+    lines = [system_words(profile)]
+    for curve in answer.curves:
+        lines += ["", heading(curve), *table(curve), *sentences(curve, answer.reliability)]
+    return [*lines, "", reliability_words(answer.reliability)]

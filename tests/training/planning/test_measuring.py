@@ -1,0 +1,113 @@
+"""A profile measured in a real job, and the command from a profile to an answer."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from scalebook.training.__main__ import main as scalebook
+from scalebook.training.files import yaml
+from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.planning.measuring import plan_config, profile_of
+from scalebook.training.planning.profile import load_profile
+from scalebook.training.planning.step_times import StepMeasures, shard_shares
+from scalebook.training.ps.policy.clock import Distribution
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
+from tests.prepared import Prepared
+from tests.training.benches import clear
+from tests.training.runs import reader
+
+pytestmark = pytest.mark.long
+
+CONFIG = {
+    "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 32}},
+    "data": {"class_path": "Digits", "init_args": {"batch_size": 16, "limit": 300}},
+    "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
+    "trainer": {"accelerator": "cpu", "max_epochs": 3, "strategy": "ddp", "devices": 2},
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    made = prepared.into(Workspace(tmp_path / "shop"))
+    (made.root / "x.yaml").write_text(yaml.dump(CONFIG), encoding="utf-8")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(made.root))
+    with hold(made):
+        yield made
+    clear(made)
+
+
+def test_a_config_is_measured_and_planned_for(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
+    code = scalebook(
+        ["plan", "-c", str(config), "--workers", "1,2,4", "--rules", "async", "--links", "own,1gbe",
+         "--save-profile", str(saved), "--json", str(found)]
+    )  # fmt: skip
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    profile = load_profile(saved)
+    assert (profile.batch_size, profile.title) == (16, "MLPClassifier")
+    parameters = (64 * 32 + 32) + (32 * 32 + 32) + 2 * 2 * 32 + (32 * 10 + 10)  # three layers, two of BatchNorm
+    assert profile.push_bytes == profile.pull_bytes == 4 * parameters
+    assert 1e-4 < profile.gradient_mean_s < 1
+    assert isinstance(profile.server_s, float)
+    assert 1e-5 < profile.server_s < 0.1
+    assert profile.cores is not None
+    assert 0.5 <= profile.shard_shares[2] < 1
+    (job,) = all_jobs(shop)
+    assert reader(shop).run(job.id).tags[names.TAG_TEST] == "plan"
+    answer = json.loads(found.read_text())
+    assert [curve["network"] for curve in answer["curves"]] == ["own", "1gbe"]
+    assert "MLPClassifier: a gradient of 16 samples takes" in printed.out
+    assert "async, 1 shard, 1 Gbit/s Ethernet" in printed.out
+
+
+def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path := tmp_path / "p.yaml").write_text("gradient: 100 ms\nparameters: 1 MB\nserver: 25 ms\n")
+    assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--rules", "async"]) == 0
+    printed = capsys.readouterr().out
+    assert "Workers help up to about 5: 16 train" in printed
+    assert "What ends it is the servers' time" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "1,2"], "plan: names no system"),
+        (["--profile"], "--profile: has no value"),
+        (["--profile", "none.yaml"], "--profile: there is no file"),
+        (["--profile", "p.yaml", "--rules", "asink"], "--rules: there is no rule 'asink'. Did you mean `async`?"),
+        (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
+        (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
+        (["--profile", "p.yaml", "--lr", "1"], "--lr: is no option of plan without a config"),
+    ],
+)
+def test_mistakes_are_said_before_anything_starts(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scalebook(["plan", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_plan_is_measured_under_one_worker_of_a_parameter_server() -> None:
+    config = plan_config(CONFIG)
+    assert config["trainer"]["strategy"] == {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {}}
+    assert config["trainer"]["devices"] == 1
+    assert config["data"] == CONFIG["data"]
+
+
+def test_gradients_that_hardly_differ_are_all_the_same() -> None:
+    told = StepMeasures(100, 16, 0.01, 0.3, 0.001, 4, 4, {"2": 0.6})
+    assert profile_of(told, "a", 2).gradient_s == Distribution("gamma", 0.01, 0.3)
+    assert profile_of(StepMeasures(100, 16, 0.01, 0.001, 0.001, 4, 4), "a", 2).gradient_s == 0.01
+    assert profile_of(told, "a", 2).shard_shares == {2: 0.6}
+
+
+def test_the_largest_shard() -> None:
+    parameters = [(str(size), torch.zeros(size)) for size in (60, 20, 10, 10)]
+    assert shard_shares(parameters) == {"2": 0.6, "4": 0.6}

@@ -1,0 +1,101 @@
+"""What an answer says and shows, of figures that are given."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.planning.answer import Cause, Change, Curve, Knee, Point, Range, Reliability
+from scalebook.training.planning.chart import save_figure, staleness_chart, throughput_chart
+from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.words import HEADER, heading, reliability_words, sentences, system_words, table
+
+WITHIN = Reliability(Range(0.8, 1.25), Range(0.9, 1.1), 12, "a command", "a machine")
+
+
+def point(workers: int, samples_per_s: float, staleness: float = 0.0) -> Point:
+    return Point(
+        workers, samples_per_s / 10, samples_per_s, 0.5, 0.4, 0.1, staleness, 3, 0.0, 1.0, 4.0, 0.2, 0.3, 0.1, 0.1
+    )
+
+
+CURVE = Curve(
+    "async", 2, "10gbe", 100.0, [point(1, 100), point(2, 200, 1.0), point(4, 400, 3.0), point(8, 500, 7.0)],
+    Knee(5.0, 500.0, 8), [Cause(["server"], 1.6), Cause(["server link"], 1.1)],
+    [Change("4 shards", 8, 1.6), Change("rule async", 8, 1.2)],
+)  # fmt: skip
+
+
+def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
+    assert heading(CURVE) == "async, 2 shards, 10 Gbit/s Ethernet"
+    assert sentences(CURVE, WITHIN) == [
+        (
+            "Workers help up to about 5: 8 train 4 to 6.25 times as fast as one, and an added one brings less than "
+            "half of what the first did."
+        ),
+        (
+            "What ends it is the servers' time: without that, 8 workers train 1.6 times as fast. Then: the servers' "
+            "link (1.1 x)."
+        ),
+        "What would move it, at 8 workers: 4 shards (1.6 x); rule async (1.2 x).",
+    ]
+
+
+def test_workers_that_help_up_to_the_last() -> None:
+    linear = replace(CURVE, knee=None, points=CURVE.points[:3], causes=[], changes=[])
+    assert sentences(linear, WITHIN) == [
+        "Each added worker helps, up to all 4, which train 3.2 to 5 times as fast as one."
+    ]
+    waits = replace(linear, causes=[Cause(["stragglers"], 1.3)])
+    assert sentences(waits, WITHIN)[1] == (
+        "What is lost is lost to waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
+        "times as fast."
+    )
+    assert sentences(replace(CURVE, causes=[]), WITHIN)[1].startswith("No single resource")
+    assert sentences(replace(CURVE, points=[]), WITHIN) == ["This rule allows none of these numbers of workers."]
+
+
+def test_more_workers_that_are_slower_are_said_to_be() -> None:
+    worse = replace(CURVE, points=[*CURVE.points, point(16, 300, 15.0)])
+    assert sentences(worse, WITHIN)[0].endswith(" 16 are slower than 8.")
+
+
+def test_the_table_stands_below_its_head() -> None:
+    head, *rows = table(CURVE)
+    assert head == HEADER
+    assert [len(row) for row in rows] == [len(HEADER)] * 4
+    assert rows[3].split() == ["8", "50", "500", "62%", "50%", "40%", "10%", "7.0", "3", "100%", "20%"]
+
+
+def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
+    profile = Profile(0.18, 64, 1e8, 5e7, cores=2, title="a model")
+    assert system_words(profile) == (
+        "a model: a gradient of 64 samples takes 180 ms, a push has 100 MB and 50 MB back; 2 cores for all workers "
+        "(written by hand)"
+    )
+    assert "In 12 runs with real workers, predicted/measured was 0.80 to 1.25 for updates/s" in reliability_words(
+        WITHIN
+    )
+    assert reliability().updates_per_s.lowest < 1 < reliability().updates_per_s.highest
+
+
+def test_charts(tmp_path: Path) -> None:
+    svg = throughput_chart([CURVE, replace(CURVE, rule="sync", knee=None)])
+    root = ET.fromstring(svg)
+    paths = [element for element in root.iter() if element.tag.endswith("path") and element.get("class") == "line c0"]
+    assert len(paths) == 2  # the curve, and its mark in the legend
+    assert sum(element.tag.endswith("circle") for element in root.iter()) == 1
+    assert "async, 2 shards, 10 Gbit/s Ethernet" in svg
+    assert 'class="target"' in svg
+    assert 'class="target"' not in staleness_chart([CURVE])
+    assert staleness_chart([replace(CURVE, points=CURVE.points[:1])]) == ""
+    save_figure([CURVE], tmp_path / "f.svg")
+    assert ".chart .line" in (ET.fromstring((tmp_path / "f.svg").read_text())[0].text or "")
+    save_figure([CURVE], tmp_path / "f.png")
+    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+    for wrong in (tmp_path / "f.jpg", tmp_path / "none" / "f.svg"):
+        with pytest.raises(ConfigError, match="--figure"):
+            save_figure([CURVE], wrong)
