@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
 from scalebook.training.callbacks.agree import Agreed
+from scalebook.training.callbacks.measured import Measured
 
 EVERY_S: Final = 60.0
 """Training lost at most when a run dies. Saving each short epoch would cost more than the epoch."""
@@ -20,7 +21,8 @@ class LastCheckpoint(Checkpoint):
     """Keeps `last.ckpt` in `folder`: after a minute of training since the last one, and when training ends.
 
     The file is replaced in one step, so it is always whole. Under DDP all workers take part; with an asynchronous
-    strategy worker 0 writes a consistent snapshot while the others go on.
+    strategy worker 0 writes a consistent snapshot while the others go on. A virtual run that is asked to stop is saved
+    where it is, in the middle of an epoch: at its end Lightning would have counted that epoch as over.
     """
 
     def __init__(self, folder: Path, every_s: float = EVERY_S) -> None:
@@ -28,20 +30,23 @@ class LastCheckpoint(Checkpoint):
         self.path = folder / "last.ckpt"
         self.every_s = every_s
         self._saved = time.monotonic()
+        self._paused = False
         self._due = Agreed(lambda: time.monotonic() - self._saved >= self.every_s, min(ASK_S, every_s))
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._saved = time.monotonic()
+        self._saved, self._paused = time.monotonic(), False
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
-        if self._due.now(trainer):
+        self._paused = trainer.should_stop and goes_on_exactly(trainer)
+        if self._due.now(trainer) or self._paused:
             self._save(trainer)
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save(trainer)
+        if not self._paused:
+            self._save(trainer)
 
     def _save(self, trainer: Trainer) -> None:
         beside = self.path.with_suffix(".part")
@@ -49,3 +54,9 @@ class LastCheckpoint(Checkpoint):
         if trainer.is_global_zero:
             beside.replace(self.path)
         self._saved = time.monotonic()
+
+
+def goes_on_exactly(trainer: Trainer) -> bool:
+    """Whether a checkpoint in the middle of an epoch is gone on with to the last bit."""
+    strategy = trainer.strategy
+    return isinstance(strategy, Measured) and strategy.is_virtual and trainer.fit_loop._can_stop_early

@@ -174,8 +174,7 @@ class AsyncPS(SharedMeasures, Playing):
         if self._worker > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._statistics.freeze()
-        self._own_data.start(trainer, self._position)
-        self.go_on_if_virtual()
+        self._own_data.start(trainer, self._position, self.claimed_before())
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.workers > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(
@@ -186,8 +185,7 @@ class AsyncPS(SharedMeasures, Playing):
             )
             self.lr_scheduler_configs = self._schedules.mine()
         self._joined.start()
-        if self._playing is not None:
-            self._statistics.spread()
+        self.go_on_if_virtual()
         meetings = self._own_end.meetings
         if self._collectives is not None:
             share_metrics(trainer.lightning_module, lambda: self._meeting)

@@ -85,6 +85,15 @@ class RunningStatistics:
         if self._rows is not None:
             self._rows[:, :-1] = self._own
 
+    def rows(self) -> Tensor | None:
+        """All workers' statistics, a row each, to be kept; None where they are not shared."""
+        return None if self._rows is None else self._rows.clone()
+
+    def load(self, rows: Tensor | None) -> None:
+        """All workers', which one process plays, as `rows` was."""
+        if self._rows is not None and rows is not None:
+            self._rows.copy_(rows)
+
     def publish(self) -> None:
         """Show the others this worker's statistics; with every push."""
         if self._rows is not None:

@@ -1,13 +1,17 @@
 """Virtual workers under Lightning: what a process that plays all of them tells the engine of model, data and clock."""
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities import rank_zero_info
 from typing_extensions import override
 
 from scalebook.training.strategies.forking import Forking
 from scalebook.training.strategies.refused import refuse_playing
+
+_UNDER_WAY: Final = "under_way"
+"""In a checkpoint, under our key."""
 
 
 class Playing(Forking):
@@ -32,11 +36,45 @@ class Playing(Forking):
         buffers = [buffer for buffer in trainer.lightning_module.buffers() if not statistics.has(buffer)]
         self._playing.play(self._own_data.work, buffers, begins, statistics.be, torch.initial_seed())
 
+    def claimed_before(self) -> dict[str, Any] | None:
+        """When training starts: what the checkpoint's workers had claimed, if these go on with what was under way."""
+        state = self._ours.get(_UNDER_WAY)
+        if self._playing is None or self._resumed is None or state is None:
+            return None
+        if not (self._own_data.takes(self._position) and self._playing.is_under_way(state["engine"])):
+            self._ours = {name: value for name, value in self._ours.items() if name != _UNDER_WAY}
+            rank_zero_info(
+                "Virtual workers: what was under way when the checkpoint was written is computed anew, since model, "
+                "data, clock or arguments of the strategy are not those of then."
+            )
+            return None
+        claimed: dict[str, Any] = state["claimed"]
+        return claimed
+
     def go_on_if_virtual(self) -> None:
-        """When training starts: the clock goes on where the checkpoint was, if there is one."""
-        if self._playing is not None and self._resumed is not None and "clock_s" in self._ours:
+        """When the workers have started: the clock goes on where the checkpoint was, if there is one, with what was
+        under way then, if that can be gone on with."""
+        if self._playing is None:
+            return
+        assert self._statistics is not None
+        self._statistics.spread()
+        if self._resumed is None:
+            return
+        if (state := self._ours.get(_UNDER_WAY)) is not None:
+            self._statistics.load(state["statistics"])
+            self._playing.go_on(state["engine"])
+        elif "clock_s" in self._ours:
             self._playing.go_on_from(self._ours["clock_s"])
+        self._ours = {}  # it may be large
 
     @override
     def _clock_state(self) -> dict[str, Any]:
-        return {} if self._playing is None else {"clock_s": self._playing.now()}
+        if self._playing is None:
+            return {}
+        kept: dict[str, Any] = {"clock_s": self._playing.now()}
+        if self._statistics is None:
+            return kept
+        engine, claimed = self._playing.under_way(), self._own_data.claimed()
+        if engine is not None and claimed is not None:
+            kept[_UNDER_WAY] = {"engine": engine, "claimed": claimed, "statistics": self._statistics.rows()}
+        return kept

@@ -7,24 +7,23 @@ and the `length` of its fetcher, where Lightning keeps the copies that it counts
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
 from lightning.pytorch import Trainer
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import DataLoader
 
 from scalebook.training.ps.memory.uncopied import UncopiedIterator
-from scalebook.training.ps.worker.end import Claim, DataCursor
+from scalebook.training.ps.worker.end import DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
+from scalebook.training.strategies.loader_position import LoaderPosition
 from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
-from scalebook.training.strategies.portable import of_one_process
-from scalebook.training.strategies.steps import Interval
 
 
-class SharedLoader:
+class SharedLoader(LoaderPosition):
     """A DataLoader over a data set with a length whose batches go to whichever worker comes first.
 
     Batch i of epoch e is the same whatever the number of workers (`EpochOrder`), so k workers with batch b see together
@@ -72,7 +71,6 @@ class SharedLoader:
         self._before = self._batches = 0  # batches of this epoch: done before the checkpoint, all
         self._validations = 0  # intervals of this epoch that are over
         self._due = False
-        self._marked: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self._per_worker(len(index_sampler(self.loader)))
@@ -81,11 +79,6 @@ class SharedLoader:
         if name == "loader":  # while being copied
             raise AttributeError(name)
         return getattr(self.loader, name)
-
-    @property
-    def played(self) -> PlayedClaims | None:
-        """The claims of virtual workers."""
-        return self._claims if isinstance(self._claims, PlayedClaims) else None
 
     @property
     def _iterator(self) -> Any:
@@ -107,7 +100,7 @@ class SharedLoader:
         self._enter()
         empty = True
         while self._claims.peek():  # again when the loader inside had come to its end and a dead worker left something
-            for batch in self._inner:
+            for batch in self._inside():
                 empty = False
                 number, self.is_last = self._claims.deliver()
                 self._tell_length()
@@ -115,6 +108,14 @@ class SharedLoader:
                 yield batch
         if empty:
             self._pass_by()
+
+    def _inside(self) -> Iterator[Any]:
+        """The batches of the loader inside. It draws a seed when it begins, which a run that goes on has drawn."""
+        goes_on, self._goes_on = self._goes_on, False
+        if not goes_on:
+            return iter(self._inner)
+        with isolate_rng(include_cuda=False):
+            return iter(self._inner)
 
     # --- what the strategy says --------------------------------------------------------------------------------------
 
@@ -146,7 +147,8 @@ class SharedLoader:
     def _enter(self) -> None:
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
-        whole, batches = self._limit(len(self._order(self._epoch))), self._batches_in(self._epoch)
+        whole = self._limit(len(self._order(self._epoch)))
+        batches = self._to_come.get(self._epoch, self._batches_in(self._epoch))
         self._claims.enter(self._epoch, batches)
         self._batches = max(whole, batches)
         self._before = self._batches - batches
@@ -190,16 +192,6 @@ class SharedLoader:
         self._due, self._validations = over > self._validations, over
         self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
 
-    def _say_validation(self, ready: int, due: bool) -> None:
-        """Set `val_check_batch` so that Lightning validates after batch `ready` if `due`, and not otherwise.
-
-        Lightning does so after a batch whose number in the epoch is a multiple of `val_check_batch`.
-        """
-        trainer = self._trainer
-        if trainer.check_val_every_n_epoch is not None and trainer._val_check_time_interval is None:  # type: ignore[attr-defined]  # set by its constructor
-            assert trainer.val_check_batch is not None
-            trainer.val_check_batch = Interval(int(trainer.val_check_batch), ready if due else ready + 1)
-
     def _pass_by(self) -> None:
         """Advance the schedulers by an epoch of which this worker got no batch, unless a checkpoint has them so
         already."""
@@ -209,92 +201,6 @@ class SharedLoader:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a scheduler warns that it comes too early
         self._trainer.fit_loop.epoch_loop.update_lr_schedulers("epoch", update_plateau_schedulers=False)
 
-    def _batches_in(self, epoch: int) -> int:
-        plan = self._claims.plans.get(epoch)
-        return self._limit(len(self._order(epoch))) if plan is None else len(plan)
-
     def _epochs(self) -> int:
         most = self._trainer.max_epochs
         return NO_LIMIT if most is None else most
-
-    def _limit(self, batches: int) -> int:
-        limit = self._trainer.limit_train_batches
-        assert limit is not None
-        return int(batches * limit) if isinstance(limit, float) else min(batches, limit * self._workers)
-
-    def _per_worker(self, batches: int) -> int:
-        """Of so many batches, those that this process will have."""
-        return -(-batches // self._processes)
-
-    # --- checkpoints -------------------------------------------------------------------------------------------------
-
-    def mark(self) -> None:
-        """Remember the present position for the checkpoints written before the next push."""
-        self._marked = self._position()
-
-    def position(self) -> dict[str, Any]:
-        """The batches that are left of the epochs begun, to be kept in a checkpoint."""
-        return self._marked or self._position()
-
-    def _position(self) -> dict[str, Any]:
-        left = self._claims.unfinished()
-        return {
-            "left": left,
-            "done": self._batches - sum(stop - start for _, start, stop in left.get(self._epoch, [])),
-            "whole": self._batches,
-            "batches": len(index_sampler(self.loader)),
-            "validation_due": self._due,
-            "known": self._order.is_known,
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing, for the `position` has a place of its own. Lightning would warn of a loader that cannot resume."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What a loader of another kind has left is of no use here."""
-
-    def resume(self, position: Mapping[str, Any] | None) -> None:
-        """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one.
-
-        `position`: of the loader that wrote it, if that was one of ours.
-        """
-        fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
-        if position is None and fit.restarting:
-            whole = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
-            position = of_one_process(self._trainer, whole, batches, self._order.is_the_same_everywhere)
-        if position is None:
-            return
-        if position["batches"] != batches:
-            rank_zero_warn(
-                f"data: the checkpoint was written in an epoch of {position['batches']} batches; now it has "
-                f"{batches}. The epoch begins anew, so some of its samples are seen twice."
-            )
-            return
-        if position["left"] and not position["known"]:
-            rank_zero_warn(
-                "data: one worker draws this loader's samples from its own random numbers, so their order before the "
-                "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
-                "scalebook.training.shuffle.EpochShuffle as its sampler to resume exactly."
-            )
-        first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
-        ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]
-        over = (
-            ready > 0 and fit.epoch_loop.batch_progress.is_last_batch
-        )  # of epoch `first` worker 0 lacked validation only
-        self._plan(first + over, position)
-        if ready:
-            fit.max_batches = ready if over else ready + self._per_worker(len(self._claims.plans[first]))
-            self._say_validation(ready, position["validation_due"])
-
-    def _plan(self, first: int, position: Mapping[str, Any]) -> None:
-        """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""
-        left = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
-        if first not in left:
-            left[first] = [[first, 0, self._limit(len(self._order(first)))]]
-        if position["known"]:
-            self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
-        self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
-        for epoch in sorted(left):
-            claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
-            self._claims.plans.setdefault(max(epoch, first), []).extend(claims)

@@ -46,6 +46,11 @@ class Newest(NamedTuple):
     buffer: int
     state: int
 
+    @classmethod
+    def of(cls, packed: int) -> "Newest":
+        """As `ShardCounters.newest` has it."""
+        return cls(packed >> 17, packed & (_STATE_BIT - 1), 1 if packed & _STATE_BIT else 0)
+
 
 class Shard:
     """The versions and the optimizer state of one shard.
@@ -83,8 +88,7 @@ class Shard:
 
     def newest(self) -> Newest:
         """The version that is published now; needs no lock."""
-        packed = self.counters.newest[0]
-        return Newest(packed >> 17, packed & (_STATE_BIT - 1), 1 if packed & _STATE_BIT else 0)
+        return Newest.of(self.counters.newest[0])
 
     @property
     def version(self) -> int:
@@ -245,6 +249,11 @@ class Shard:
         self._state.read(self.newest().state)
         state: dict[int, Any] = self.optimizer.state_dict()["state"]
         return {self.plan.parameters[place]: value for place, value in state.items()}
+
+    def squares(self) -> list[Tensor]:
+        """What delay compensation keeps beside the optimizer's state, of the newest version; not copied."""
+        squares = self._state.squares[self.newest().state]
+        return list(squares)
 
     def restore(self, version: int, state: Mapping[int, Any]) -> None:
         """Go on from a version with this state, by place in the whole optimizer; before the run's first update."""

@@ -24,12 +24,16 @@ class Slots:
 
     def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int) -> None:
         self._counters, self._shards = control.sections[section], len(plan.shards)
-        parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
+        self._parts = parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
         self._gradients = [plan.gradients.views(part) for part in parts]
         self._flags = [plan.flags.views(part)[0] for part in parts]
         self._settings = [plan.settings.views(part)[0] for part in parts]
         self._encode = Encoder()
         self._decoded: tuple[bytes, Groups] = (b"", [])
+
+    def memory(self, slot: int) -> Tensor:
+        """All bytes of a slot (uint8)."""
+        return self._parts[slot]
 
     @torch.no_grad()
     def write(

@@ -7,11 +7,12 @@ same time goes by worker number, and deaths and returns come before either.
 """
 
 import heapq
-from collections.abc import Callable, Generator, Iterable
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.clock.steps import Until, Wait
 from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.clock.watch import Nobody, Watch
 from scalebook.training.ps.policy.clock import Death
 
 
@@ -25,45 +26,6 @@ _FIRST: Final = -1  # in the order of one moment
 
 class Deadlock(TimeoutError):
     """Nobody computes, somebody is left, and nothing will happen any more."""
-
-
-class Watch(Protocol):
-    """Who looks on. The default does nothing."""
-
-    def settling(self) -> bool:
-        """At each moment, when all has happened that follows: whether to look again, since this has changed something
-        (by `Scheduler.die`)."""
-
-    def looked(self) -> None:
-        """Workers have been asked whether they can go on, or one has gone on: updates may have been made."""
-
-    def begins(self, worker: int) -> None:
-        """Its next gradient takes from now on."""
-
-    def ends(self, worker: int) -> None:
-        """Its life is over: it has finished."""
-
-    def returns(self, worker: int) -> None:
-        """It is there again, and about to join."""
-
-
-class Nobody:
-    """A `Watch` that does nothing."""
-
-    def settling(self) -> bool:
-        return False
-
-    def looked(self) -> None:
-        """Nothing."""
-
-    def begins(self, worker: int) -> None:
-        """Nothing."""
-
-    def ends(self, worker: int) -> None:
-        """Nothing."""
-
-    def returns(self, worker: int) -> None:
-        """Nothing."""
 
 
 class _Entry(NamedTuple):
@@ -217,6 +179,36 @@ class Scheduler:
     def plan_return(self, worker: int, at_s: float) -> None:
         """It will be there again at this time."""
         self._plan(at_s, _RETURNS, worker)
+
+    # --- an interrupted run ----------------------------------------------------------------------------------------
+
+    @property
+    def is_between_gradients(self) -> bool:
+        """Whether somebody has begun, nobody's gradient is due, and nobody is about to begin one (`advance`)."""
+        return self.has_begun and self._due is None and not self._ready
+
+    def state(self) -> dict[str, Any]:
+        """What is planned and who waits, as plain values; when it `is_between_gradients`."""
+        assert self.is_between_gradients, "advance"
+        return {
+            "agenda": [list(entry) for entry in self._agenda],
+            "number": dict(self._number),
+            "waiting": sorted(self._waiting),
+            "computing": sorted(self._computing),
+            "dead": sorted(self._dead),
+            "begun": self._begun,
+        }
+
+    def load(self, state: Mapping[str, Any], lives: Mapping[int, Life]) -> None:
+        """Go on where `state` was, with new lives of those that had one. Each begins behind what it waited for; who
+        waited for others asks anew."""
+        self._agenda = [_Entry(*entry) for entry in state["agenda"]]
+        self._number, self._begun = dict(state["number"]), state["begun"]
+        self._computing, self._dead = set(state["computing"]), set(state["dead"])
+        self._lives = dict(lives)
+        for worker in state["waiting"]:
+            self._play(worker)
+            assert worker in self._waiting, f"worker {worker} waited, and goes on at once"
 
     # --- the moment ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -24,6 +23,8 @@ from scalebook.training.ps.worker.end import Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.replica import Replica
+from scalebook.training.ps.worker.journey import Journey, Stage
+from scalebook.training.ps.worker.written import written_error
 
 COMPARED: Final = 4
 """How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
@@ -51,9 +52,11 @@ class Client:
         self._to_compare: float = COMPARED
         self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
         self._shown = ShownState(self._read_state, self._state_version)
-        self._bases: list[Newest] = []
+        self.bases: list[Newest] = []
+        self.stage = Stage.HERE
+        self.journey: Journey | None = None  # the last push
         self._clock, self._now = control.clock, control.clock.now
-        self._pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
+        self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
             self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
@@ -61,7 +64,7 @@ class Client:
     @property
     def version(self) -> int:
         """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
-        return min(base.version for base in self._bases)
+        return min(base.version for base in self.bases)
 
     def groups(self) -> list[dict[str, Any]]:
         """The param groups as a state dict has them."""
@@ -74,6 +77,7 @@ class Client:
 
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
+        self.stage = Stage.TURN
         yield from self.host.settle(self._worker)
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
@@ -100,20 +104,30 @@ class Client:
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
-        usable, verdict, staleness = valid, Verdict.ADMIT, 0
+        usable, self.stage = valid, Stage.UP
         if self._sums:
             self._sum.add(gradients, groups, valid)
             gradients, valid = self._sum.gradients, self._sum.valid
-        if not self._sums or self._sum.is_full:
-            verdict, staleness = yield from self._push(gradients, groups, valid)
+            self.stage = Stage.UP if self._sum.is_full else Stage.HERE
+        return (yield from self.journey_steps(Journey(gradients, groups, valid, usable, started, waited)))
+
+    def journey_steps(self, journey: Journey) -> Steps[Pushed]:
+        """The rest of a push, from `stage` on; what travels there has arrived."""
+        self.journey = journey
+        if self.stage is Stage.UP:
+            journey.verdict, journey.staleness = yield from self._push(journey.gradients, journey.groups, journey.valid)
+            journey.gradients, self.stage = [], Stage.TURN
+        if self.stage is Stage.TURN:
             yield from self.host.await_turn(self._worker)
-        if self._steps % self._pull_every == 0:
-            yield from self._pull_steps()
-        elif usable:
-            self._own_step(groups)
-        is_last = verdict is Verdict.END or self.host.section.admission.is_over()
-        self._communicated(started, waited)
-        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last)
+            self.stage = Stage.HERE
+        if self.stage is Stage.HERE:
+            if self._steps % self._pull_every == 0:
+                yield from self._pull_steps()
+            elif journey.usable:
+                self.replica.step(journey.groups)
+        is_last = journey.verdict is Verdict.END or self.host.section.admission.is_over()
+        self._communicated(journey.started, journey.waited)
+        return Pushed(self.version, journey.verdict is Verdict.ADMIT, journey.staleness, is_last)
 
     def push_rest_steps(self) -> Steps[bool]:
         """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
@@ -168,23 +182,15 @@ class Client:
         self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
         self._groups = len(self.optimizer.param_groups)
-        self._bases = self.host.pull(self._worker)
+        self.bases = self.host.pull(self._worker)
         self._take()
         if is_shown:
             self.show_state()
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
         """The error that names these parameters."""
-        names = [self.names[place] for place in places]
-        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         alone = self._control.workers == 1
-        remedy = "without push_every, pull_every, overlap and trace" if alone else "with workers: 1"
-        return WrittenError(
-            f"model: worker {self._worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
-            "that would be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
-            "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
-            f"worker, or in on_train_end; or train {remedy}, which may write everywhere."
-        )
+        return written_error(self._worker, [self.names[place] for place in places], moment, alone)
 
     def adopt(self, places: Sequence[int]) -> None:
         """Put what was written into these parameters into the version that the replica has, which is the newest and
@@ -203,20 +209,27 @@ class Client:
     def _pull(self) -> int:
         self._snapshot = None
         self._shown.forget()
-        self._bases = self.host.pull(self._worker)
-        self._pulled = self._now()
+        self.bases = self.host.pull(self._worker)
+        self.pulled = self._now()
         self._take()
         return self.version
 
     def _pull_steps(self) -> Steps[None]:
         self._pull()
+        self.stage = Stage.DOWN
         yield from self._clock.receives(self._worker, self._taken)
 
     def _take(self) -> None:
-        sizes, at = self.replica.take(self._bases), self._worker * METER + PULLED
+        sizes, at = self.replica.take(self.bases), self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
             shard.counters.meters[at] += size
         self._taken = sum(sizes)
+
+    def go_on_from(self, bases: Sequence[Newest], pulled: float, stage: Stage, journey: Journey | None) -> None:
+        """Be where a client of an earlier run was, whose counters are there again: it holds these versions."""
+        self.bases, self.pulled, self.stage, self.journey = list(bases), pulled, stage, journey
+        self._seq = self._steps = self._counters.begun[self._worker]
+        self._taken = sum(self.replica.take(self.bases))
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
@@ -257,14 +270,14 @@ class Client:
 
         With several shards the one that others are pushing may be part of some of them already, not of all.
         """
-        state, self._bases = {}, []
+        state, self.bases = {}, []
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
                 locks.enter_context(shard.applying)
             for shard in self.host.section.shards:
-                self._bases.append(shard.hold(self._worker))
+                self.bases.append(shard.hold(self._worker))
                 state.update(copied(shard.optimizer_state()))
-        self._pulled = self._now()
+        self.pulled = self._now()
         if renew:
             self._take()
             self.replica.privatise()
@@ -278,20 +291,12 @@ class Client:
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
-            self._trace.note(self._seq, [base.version for base in self._bases], valid, groups)
-        push = Push(self._worker, self._seq, self._bases, self._pulled, gradients, groups, valid, way.sizes)
+            self._trace.note(self._seq, [base.version for base in self.bases], valid, groups)
+        push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
         outcome = yield from self.host.push(push)
         self.host.keep(push, outcome)
         self.host.section.admission.tick(self._worker)
         return outcome
-
-    @torch.no_grad()
-    def _own_step(self, groups: Groups) -> None:
-        for group in groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.add_(parameter.grad, alpha=-float(group["lr"]))
-        self.replica.stepped()
 
     def _waited(self) -> float:
         return float(self._control.seconds[self._worker * ROW + WAIT])

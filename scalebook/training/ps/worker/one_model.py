@@ -84,14 +84,44 @@ class OneModel:
         """Have the buffers and the random numbers of `worker`."""
         if worker == self._shown:
             return
-        if self._shown is not None:
-            before = self._own[self._shown]
-            before.buffers = [buffer.data for buffer in self._buffers]
-            before.random_state = torch.get_rng_state()
+        self._keep()
         own, self._shown = self._own[worker], worker
         for buffer, kept in zip(self._buffers, own.buffers, strict=True):
             buffer.data = kept
         torch.set_rng_state(own.random_state)
+
+    def _keep(self) -> None:
+        """What the one that is shown has of its own."""
+        if self._shown is not None:
+            before = self._own[self._shown]
+            before.buffers = [buffer.data for buffer in self._buffers]
+            before.random_state = torch.get_rng_state()
+
+    def state(self) -> dict[str, Any]:
+        """What each worker has of its own beside parameters, and what a worker that returns begins with."""
+        self._keep()
+        return {
+            "first": [buffer.clone() for buffer in self._first],
+            "own": {
+                worker: {
+                    "buffers": [buffer.clone() for buffer in own.buffers],
+                    "random": own.random_state,
+                    "asked": own.asked,
+                    "groups": [_hyper(optimizer) for optimizer in own.optimizers],
+                }
+                for worker, own in self._own.items()
+            },
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """After `start`: go on where `state` was. The model is worker 0's."""
+        self._first, self._shown = [buffer.clone() for buffer in state["first"]], None
+        for worker, kept in state["own"].items():
+            own = self._own[worker]
+            own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], self._buffers, strict=True)]
+            own.random_state, own.asked = kept["random"], kept["asked"]
+            _set(own.optimizers, kept["groups"])
+        self.be(0)
 
     def put(self, values: Mapping[int, Tensor]) -> None:
         """Have these tensors as the parameters at these places of `parameters`."""

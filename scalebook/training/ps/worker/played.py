@@ -1,7 +1,7 @@
 """All workers of a virtual run, in the face of one that has joined: `VirtualWorkers` and the one model that stands for
 each of them in turn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Pushed, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
+from scalebook.training.ps.worker.under_way import can_be_kept, go_on, is_of, kept
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 
@@ -28,6 +29,7 @@ class PlayedJoined:
         optimizers: Sequence[Optimizer],
         notice: Callable[[int], None],
         run: SharedRun,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.workers, self.one_model, self._notice, self._run = workers, one_model, notice, run
         self.clients = [PlayedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
@@ -39,6 +41,7 @@ class PlayedJoined:
         self._put: dict[int, Tensor] = {}  # what the model shows between two turns
         self._private = False  # that may be written to: it is a snapshot
         self._has_begun = self._has_ended = False
+        self._stopped = stopped
         self._show_again(0)
 
     @property
@@ -120,13 +123,35 @@ class PlayedJoined:
         return True
 
     def finish(self) -> None:
-        """Who computes gives that up; what was pushed arrives and is applied."""
+        """Who computes gives that up; what was pushed arrives and is applied. Where the run was asked to stop all stays
+        as it is, to be gone on with."""
         if self._has_ended:
             return
         self.push_pending()
         self._has_ended, self.due = True, None
-        self.workers.end()
+        if not self._stopped():
+            self.workers.end()
+            self._show_newest()
+
+    def under_way(self) -> dict[str, Any] | None:
+        """See `PlayingEnd`."""
+        if self.due is not None or not can_be_kept(self.workers):
+            return None
+        return {**kept(self.workers), "one_model": self.one_model.state()}
+
+    def is_under_way(self, state: Mapping[str, Any]) -> bool:
+        """See `PlayingEnd`. Not where somebody has put other parameters into the model."""
+        self.one_model.carry(0)
+        written = any(client.replica.written(thorough=True) for client in self._clients(0))
+        return not written and is_of(self.workers, state)
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """See `PlayingEnd`."""
+        go_on(self.workers, state)
+        self.one_model.load(state["one_model"])
+        self._has_begun = True
         self._show_newest()
+        self.show_state()
 
     def wait_for_others(self) -> None:
         """Nothing: they have finished too."""

@@ -10,6 +10,7 @@ from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.memory.layout import lay_out
 from scalebook.training.ps.memory.lending import Lending
+from scalebook.training.ps.optimizer.hyper import Groups
 
 
 class Replica:
@@ -129,8 +130,13 @@ class Replica:
         self._touched = True
         self.take(self._held)
 
-    def stepped(self) -> None:
-        """The worker has made a step of its own."""
+    @torch.no_grad()
+    def step(self, groups: Groups) -> None:
+        """The worker makes a plain SGD step of its own."""
+        for group in groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad, alpha=-float(group["lr"]))
         self._stepped = True
         self._watch()
 

@@ -1,18 +1,33 @@
 """All workers of a run in one process: their clients, played by a virtual clock. No rule is written here."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.section import Section
-from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler, Watch
+from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler
 from scalebook.training.ps.clock.steps import Steps, T, Wait
 from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.clock.watch import Watch
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMPUTE, ROW
 from scalebook.training.ps.worker.beside import Work
 from scalebook.training.ps.worker.end import Need, Pushed
 from scalebook.training.ps.worker.join import Common, Joined, join_steps
+from scalebook.training.ps.worker.journey import Stage
+
+
+class Doing(Enum):
+    """What a worker's life is at. `JOINS` is over within a moment."""
+
+    JOINS = "joins"
+    BEGINS = "begins"
+    TAKEN = "begins, and has its batch"
+    COMPUTES = "computes"
+    PUSHES = "pushes"
+    RESTS = "rests"
+    FINISHES = "finishes"
 
 
 class VirtualWorkers:
@@ -41,12 +56,14 @@ class VirtualWorkers:
     ) -> None:
         assert run.control.clock is clock, "SharedRun(workers, settings, clock)"
         assert run.settings.host != "process", "servers are the clock's"
-        self._run, self._make, self._work, self._deadline_s = run, make, work, deadline_s
+        self.run, self.clock = run, clock
+        self._make, self._work, self._deadline_s = make, work, deadline_s
         self._begins, self._gradient_s = begins, gradient_s or clock.gradient_s
         self._common = Common()
         self.joined: dict[int, Joined] = {}
         self.pushed: dict[int, Pushed] = {}
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
+        self.doing: dict[int, Doing] = {}
         event = run.control.event
         self.scheduler = Scheduler(
             clock, self._computes, lambda: event.calls, self._mark_dead, self._rejoin, clock.settings.deaths, watch
@@ -98,7 +115,7 @@ class VirtualWorkers:
 
     def _in_turn(self, steps_of: Callable[[int], Steps[T]]) -> dict[int, T]:
         """The results of all workers' steps, which wait for each other."""
-        left = {worker: steps_of(worker) for worker in range(self._run.control.workers)}
+        left = {worker: steps_of(worker) for worker in range(self.run.control.workers)}
         results: dict[int, T] = {}
         while left:
             for worker, steps in list(left.items()):
@@ -110,24 +127,57 @@ class VirtualWorkers:
         return results
 
     def _join_steps(self, worker: int, announce: Callable[[Need], None] = lambda need: None) -> Steps[Joined]:
-        membership = self._run.member(worker, self._deadline_s)
-        return join_steps(self._run, membership, self._make(worker), announce, self._common)
+        membership = self.run.member(worker, self._deadline_s)
+        return join_steps(self.run, membership, self._make(worker), announce, self._common)
 
     def _life(self, worker: int, joined: Joined | None) -> Life:
         if joined is None:
+            self.doing[worker] = Doing.JOINS
             joined = yield from self._join_steps(worker)
             self.joined[worker] = joined
+        self.doing[worker] = Doing.BEGINS
         yield from joined.begin_steps()
-        while self._takes(worker) or (yield from self._rests(worker, joined)):
+        yield from self._gradients(worker, joined)
+
+    def _gradients(self, worker: int, joined: Joined, taken: bool = False) -> Life:
+        """All gradients until its end; `taken`: it has its first batch."""
+        while taken or self._takes(worker) or (yield from self._rests(worker, joined)):
+            taken = False
             self._begins(worker)
+            self.doing[worker] = Doing.COMPUTES
             yield Computes()
-            valid = self._valid
-            for client in joined.clients:
-                self.pushed[worker] = yield from client.push_steps(valid)
-                for parameter in client.replica.parameters:
-                    parameter.grad = None
-            self._work.done(worker)
+            yield from self._push(worker, joined)
+        self.doing[worker] = Doing.FINISHES
         yield from joined.finish_steps()
+
+    def _push(self, worker: int, joined: Joined, under_way: bool = False) -> Life:
+        """Push the gradient that is there; or what is left of a push."""
+        self.doing[worker] = Doing.PUSHES
+        for client in joined.clients:
+            if under_way:
+                assert client.journey is not None
+                self.pushed[worker] = yield from client.journey_steps(client.journey)
+            else:
+                self.pushed[worker] = yield from client.push_steps(self._valid)
+            for parameter in client.replica.parameters:
+                parameter.grad = None
+        self._work.done(worker)
+
+    def life_again(self, worker: int) -> Life:
+        """Of an earlier run: what comes after that for which it waited, by `doing` and its client's stage."""
+        joined, doing = self.joined[worker], self.doing[worker]
+        taken = doing is Doing.TAKEN
+        if doing in (Doing.BEGINS, Doing.TAKEN):
+            if joined.clients[0].stage is Stage.TURN:
+                yield from joined.begin_steps()
+        elif doing is Doing.COMPUTES:
+            yield from self._push(worker, joined)
+        elif doing is Doing.PUSHES:
+            yield from self._push(worker, joined, under_way=True)
+        else:
+            assert doing is Doing.RESTS, f"worker {worker} {doing.value}"
+            taken = yield from self._rests(worker, joined)
+        yield from self._gradients(worker, joined, taken)
 
     def _takes(self, worker: int) -> bool:
         return not self._ended and self._work.take(worker)
@@ -136,6 +186,7 @@ class VirtualWorkers:
         """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""
         if self._ended or not self._work.may_come_back(worker):
             return False
+        self.doing[worker] = Doing.RESTS
         yield from joined.rest_steps()
         taken = False
 
@@ -146,19 +197,20 @@ class VirtualWorkers:
 
         yield Wait(is_decided, self._deadline_s, lambda: f"worker {worker} waits for what a death may bring back")
         if taken:
+            self.doing[worker] = Doing.TAKEN
             yield from joined.begin_steps()
         return taken
 
     def _computes(self, worker: int) -> float:
         seconds = self._gradient_s(worker)
-        self._run.control.seconds[worker * ROW + COMPUTE] += seconds
+        self.run.control.seconds[worker * ROW + COMPUTE] += seconds
         return seconds
 
     def _mark_dead(self, worker: int) -> None:
         self._work.lost(worker)
-        self._run.mark_dead(worker)
+        self.run.mark_dead(worker)
 
     def _rejoin(self, worker: int) -> Life:
-        self._run.rejoin(worker)
+        self.run.rejoin(worker)
         self._work.returns(worker)
         return self._life(worker, None)

@@ -1,0 +1,151 @@
+"""A virtual run that was interrupted goes on to the last bit: weights and trace are those of the uninterrupted one."""
+
+import os
+import signal
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.optim import Adam
+from torch.optim.lr_scheduler import LambdaLR
+
+from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.failures import ProcessLost
+from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+from scalebook.training.ps.policy.damping import DelayCompensation
+from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.strategies import AsyncPS
+from tests.training.strategies.small import SAMPLES, Diary, Small, diaries, fit, trainer
+
+BATCHES = SAMPLES // 8
+"""Of an epoch; a run has two."""
+WORKERS = 5
+EVERYTHING = ClockSettings(
+    Distribution("gamma", 0.1, 0.4),
+    {1: 3.0},
+    Distribution("lognormal", 0.004, 0.5),
+    Link(0.02, 1e5),
+    {},
+    Link(0.0, 2e5),
+    [Death(2, 0.25, 0.9), Death(3, 0.4)],
+)
+RULES: dict[str, Any] = {
+    "async": {"rule": Async()},
+    "compensated": {"rule": Async(), "damping": DelayCompensation(), "shards": 2, "norms": True},
+    "bounded": {"rule": Bounded(1)},
+    "sync with a backup": {"rule": Sync(1)},
+    "softsync": {"rule": Softsync(3)},
+}
+
+
+def scheduled(model: LightningModule) -> Any:
+    optimizer = Adam(model.parameters(), lr=0.01)
+    schedule = LambdaLR(optimizer, lambda step: 1 / (1 + 0.1 * step))
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def model() -> Small:
+    """Dropout, normalisation, Adam, a schedule."""
+    torch.manual_seed(7)
+    made = Small(scheduled)
+    made.net.insert(1, torch.nn.BatchNorm1d(16))
+    return made
+
+
+class Interrupts(Callback):
+    """Writes a checkpoint in the middle of the first epoch and at its end, and is killed in the second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.count += 1
+        if self.count == 7:
+            trainer.save_checkpoint(self.folder / "middle.ckpt")
+        if self.count == BATCHES + 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.save_checkpoint(self.folder / "end.ckpt")
+
+
+class Stops(Callback):
+    """As a person's Stop."""
+
+    count = 0
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.count += 1
+        trainer.should_stop |= self.count == 5
+
+
+def run(
+    folder: Path, arguments: Any, ckpt_path: Path | None = None, clock: Any = EVERYTHING, **settings: Any
+) -> Tensor:
+    strategy = AsyncPS(workers=WORKERS, host="virtual", clock=clock, trace=True, **arguments)
+    return fit(trainer(folder, strategy, **settings), model(), ckpt_path=ckpt_path)
+
+
+def trace(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "trace").glob("*.bin"))}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path, rule: str) -> None:
+    """Random times, links, queues, deaths, a return, on either side of the checkpoint."""
+    whole = run(tmp_path / "whole", RULES[rule])
+    with pytest.raises(ProcessLost):
+        run(tmp_path / "killed", RULES[rule], callbacks=[Interrupts(tmp_path)])
+    for name in ("middle", "end"):
+        assert torch.equal(run(tmp_path / "killed", RULES[rule], tmp_path / f"{name}.ckpt"), whole), name
+        assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
+
+
+def test_a_stopped_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    arguments, keep = RULES["async"], LastCheckpoint(tmp_path)
+    usual: Any = {"enable_checkpointing": True}
+    run(tmp_path, arguments, callbacks=[Stops(), keep], **usual)
+    kept = torch.load(keep.path, weights_only=True)
+    assert kept["global_step"] <= 5
+    assert kept["async_ps"]["under_way"]["claimed"]["left"] == BATCHES - 5
+    on = LastCheckpoint(tmp_path / "on")
+    again = run(tmp_path, arguments, keep.path, callbacks=[on], **usual)
+    assert torch.equal(again, run(tmp_path, arguments, callbacks=[LastCheckpoint(tmp_path / "whole")], **usual))
+
+
+@pytest.mark.parametrize("change", ["clock", "rule", "weights"])
+def test_under_way_is_computed_anew_where_the_run_is_another(tmp_path: Path, change: str) -> None:
+    """Every batch that is left is seen once more, and nothing twice."""
+    with pytest.raises(ProcessLost):
+        run(tmp_path, RULES["async"], callbacks=[Interrupts(tmp_path)])
+    clock = replace(EVERYTHING, server_s=0.5) if change == "clock" else EVERYTHING
+    arguments = RULES["bounded"] if change == "rule" else RULES["async"]
+    path = tmp_path / "middle.ckpt"
+    if change == "weights":
+        content = torch.load(path, weights_only=True)
+        content["state_dict"]["net.0.bias"] += 1
+        torch.save(content, path)
+    run(tmp_path, arguments, path, clock=clock, callbacks=[Diary(tmp_path)], max_epochs=1)
+    seen = Counter(diaries(tmp_path)[0]["train"])
+    assert set(seen.values()) == {1}
+    assert len(seen) > SAMPLES - 7 * 8, "what was under way is computed anew"
+
+
+def test_a_plain_trainer_and_real_workers_go_on_from_it_and_back(tmp_path: Path) -> None:
+    with pytest.raises(ProcessLost):
+        run(tmp_path, RULES["async"], callbacks=[Interrupts(tmp_path)])
+    for strategy, name in (("auto", "end"), (AsyncPS(workers=2), "middle")):
+        other = trainer(tmp_path, strategy)
+        fit(other, model(), ckpt_path=tmp_path / f"{name}.ckpt")
+        assert other.current_epoch == 2
+    assert other.global_step == 2 * BATCHES, "what travelled is computed anew; a plain Trainer knows nothing of it"
+    other.save_checkpoint(tmp_path / "back.ckpt")
+    virtual = trainer(tmp_path, AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING), max_epochs=3)
+    fit(virtual, model(), ckpt_path=tmp_path / "back.ckpt")
+    assert virtual.global_step == 3 * BATCHES
