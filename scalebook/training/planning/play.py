@@ -15,9 +15,9 @@ from torch.optim import SGD, Optimizer
 
 from scalebook.training.planning.answer import Point
 from scalebook.training.planning.profile import Profile, mean
-from scalebook.training.ps.clock.scheduler import Nobody
 from scalebook.training.ps.clock.steps import Steps
 from scalebook.training.ps.clock.virtual import Line, VirtualClock
+from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
