@@ -22,8 +22,8 @@ from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
-from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.journey import Journey, Stage
+from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.written import written_error
 
 COMPARED: Final = 4

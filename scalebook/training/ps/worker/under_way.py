@@ -21,8 +21,8 @@ from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, LOST, RESTIN
 from scalebook.training.ps.trace import reaches
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Pushed
-from scalebook.training.ps.worker.virtual import Doing, VirtualWorkers
 from scalebook.training.ps.worker.journey import Journey, Stage
+from scalebook.training.ps.worker.virtual import Doing, VirtualWorkers
 
 _ROW: Final = {"arrivals": ARRIVALS, "finished": FINISHED, "lost": LOST, "resting": RESTING}
 _OF_SECTION: Final = (
@@ -105,6 +105,7 @@ def go_on(workers: VirtualWorkers, state: Mapping[str, Any]) -> None:
         _load_client(workers.joined[worker].clients[0], saved)
     workers.pushed = {worker: Pushed(*pushed) for worker, pushed in state["pushed"].items()}
     lives = {worker: workers.life_again(worker) for worker in state["clients"]}
+    control.event.wake()  # what was seen before is out of date
     workers.scheduler.load(state["scheduler"], lives)
 
 
