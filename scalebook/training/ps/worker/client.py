@@ -22,7 +22,7 @@ from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
-from scalebook.training.ps.worker.journey import Journey, Stage
+from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.written import written_error
 
@@ -53,7 +53,7 @@ class Client:
         self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
         self._shown = ShownState(self._read_state, self._state_version)
         self.bases: list[Newest] = []
-        self.stage = Stage.HERE
+        self.leg = Leg.HERE
         self.journey: Journey | None = None  # the last push
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
@@ -77,7 +77,7 @@ class Client:
 
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
-        self.stage = Stage.TURN
+        self.leg = Leg.TURN
         yield from self.host.settle(self._worker)
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
@@ -104,23 +104,23 @@ class Client:
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
-        usable, self.stage = valid, Stage.UP
+        usable, self.leg = valid, Leg.UP
         if self._sums:
             self._sum.add(gradients, groups, valid)
             gradients, valid = self._sum.gradients, self._sum.valid
-            self.stage = Stage.UP if self._sum.is_full else Stage.HERE
+            self.leg = Leg.UP if self._sum.is_full else Leg.HERE
         return (yield from self.journey_steps(Journey(gradients, groups, valid, usable, started, waited)))
 
     def journey_steps(self, journey: Journey) -> Steps[Pushed]:
-        """The rest of a push, from `stage` on; what travels there has arrived."""
+        """The rest of a push, from `leg` on; what travels there has arrived."""
         self.journey = journey
-        if self.stage is Stage.UP:
+        if self.leg is Leg.UP:
             journey.verdict, journey.staleness = yield from self._push(journey.gradients, journey.groups, journey.valid)
-            journey.gradients, self.stage = [], Stage.TURN
-        if self.stage is Stage.TURN:
+            journey.gradients, self.leg = [], Leg.TURN
+        if self.leg is Leg.TURN:
             yield from self.host.await_turn(self._worker)
-            self.stage = Stage.HERE
-        if self.stage is Stage.HERE:
+            self.leg = Leg.HERE
+        if self.leg is Leg.HERE:
             if self._steps % self._pull_every == 0:
                 yield from self._pull_steps()
             elif journey.usable:
@@ -216,7 +216,7 @@ class Client:
 
     def _pull_steps(self) -> Steps[None]:
         self._pull()
-        self.stage = Stage.DOWN
+        self.leg = Leg.DOWN
         yield from self._clock.receives(self._worker, self._taken)
 
     def _take(self) -> None:
@@ -225,9 +225,9 @@ class Client:
             shard.counters.meters[at] += size
         self._taken = sum(sizes)
 
-    def go_on_from(self, bases: Sequence[Newest], pulled: float, stage: Stage, journey: Journey | None) -> None:
+    def go_on_from(self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None) -> None:
         """Be where a client of an earlier run was, whose counters are there again: it holds these versions."""
-        self.bases, self.pulled, self.stage, self.journey = list(bases), pulled, stage, journey
+        self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
         self._seq = self._steps = self._counters.begun[self._worker]
         self._taken = sum(self.replica.take(self.bases))
 

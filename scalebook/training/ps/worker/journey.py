@@ -9,7 +9,7 @@ from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.optimizer.hyper import Groups
 
 
-class Stage(Enum):
+class Leg(Enum):
     """Where a client is: its push travels, the rule has not let it begin yet, it need not wait, the parameters
     travel."""
 

@@ -1,6 +1,6 @@
 """What virtual workers have under way at a moment between two gradients: kept, and gone on with, to the last bit.
 
-A life is a generator, which nothing can keep. So kept is what it waited for (`Doing`, `Stage`, the agenda), and a new
+A life is a generator, which nothing can keep. So kept is what it waited for (`Doing`, `Leg`, the agenda), and a new
 life begins behind that (`VirtualWorkers.life_again`). All else that decides what comes is plain values and tensors: the
 clock, the shared counters, the versions that workers hold, a round's gradients and those that travel. Parameters and
 optimizer state of the newest version are a checkpoint's own; the versions are so large that nothing else counts, one
@@ -21,7 +21,7 @@ from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, LOST, RESTIN
 from scalebook.training.ps.trace import reaches
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Pushed
-from scalebook.training.ps.worker.journey import Journey, Stage
+from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.virtual import Doing, VirtualWorkers
 
 _ROW: Final = {"arrivals": ARRIVALS, "finished": FINISHED, "lost": LOST, "resting": RESTING}
@@ -122,11 +122,11 @@ def key_of(workers: VirtualWorkers) -> str:
 
 def _client(client: Client) -> dict[str, Any]:
     journey = client.journey
-    travels = client.stage is Stage.UP
+    travels = client.leg is Leg.UP
     return {
         "bases": [list(base) for base in client.bases],
         "pulled": client.pulled,
-        "stage": client.stage.name,
+        "leg": client.leg.name,
         "journey": None
         if journey is None
         else {
@@ -143,7 +143,7 @@ def _load_client(client: Client, saved: Mapping[str, Any]) -> None:
         verdict, others = Verdict[of["verdict"]], {name: of[name] for name in _OF_JOURNEY}
         journey = Journey(groups=client.optimizer.param_groups, verdict=verdict, **others)
     bases = [Newest(*base) for base in saved["bases"]]
-    client.go_on_from(bases, saved["pulled"], Stage[saved["stage"]], journey)
+    client.go_on_from(bases, saved["pulled"], Leg[saved["leg"]], journey)
 
 
 def _shard(section: Section, number: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from scalebook.training.ps.memory.region import COMPUTE, ROW
 from scalebook.training.ps.worker.beside import Work
 from scalebook.training.ps.worker.end import Need, Pushed
 from scalebook.training.ps.worker.join import Common, Joined, join_steps
-from scalebook.training.ps.worker.journey import Stage
+from scalebook.training.ps.worker.journey import Leg
 
 
 class Doing(Enum):
@@ -164,11 +164,11 @@ class VirtualWorkers:
         self._work.done(worker)
 
     def life_again(self, worker: int) -> Life:
-        """Of an earlier run: what comes after that for which it waited, by `doing` and its client's stage."""
+        """Of an earlier run: what comes after that for which it waited, by `doing` and its client's leg."""
         joined, doing = self.joined[worker], self.doing[worker]
         taken = doing is Doing.TAKEN
         if doing in (Doing.BEGINS, Doing.TAKEN):
-            if joined.clients[0].stage is Stage.TURN:
+            if joined.clients[0].leg is Leg.TURN:
                 yield from joined.begin_steps()
         elif doing is Doing.COMPUTES:
             yield from self._push(worker, joined)
