@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, NamedTuple
 from jsonargparse import ArgumentParser
 
 from scalebook.training.config.description import ClassInfo, Field, FieldType
-from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, Bound, bounds
+from scalebook.training.ps.policy.bounds import Above, AtLeast, AtMost, Below, Bound, bounds
 from scalebook.training.ps.policy.damping import Damping
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.rules import Rule
 
 Source = Literal["scalebook", "library", "user"]
@@ -132,8 +133,8 @@ def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> Limits:
         match bound:
             case AtLeast() | Above():
                 limits = limits._replace(minimum=bound.limit, exclusive_minimum=isinstance(bound, Above))
-            case Below():
-                limits = limits._replace(maximum=bound.limit, exclusive_maximum=True)
+            case AtMost() | Below():
+                limits = limits._replace(maximum=bound.limit, exclusive_maximum=isinstance(bound, Below))
     return limits
 
 
@@ -167,6 +168,7 @@ def _classes(options: Sequence[dict[str, Any]], context: Told) -> list[ClassInfo
             config_value=next((word for word in words if word == vars(kind).get("name")), None),
             rule=kind.facts() if issubclass(kind, Rule) else None,
             damping=kind.facts() if issubclass(kind, Damping) else None,
+            codec=kind.facts() if issubclass(kind, Codec) else None,
         )
         for path, kind in kinds.items()
         if within(path, packages)

@@ -70,6 +70,13 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     assert [one["pushed_bytes"] for one in pushes["workers"]] == [4 * WEIGHTS * sum(row) for row in counts]
     moved = sum(one["pushed_bytes"] + one["pulled_bytes"] for one in pushes["workers"])
     assert record.metrics[names.BYTES_PER_UPDATE] == moved / 48
+    assert record.metrics[names.PUSHED_PER_UPDATE] == sum(one["pushed_bytes"] for one in pushes["workers"]) / 48
+    assert [one["pushed_bytes"] for one in pushes["shards"]] == [one["pushed_bytes"] for one in pushes["workers"]]
+    assert [one["pulled_bytes"] for one in pushes["shards"]] == [one["pulled_bytes"] for one in pushes["workers"]]
+    directions = record.metrics[names.PUSHED_PER_SECOND], record.metrics[names.PULLED_PER_SECOND]
+    per_update = record.metrics[names.PUSHED_PER_UPDATE], record.metrics[names.PULLED_PER_UPDATE]
+    assert directions[0] / directions[1] == pytest.approx(per_update[0] / per_update[1])
+    assert directions[0] > 0
     assert record.metrics[names.DROPPED] == 0
     assert 0 < record.metrics[names.STALENESS_SECONDS] < record.metrics[names.SECONDS]
     assert names.DRIFT not in record.metrics, "norms are not measured unless asked for"

@@ -7,7 +7,13 @@ from typing import Any, Literal
 from lightning.pytorch import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    MovedBytes,
+    PushMeasures,
+    StalenessHistogram,
+    WorkerTimes,
+)
 
 NANOSECOND = 1e-9
 
@@ -64,9 +70,10 @@ class CountedHere:
     def pushes(self) -> list[PushMeasures]:
         return []
 
-    def moved_bytes(self) -> float:
+    def moved_bytes(self) -> MovedBytes:
         """What each of several workers lays into DDP's buckets, and takes out averaged; NaN before DDP has told."""
-        return 2.0 * self.workers * self._bucket_bytes * (self.trainer.global_step - self._first_update)
+        laid = self.workers * self._bucket_bytes * (self.trainer.global_step - self._first_update)
+        return MovedBytes(laid, laid)
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         if part == "compute":

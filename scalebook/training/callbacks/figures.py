@@ -8,7 +8,13 @@ from typing import Final
 import torch
 
 from scalebook.training.ps.coordination import measures
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    MovedBytes,
+    PushMeasures,
+    StalenessHistogram,
+    WorkerTimes,
+)
 from scalebook.training.tracking import names
 
 MB: Final = 1e6
@@ -97,6 +103,19 @@ def by_worker(
             own = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
             mine |= {} if math.isnan(own) else {names.STALENESS_MEAN: own}
         by_name |= {names.per_worker(name, worker): value for name, value in mine.items()}
+    return by_name
+
+
+def moved(moved_bytes: MovedBytes, updates: int, seconds: float) -> dict[str, float]:
+    """Bytes for an update and in a second, by direction, over all of the run that this process has seen."""
+    pushed, pulled = moved_bytes
+    by_name = {
+        names.BYTES_PER_UPDATE: (pushed + pulled) / max(1, updates),
+        names.PUSHED_PER_UPDATE: pushed / max(1, updates),
+        names.PULLED_PER_UPDATE: pulled / max(1, updates),
+    }
+    if seconds > 0:
+        by_name |= {names.PUSHED_PER_SECOND: pushed / seconds, names.PULLED_PER_SECOND: pulled / seconds}
     return by_name
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
-from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
+from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, moved, pushes, shares, staleness
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts
@@ -240,14 +240,15 @@ class Measure(Callback):
 
     def _state(self, trainer: Trainer) -> dict[str, float]:
         assert self.measured is not None
-        rows, updates = self.measured.pushes(), self.counts().updates - self._updates_before
+        updates = self.counts().updates - self._updates_before
+        trained_s = self._training_seconds(self._now()) - (self._begun or 0.0)
         return {
             **shares(self.measured.worker_times()),
             **staleness(self.measured.staleness()),
-            **pushes(rows),
+            **pushes(self.measured.pushes()),
             **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),
             names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
-            names.BYTES_PER_UPDATE: self.measured.moved_bytes() / max(1, updates),
+            **moved(self.measured.moved_bytes(), updates, trained_s),
         }
 
     def _record(self, trainer: Trainer, points: dict[str, float]) -> None:

@@ -2,7 +2,13 @@
 
 from typing import Literal, Protocol, runtime_checkable
 
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    MovedBytes,
+    PushMeasures,
+    StalenessHistogram,
+    WorkerTimes,
+)
 
 
 @runtime_checkable
@@ -26,8 +32,8 @@ class Measured(Protocol):
 
     def pushes(self) -> list[PushMeasures]: ...
 
-    def moved_bytes(self) -> float:
-        """Bytes of gradients handed in and of parameters taken, or of averages, by all workers; NaN: not measured."""
+    def moved_bytes(self) -> MovedBytes:
+        """In this run so far."""
         ...
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None: ...

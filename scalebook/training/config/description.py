@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from scalebook.training.files import records
-from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
+from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, RuleFacts
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
 Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
@@ -72,6 +72,8 @@ class ClassInfo:
     """For rules of a parameter server: what the class declares."""
     damping: DampingFacts | None = None
     """For its dampings."""
+    codec: CodecFacts | None = None
+    """For its codecs."""
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,11 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
 
 
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
-    damping = choice("damping", args, info)
+    damping, codec = choice("damping", args, info), choice("push_codec", args, info)
+    pushes = in_words(codec) if codec else ""
     warmup = _count(args.get("warmup_updates"))
-    parts = [in_words(rule), in_words(damping) if damping else "", f"warm-up {warmup}" if warmup else ""]
+    parts = [in_words(rule), in_words(damping) if damping else "", f"pushes {pushes}" if pushes else ""]
+    parts += [f"warm-up {warmup}"] if warmup else []
     return ", ".join(part for part in parts if part)
 
 

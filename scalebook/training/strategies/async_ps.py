@@ -16,7 +16,9 @@ from typing_extensions import override
 
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.codecs import CodecName, make_codec
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
@@ -63,6 +65,10 @@ class AsyncPS(SharedMeasures, Playing):
         norms: Whether to measure how far the parameters moved under each gradient.
         deadline_s: Seconds after which any wait for another process counts as failed.
         clock: How long everything takes for virtual workers.
+        push_codec: How gradients travel. `fp32`: as they are. `bf16`, `fp16`: half of the bytes; `int8`: a quarter;
+            `sign`: a thirty-second; `qsgd`: few levels, drawn; `topk`, `randomk`: a share of the values; `powersgd`:
+            thin matrices. In shared memory (hosts `inline` and `process`) they cost time and save none, and show what
+            fewer bytes do to the training. Virtual workers' links carry fewer bytes.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
             part of the cores. On the command line it is the config's own key `threads`.
     """
@@ -84,6 +90,7 @@ class AsyncPS(SharedMeasures, Playing):
         norms: bool = False,
         deadline_s: PositiveFloat = 600.0,
         clock: ClockSettings | None = None,
+        push_codec: CodecName | Codec = "fp32",
         threads: CountOrNone = None,
     ) -> None:
         require_linux()
@@ -98,6 +105,7 @@ class AsyncPS(SharedMeasures, Playing):
                     overlap=overlap,
                     norms=norms,
                     clock=clock,
+                    push_codec=make_codec(push_codec),
                 ),
                 workers=workers,
                 batch_norm=batch_norm,

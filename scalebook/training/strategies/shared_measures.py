@@ -3,7 +3,13 @@
 from time import perf_counter
 from typing import Literal
 
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    MovedBytes,
+    PushMeasures,
+    StalenessHistogram,
+    WorkerTimes,
+)
 from scalebook.training.ps.worker.end import Figures, WorkerEnd
 
 
@@ -41,9 +47,10 @@ class SharedMeasures:
         """What became of the pushes, by worker and shard."""
         return [] if self._figures is None else self._figures.pushes()
 
-    def moved_bytes(self) -> float:
+    def moved_bytes(self) -> MovedBytes:
         """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
-        return float(sum(worker_time.pushed_bytes + worker_time.pulled_bytes for worker_time in self.worker_times()))
+        times = self.worker_times()
+        return MovedBytes(float(sum(one.pushed_bytes for one in times)), float(sum(one.pulled_bytes for one in times)))
 
     @property
     def max_updates(self) -> int | None:

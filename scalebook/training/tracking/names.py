@@ -31,6 +31,10 @@ SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
 PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # resident set of worker 0, or allocated on its GPU
 BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradients handed in and parameters taken, counted, by all workers
+PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"  # of these, what was handed in, as it travelled
+PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"
+PUSHED_PER_SECOND: Final = "perf/bytes_pushed_per_second"  # mean since the first batch
+PULLED_PER_SECOND: Final = "perf/bytes_pulled_per_second"
 
 # Runs with a parameter server
 STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to

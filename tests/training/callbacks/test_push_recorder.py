@@ -14,7 +14,13 @@ from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.push_recorder import PushRecorder, draw_staleness
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    MovedBytes,
+    PushMeasures,
+    StalenessHistogram,
+    WorkerTimes,
+)
 from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 
@@ -44,8 +50,8 @@ class Told(SingleDeviceStrategy):
         one = PushMeasures(0, 0, 0, self.batches, 1, 0, 0.25, math.nan)
         return [one, PushMeasures(1, 0, 0, self.batches, 2, 1, 0.75, 1.5)]
 
-    def moved_bytes(self) -> float:
-        return 100.0 * self.batches
+    def moved_bytes(self) -> MovedBytes:
+        return MovedBytes(100.0 * self.batches, 50.0 * self.batches)
 
     def add_time(self, part: str, seconds: float) -> None:
         """As told."""
@@ -78,7 +84,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     }  # fmt: skip
     assert found["shards"][0] == {
         "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,
-        "drift": None,
+        "drift": None, "pushed_bytes": 0, "pulled_bytes": 0,
     }  # fmt: skip
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
         assert picture.size == (768, 432)

@@ -144,6 +144,21 @@ def test_bounds_that_the_classes_check_are_known_before(damping: Any, key: str, 
     assert "out of bounds" in found.message
 
 
+@pytest.mark.parametrize(
+    ("codec", "key"),
+    [
+        ({"class_path": "TopK", "init_args": {"share": 0.0}}, "init_args.share"),
+        ({"class_path": "RandomK", "init_args": {"share": 1.1}}, "init_args.share"),
+        ({"class_path": "Qsgd", "init_args": {"levels": 128}}, "init_args.levels"),
+        ({"class_path": "PowerSgd", "init_args": {"rank": 0}}, "init_args.rank"),
+    ],
+)
+def test_bounds_of_codecs_are_known_before(codec: Any, key: str, description: Description) -> None:
+    (found,) = validate(config(push_codec=codec), description)
+    assert found.key == f"trainer.strategy.init_args.push_codec.{key}"
+    assert "out of bounds" in found.message
+
+
 @pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded"}, BOUND3])
 def test_complete_writes_path_and_defaults(rule: Any, description: Description) -> None:
     done = complete(config(rule=rule), description)
@@ -170,6 +185,8 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"rule": {"class_path": "Async", "init_args": {"push_every": 4}}}, "async, push every 4", 64),
         ({"damping": "inverse", "warmup_updates": 100}, "async, inverse damping, warm-up 100", 16),
         ({"damping": "drop_above"}, "async, drop above 8", 16),
+        ({"push_codec": "topk", "warmup_updates": 5}, "async, pushes topk 0.01, warm-up 5", 16),
+        ({"push_codec": {"class_path": "Bf16", "init_args": {"zstd": 3}}}, "async, pushes bf16, zstd 3", 16),
         (
             {"damping": {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}},
             "async, delay compensation, strength 1, adaptive",

@@ -102,9 +102,21 @@ def figures(view: RunView) -> None:
         ("dropped", metrics.get(names.DROPPED) or None, 1),
         ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
     ]
+    directions = (
+        ("pushed", names.PUSHED_PER_UPDATE, names.PUSHED_PER_SECOND),
+        ("pulled", names.PULLED_PER_UPDATE, names.PULLED_PER_SECOND),
+    )
+    for way, per_update, per_second in directions:
+        if metrics.get(per_update):
+            pairs.append((f"kB {way} an update", metrics[per_update] / 1e3, 3))
+            pairs.append((f"MB {way} a second", _scaled(metrics.get(per_second), 1e-6), 3))
     shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
     if shown:
         html.facts(shown)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool) -> None:

@@ -26,6 +26,8 @@ class Pushes:
     duplicates: int
     age_s: float | None
     drift: float | None
+    pushed_bytes: int = 0
+    pulled_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class PushRecord:
             sum(row.duplicates for row in rows),
             _known(measures.weighted_mean([(row.age_s, row.applied) for row in rows])),
             _known(drift),
+            sum(row.pushed_bytes for row in rows),
+            sum(row.pulled_bytes for row in rows),
         )
 
 

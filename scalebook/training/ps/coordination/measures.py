@@ -15,6 +15,14 @@ class Counts(NamedTuple):
     samples: int
 
 
+class MovedBytes(NamedTuple):
+    """Of all workers together, by direction: gradients handed in, and parameters, or averages, taken. NaN: not
+    measured."""
+
+    pushed: float
+    pulled: float
+
+
 class WorkerTimes(NamedTuple):
     """One worker's seconds so far, by what it did, and what it achieved with them.
 
