@@ -12,7 +12,7 @@ wanted = st.query_params.get("notebook")
 choice = last_notebook.pick(wanted)
 if choice is None:
     missing = f"There is no notebook called {wanted}" if wanted else "No notebook to write into"
-    html.empty(missing, "Open or make one on the first page, then press New experiment there.")
+    html.empty(missing, "Open or make a notebook first, then press New experiment there.")
     st.stop()
 
 description = resources.description()
@@ -28,7 +28,7 @@ with back:
         NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=NOTEBOOK.cell(choice.name, cell)
     )
     page_head.title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
-with mode_column, st.container(horizontal=True, horizontal_alignment="right"):
+with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
     mode, mode_wanted = compose.mode()
     if st.button("Start over", type="tertiary", help="Forget what was changed here."):
         compose.start_over(draft)

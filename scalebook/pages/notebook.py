@@ -9,6 +9,7 @@ from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.views import arriving, dialogs, last_notebook, note, pulse
 from scalebook.training.notebook import lifecycle
+from scalebook.training.notebook.cells import Note
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
@@ -58,10 +59,12 @@ if stored is not None:
     note.look_for_drafts(stored)
     together, standing = st.container(), run_all.Standing(resources.notebook_runs(stored.path.name))
     with st.container(key="document", gap="medium"):
+        if heading := notebooks.heading(stored.notebook):
+            st.title(heading)
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell, standing)
         note.show_new(stored, len(stored.notebook.cells))
-        if not stored.notebook.experiments():
+        if all(isinstance(cell, Note) for cell in stored.notebook.cells):
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
         adding.show(stored)
     with together:

@@ -10,14 +10,18 @@ from typing import Any
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.search.types import RateRule
+from scalebook.training.export.gather import gather
+from scalebook.training.export.html_file import as_html
 from scalebook.training.files import yaml
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Progress
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.notebook import edit, store
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.workspace import SETTINGS, Workspace
 from tests.app import searches
 from tests.app.recorded import config, record
 
@@ -53,11 +57,43 @@ trials: 200
 ```
 """
 BROKEN = "---\ntitle: Half written\n---\nA cell that cannot be read.\n\n```yaml experiment=torn\nconfig: [1\n```\n"
+PLAYED = {
+    "class_path": "scalebook.training.strategies.AsyncPS",
+    "init_args": {"rule": "async", "host": "virtual", "clock": {"gradient_s": 0.1}},
+}
 CELLS: dict[str, dict[str, Any]] = {
     "pixelcnn-async-2": {},
     "pixelcnn-ddp-2": {"strategy": "ddp"},
     "pixelcnn-single": {"strategy": "auto", "workers": 1},
+    "pixelcnn-async-16": {"strategy": PLAYED, "workers": 16},
 }
+TAGS = {
+    "ddp": {names.TAG_STRATEGY: "ddp", names.TAG_RULE: ""},
+    "single": {names.TAG_STRATEGY: "single", names.TAG_RULE: ""},
+    "async-16": {names.TAG_CLOCK: names.VIRTUAL},
+}
+"""What runs of a cell with this in its name say of themselves, unlike the others."""
+OPENED: dict[str, tuple[str, list[str]]] = {
+    "dialog-new-notebook": ("notebook", ["role=button[name='New notebook']"]),
+    "dialog-rename": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Rename']"]),
+    "dialog-delete-notebook": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Delete']"]),
+    "dialog-history": ("notebook", [".st-key-notebook-history button"]),
+    "dialog-comparison": ("compare", ["role=button[name='Save in a notebook']"]),
+    "dialog-remarks": ("run", [".st-key-remarks-edit button"]),
+    "dialog-delete-searches": ("searches", [".st-key-delete-searches button"]),
+    "menu-cell": ("notebook", [".st-key-more-pixelcnn-async-2 button"]),
+    "note-editor": ("notebook", ["[class*=st-key-edit-note-] button"]),
+    "runs-devices": ("runs", [".st-key-devices summary"]),
+    "runs-filter": ("runs", ["role=button[name='Filter']"]),
+    "run-files": ("run", ["role=tab[name='Files']"]),
+    "run-others": ("run", ["role=tab[name='Other runs']"]),
+    "run-environment": ("run", ["role=tab[name='Environment']"]),
+    "compose-yaml": ("compose-cell", ["role=radio[name='YAML']"]),
+    "search-setup-how": ("search-setup", ["role=button[name='Next: how']"]),
+}
+"""What opens on a page: its name, the page, and what is pressed there, one after the other."""
+OWN_MODULE = ("stranger.py", "modules = ['stranger']\n")
+"""With these a workspace asks whether it is to be trusted: a module, and what scalebook.toml says."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +114,13 @@ class Gallery:
             "notebook-broken": "/?notebook=torn",
             "compose": "/compose?notebook=staleness",
             "compose-cell": "/compose?notebook=staleness&cell=pixelcnn-async-2",
+            "compose-virtual": "/compose?notebook=staleness&cell=pixelcnn-async-16",
             "runs": "/runs",
             "run": f"/runs?run={run['finished']}",
             "run-live": f"/runs?run={run['running']}",
             "run-failed": f"/runs?run={run['failed']}",
             "run-trial": f"/runs?run={self.trial}",
+            "run-virtual": f"/runs?run={run['virtual']}",
             "searches": "/search",
             "search-setup": "/search?notebook=staleness&experiment=pixelcnn-async-2",
             "search-map": asked,
@@ -92,8 +130,24 @@ class Gallery:
             "search-pareto": f"{asked}&view=Pareto",
             "search-table": f"{asked}&view=Table",
             "compare": f"/compare?runs={both}",
+            "compare-virtual": f"/compare?runs={run['finished']},{run['virtual']}",
             "compare-empty": "/compare",
         }
+
+
+def exported(workspace: Workspace) -> str:
+    """The notebook as Export makes it."""
+    description = catalogue.describe(workspace)
+    return as_html(
+        gather(workspace, RunReader(workspace.tracking_uri()), store.read(workspace.root / "staleness.md"), description)
+    )
+
+
+def ask_for_trust(workspace: Workspace) -> None:
+    """From now on every page asks whether the folder is to be trusted."""
+    name, settings = OWN_MODULE
+    (workspace.root / name).write_text("", encoding="utf-8")
+    (workspace.root / SETTINGS).write_text(settings, encoding="utf-8")
 
 
 @contextmanager
@@ -128,12 +182,14 @@ def _fill(workspace: Workspace, trials: int) -> Gallery:
     (root / "staleness.md").write_text(NOTE + "\n".join(cells) + REST, encoding="utf-8")
     (root / "nothing-yet.md").write_text("---\ntitle: Nothing yet\n---\n", encoding="utf-8")
     (root / "torn.md").write_text(BROKEN, encoding="utf-8")
+    notebook = store.read(root / "staleness.md")
+    store.save(notebook, edit.replace_note(notebook.notebook, 0, NOTE.split("---\n", 2)[2] + "A second thought.\n"))
     hashes = {name: config_hash(body, description) for name, body in bodies.items()}
 
     def run(cell: str, seed: int = 1, state: str = "finished", level: float = 2.0) -> str:
         return record(
             workspace, cell=cell, notebook="staleness.md", seed=seed, state=state, config_hash=hashes[cell],
-            workers=1 if "single" in cell else 2, level=level, what=bodies[cell],
+            workers=bodies[cell]["trainer"]["devices"], level=level, what=bodies[cell],
             points=12 if state == "running" else 30,
         ).id  # fmt: skip
 
@@ -144,7 +200,13 @@ def _fill(workspace: Workspace, trials: int) -> Gallery:
         "failed": run("pixelcnn-ddp-2", 2, "failed"),
         "running": run("pixelcnn-single", 1, "running"),
         "stopped": run("pixelcnn-single", 2, "stopped"),
+        "virtual": run("pixelcnn-async-16", level=2.2),
     }
+    client = open_store(workspace)
+    for run_id in runs.values():
+        cell = client.get_run(run_id).data.tags[names.TAG_CELL]
+        for tag, value in next((tags for name, tags in TAGS.items() if name in cell), {}).items():
+            client.set_tag(run_id, tag, value)
     JobFolder(workspace.jobs / runs["running"]).write(
         Progress(time.time(), "training", 480, 15_360, 7.4, 1, 0.4, 11.0, {names.TRAIN_LOSS: 2.41})
     )

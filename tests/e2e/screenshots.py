@@ -1,4 +1,4 @@
-"""Every page at three widths in both themes, to be looked at by a person.
+"""Every page, what opens on it, and the exported file, at three widths in both themes, to be looked at by a person.
 
     python -m tests.e2e.screenshots FOLDER [--only NAME ...] [--widths 400 1280 1920] [--themes light dark]
 
@@ -7,17 +7,22 @@ Nothing is trained: the pages show `tests.e2e.gallery`.
 
 import argparse
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import ARGUMENTS, Served, chromium, end_supervisor, serve
-from tests.e2e.gallery import filled
+from tests.e2e.gallery import OPENED, Gallery, ask_for_trust, exported, filled
 
 WIDTHS = (400, 1280, 1920)
 HEIGHTS = {400: 860, 1280: 800, 1920: 1080}
 TALLEST = 3000
+EXPORTED = "exported.html"
+PRINTED_AT = 1280  # pixels; once a theme is enough
+TRUST = "trust"  # with it, the workspace has a module of its own
 SETTLED_MS = 500
 """Without a change on the page for that long, it is taken to be drawn."""
 QUIET = """ms => new Promise(done => {
@@ -43,34 +48,68 @@ def main() -> None:
         with filled(workspace) as gallery:
             served = serve(workspace)
             try:
-                pages = {name: path for name, path in gallery.addresses().items() if name in (told.only or [name])}
-                _all(served, pages, told.themes, told.widths, told.folder)
+                _all(served, _views(gallery, workspace, told.only), told.themes, told.widths, told.folder)
             finally:
                 served.end()
                 end_supervisor(workspace)
 
 
-def _all(served: Served, pages: dict[str, str], themes: list[str], widths: list[int], folder: Path) -> None:
+@dataclass(frozen=True)
+class View:
+    """What is looked at: a name that is good for a file, where it is, and what is pressed there."""
+
+    name: str
+    address: str
+    presses: Sequence[str] = ()
+
+
+def _views(gallery: Gallery, workspace: Workspace, only: Sequence[str]) -> list[View]:
+    """Pages, what opens on them, and the exported file; with the last of them, the folder asks to be trusted."""
+    addresses = gallery.addresses()
+    file = workspace.root / EXPORTED
+    file.write_text(exported(workspace), encoding="utf-8")
+    views = [View(name, address) for name, address in addresses.items()]
+    views += [View(name, addresses[page], presses) for name, (page, presses) in OPENED.items()]
+    views += [View("export", file.as_uri()), View(TRUST, addresses["notebook"])]
+    return [view for view in views if view.name in (only or [view.name])]
+
+
+def _all(served: Served, views: list[View], themes: list[str], widths: list[int], folder: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
-        for theme in themes:
-            for width in widths:
-                _take(browser, served, pages, theme, width, folder)
+        known = [view for view in views if view.name != TRUST]
+        for asked in (known, [view for view in views if view.name == TRUST]):
+            if asked and asked is not known:
+                ask_for_trust(served.workspace)
+            for theme in themes if asked else []:
+                for width in widths:
+                    _take(browser, served, asked, theme, width, folder)
 
 
-def _take(browser: Browser, served: Served, pages: dict[str, str], theme: str, width: int, folder: Path) -> None:
+def _take(browser: Browser, served: Served, views: Sequence[View], theme: str, width: int, folder: Path) -> None:
     with look(browser, theme, width) as context:
         served.let_in(context)
         page = context.new_page()
-        for name, path in pages.items():
-            page.set_viewport_size({"width": width, "height": HEIGHTS.get(width, 900)})
-            page.goto(served.addresses.app + path)
+        for view in views:
+            height = HEIGHTS.get(width, 900)
+            page.set_viewport_size({"width": width, "height": height})
+            if view.address.startswith("file:"):
+                page.goto(view.address)
+                page.screenshot(path=folder / f"{view.name}-{width}-{theme}.png", full_page=True)
+                if width == PRINTED_AT:
+                    page.pdf(path=folder / f"{view.name}-{theme}.pdf", format="A4")
+                continue
+            page.goto(served.addresses.app + view.address)
             settle(page)
-            tall = int(page.evaluate("document.querySelector('.stMain').scrollHeight"))
-            page.set_viewport_size({"width": width, "height": max(HEIGHTS.get(width, 900), min(tall + 60, TALLEST))})
-            settle(page)
-            page.screenshot(path=folder / f"{name}-{width}-{theme}.png")
-        print(f"{len(pages)} pages, {width} pixels, {theme}", flush=True)
+            for selector in view.presses:
+                page.locator(selector).first.click()
+                settle(page)
+            if not view.presses or page.get_by_role("dialog").count() == 0:
+                tall = int(page.evaluate("document.querySelector('.stMain').scrollHeight"))
+                page.set_viewport_size({"width": width, "height": max(height, min(tall + 60, TALLEST))})
+                settle(page)
+            page.screenshot(path=folder / f"{view.name}-{width}-{theme}.png")
+        print(f"{len(views)} views, {width} pixels, {theme}", flush=True)
 
 
 def look(browser: Browser, theme: str, width: int) -> BrowserContext:

@@ -36,6 +36,8 @@ PAGES = {
 }
 NOT_OURS = (re.compile("GL Driver Message"),)
 """Of a Chromium that draws without a GPU, where parallel coordinates are drawn."""
+HEADINGS = ("heading-order", "page-has-heading-one", "empty-heading")
+"""The rules of axe-core on them, which are not serious to it."""
 NAME = """(() => { const one = document.activeElement;
   return (one.getAttribute('aria-label') || one.labels?.[0]?.innerText || one.innerText || '')
     .trim().split('\\n').pop(); })()"""
@@ -93,8 +95,9 @@ def shown(tab: Page, gallery: tuple[Served, Gallery]) -> Iterator[tuple[Page, st
     assert said == []
 
 
-def serious(page: Page) -> list[str]:
-    return [str(one) for one in findings(page) if one.impact in SERIOUS]
+def wrong(page: Page) -> list[str]:
+    """What is serious, and headings that skip an order or say nothing."""
+    return [str(one) for one in findings(page) if one.impact in SERIOUS or one.rule in HEADINGS]
 
 
 @pytest.mark.parametrize("name", list(PAGES))
@@ -104,11 +107,11 @@ def test_a_page_can_be_read_and_says_what_it_is(shown: tuple[Page, str, Gallery]
     page.goto(address + found.addresses()[name])
     expect(page).to_have_title(f"{PAGES[name]} · Scalebook")
     settle(page)
-    assert serious(page) == []
+    assert wrong(page) == []
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(300)  # until Streamlit has heard of it
     assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).colorScheme") == "dark"
-    assert serious(page) == []
+    assert wrong(page) == []
     page.set_viewport_size({"width": 400, "height": 860})
     page.wait_for_timeout(200)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth <= 400")
@@ -188,6 +191,40 @@ def test_one_finds_the_way_back(shown: tuple[Page, str, Gallery]) -> None:
     page.goto(f"{address}/runs")
     page.get_by_role("link", name="Notebook", exact=True).click()
     expect(page).to_have_title("Does staleness hurt? · Scalebook")
+
+
+def test_names_are_links(shown: tuple[Page, str, Gallery]) -> None:
+    """They open in this tab, and nothing is loaded anew; with Ctrl in another one. Back leads back."""
+    page, address, _ = shown
+    page.goto(f"{address}/runs?sort=name")
+    page.evaluate("window.stays = true")
+    grid = page.locator(".stDataFrameGlideDataEditor").first
+    expect(grid).to_be_visible()
+    settle(page)
+    box = grid.bounding_box()
+    assert box is not None
+    for x in (82, 80):  # in the first row, behind its tick: the grid looks where the mouse is
+        page.mouse.move(box["x"] + x, box["y"] + 52)
+        page.wait_for_timeout(300)
+    with page.context.expect_page() as another:
+        page.keyboard.down("Control")
+        page.mouse.down()
+        page.mouse.up()
+        page.keyboard.up("Control")
+    expect(another.value).to_have_url(re.compile(r"/runs\?.*run=[0-9a-f]{32}$"))
+    another.value.close()
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("pixelcnn-single · seed 2")
+    page.get_by_role("tab", name="Other runs").click()
+    page.get_by_role("tabpanel").get_by_role("link", name="seed 1").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("pixelcnn-single · seed 1")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("pixelcnn-single · seed 2")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+    assert page.evaluate("window.stays") is True
 
 
 def test_charts_speak_the_pages_language(shown: tuple[Page, str, Gallery]) -> None:

@@ -51,6 +51,8 @@ def experiment_part(
     metric = names.main_metric(key for run in runs for key in run.metrics)
     curves = {run.id: reader.curve(run.id, metric) for run in runs} if metric else {}
     blocks.append(_facts(cell, description))
+    if words := names.time_words([workload(cell.config, description).is_virtual]):
+        blocks.append(Remark(words))
     if stale:
         blocks.append(Remark("Stale: the config has changed since; these are results of an earlier one.", trouble=True))
     if runs:

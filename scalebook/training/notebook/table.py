@@ -8,6 +8,7 @@ from scalebook.training.config.workload import strategy_words
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import ExperimentRow
+from scalebook.training.tracking import names
 
 WIDTH: Final = 120
 GAP: Final = "  "
@@ -125,6 +126,8 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if short:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+    if words := names.time_words([row.is_virtual for row in comparison.rows]):
+        remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
         remarks_.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
     return remarks_

@@ -139,6 +139,21 @@ def axis_words(axis: str, virtual: Collection[bool]) -> str:
     return "virtual seconds" if all(virtual) else "seconds, virtual or measured"
 
 
+def time_words(virtual: Collection[bool]) -> str:
+    """What one must know of the seconds of runs of which these are virtual; "" where all are measured."""
+    if not any(virtual):
+        return ""
+    if all(virtual):
+        return (
+            "Virtual workers: one process plays all of them. Seconds, and whatever is counted per second, are those of "
+            "the clock that is declared, not of this machine."
+        )
+    return (
+        "Virtual beside measured: of those with virtual workers, seconds and whatever is counted per second are those "
+        "of the clock that is declared."
+    )
+
+
 def lower_is_better(metric: str) -> bool:
     """Whether the smaller value of `metric` wins: losses and bits, but not accuracies."""
     last = metric.rsplit("/", 1)[-1]

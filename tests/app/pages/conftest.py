@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -96,7 +98,12 @@ def html(app: AppTest) -> str:
     return "\n".join(element.proto.body for element in app.get("html"))
 
 
+def run_names(table: pd.DataFrame) -> list[str]:
+    """What the links of a table of runs show."""
+    return [parse_qs(urlsplit(address).query)["called"][0] for address in table["name"]]
+
+
 def words(app: AppTest) -> str:
     """All text of the page: HTML, Markdown, messages."""
-    kinds = (app.markdown, app.caption, app.error, app.info, app.warning, app.title, app.subheader)
+    kinds = (app.markdown, app.caption, app.error, app.info, app.warning, app.title, app.header)
     return html(app) + "\n".join(element.value for kind in kinds for element in kind)

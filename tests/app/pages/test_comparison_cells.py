@@ -52,7 +52,7 @@ def test_a_comparison_of_all_experiments_is_added_and_undone(open_page: Open, wo
         "x: [seconds, updates]\ntarget: 2.5\nscale: log\n```\n"
     )
     assert not [one for one in app.button if one.key == "comparison-save"], "the dialog is closed"
-    assert ">comparison</span>" in html(app)
+    assert ">comparison</h2>" in html(app)
     press(app, "Undo")
     assert path.read_text(encoding="utf-8") == TEXT + OTHER
 
@@ -116,4 +116,4 @@ def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page:
 def test_runs_of_no_experiment_cannot_be_saved_and_it_is_said(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, cell="gone")
     app = press(open_page("compare", runs=job.id), "Save in a notebook")
-    assert [one.value for one in app.toast] == ["None of these runs is of an experiment that a notebook has."]
+    assert [one.value for one in app.toast] == ["None of these runs belongs to an experiment of a notebook."]

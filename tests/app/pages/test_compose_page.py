@@ -282,6 +282,7 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(64).run()
     next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
+    assert any("One process plays all workers" in one.value for one in app.caption)
     number(app, "Seconds per gradient").set_value("0.25").run()
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 1

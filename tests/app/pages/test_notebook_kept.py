@@ -123,7 +123,7 @@ def test_a_renamed_experiment_keeps_its_results_and_undo_does_too(open_page: Ope
         assert f"/runs?run={first.id}" in shown
         assert f"/runs?run={second.id}" in shown
         assert "stale: " not in shown
-        assert "not run yet" in shown.split("sizes</span>")[1]
+        assert "not run yet" in shown.split("sizes</h2>")[1]
         assert "no such experiment" not in shown
 
 

@@ -9,7 +9,7 @@ from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
-from tests.app.pages.conftest import Open, html, words
+from tests.app.pages.conftest import Open, html, run_names, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
@@ -18,7 +18,7 @@ BEST = names.best(names.VAL_BITS_PER_DIM)
 
 
 def rows(app: AppTest) -> list[str]:
-    return list(app.dataframe[0].value["name"]) if app.dataframe else []
+    return run_names(app.dataframe[0].value) if app.dataframe else []
 
 
 def key_of_table(app: AppTest) -> str:

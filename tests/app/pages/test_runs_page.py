@@ -20,7 +20,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
-from tests.app.pages.conftest import Open, html, number, words
+from tests.app.pages.conftest import Open, html, number, run_names, words
 from tests.app.recorded import config, record, write_pushes
 
 pytestmark = pytest.mark.long
@@ -32,9 +32,10 @@ def test_no_run_says_what_to_do(open_page: Open) -> None:
 
 def test_runs_stand_in_a_table_newest_first(open_page: Open, workspace: Workspace) -> None:
     record(workspace, cell="a", seed=1)
-    record(workspace, cell="a", seed=2, state="failed")
+    last = record(workspace, cell="a", seed=2, state="failed")
     table = open_page("runs").dataframe[0].value
-    assert list(table["name"]) == ["a · seed 2", "a · seed 1"]
+    assert table["name"][0] == f"/runs?called=a+%C2%B7+seed+2&run={last.id}"
+    assert run_names(table) == ["a · seed 2", "a · seed 1"]
     assert [list(one) for one in table["state"]] == [["failed"], ["finished"]]
     assert table["remark"][0].startswith("worker lost: WorkerLost: worker 1 died")
     assert round(table["best"][1], 3) == 2.047
@@ -306,7 +307,7 @@ def test_a_trial_leads_back_to_its_search_and_is_not_in_the_list(open_page: Open
     store.set_tag(job.id, names.TAG_TRIAL, "2")
     assert "No run yet" in html(open_page("runs"))
     back, home = (one.proto for one in open_page("runs", run=job.id).get("page_link")[:2])
-    assert home.label == "First steps › batch-size, which has this cell no more"
+    assert home.label == "First steps › batch-size (this cell is gone)"
     assert (back.label, back.query_string) == ("batch-size, trial 2", f"search={parent.id}")
 
 
@@ -329,5 +330,19 @@ def test_a_run_names_its_notebook_and_cell_and_leads_to_both(open_page: Open, wo
 
     cell = ("First steps › pixelcnn-async-2", "notebook=first-steps&cell=pixelcnn-async-2")
     assert links()[0] == cell
-    assert links(cell="gone")[0] == ("First steps › gone, which has this cell no more", "notebook=first-steps")
+    assert links(cell="gone")[0] == ("First steps › gone (this cell is gone)", "notebook=first-steps")
     assert [label for label, _ in links(notebook="no-more.md")] == ["All runs"]
+
+
+def test_virtual_workers_are_called_so_alone_and_beside_real_ones(open_page: Open, workspace: Workspace) -> None:
+    real = record(workspace, cell="real")
+    virtual = record(workspace, cell="virtual", workers=64)
+    open_store(workspace).set_tag(virtual.id, names.TAG_CLOCK, names.VIRTUAL)
+    app = open_page("runs", run=virtual.id)
+    assert ">virtual workers</span>" in html(app)
+    assert "<span>updates/virtual s</span><b>65.0</b>" in html(app)
+    assert names.time_words([True]) in [one.value for one in app.caption]
+    assert "The first 16 of 64 workers; all are in `pushes.json`, under Files." in [one.value for one in app.caption]
+    app = open_page("compare", runs=f"{real.id},{virtual.id}")
+    assert names.time_words([True, False]) in [one.value for one in app.caption]
+    assert html(app).count("65.0 virtual") == 1

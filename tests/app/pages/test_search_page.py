@@ -182,7 +182,7 @@ def test_a_cell_of_the_notebook_shows_its_search(open_page: Open, workspace: Wor
     (workspace.root / "first-steps.md").write_text(TEXT + SEARCH, encoding="utf-8")
     app = open_page("")
     shown = html(app)
-    assert "batch_size 16 … 1,024 × learning_rate 0.001 … 1" in shown
+    assert "batch size 16 … 1,024 × learning rate 0.001 … 1" in shown
     assert "strong scaling: global batch" in shown
     assert "not run yet" in shown
     made(workspace)
@@ -206,7 +206,7 @@ def test_one_search_has_its_head_and_buttons(open_page: Open, workspace: Workspa
     found = made(workspace, trials=20)
     app = open_page("search", search=found.id)
     shown = html(app)
-    assert "batch_size 16 … 1,024" in shown
+    assert "batch size 16 … 1,024" in shown
     assert "strong scaling" in shown
     labels = [one.label for one in app.button]
     assert "Stop" not in labels

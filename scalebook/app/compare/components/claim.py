@@ -12,7 +12,7 @@ from scalebook.training.claims.judging import Judgement
 def title(judgement: Judgement) -> str:
     """Name and verdict."""
     word = judgement.verdict
-    return f'<span class="sb-name">{escape(judgement.cell.name)}</span>{html.chip(word.replace(" ", "-"), word)}'
+    return html.name(judgement.cell.name, html.chip(word.replace(" ", "-"), word))
 
 
 def body(judgement: Judgement) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from scalebook.app.navigation import RUNS
+from scalebook.app.navigation import COMPARE, RUNS
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.experiment_summary import interval
@@ -15,12 +15,7 @@ from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import AXES, ExperimentRow
-from scalebook.training.tracking.names import axis_words
-
-MIXED = (
-    "Some of these have virtual workers: their seconds, and all that is counted a second, are those of the clock that "
-    "was declared. They stand beside measured ones."
-)
+from scalebook.training.tracking.names import axis_words, time_words
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -45,8 +40,6 @@ def curves(
         html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} so far.")
         return
     virtual = [row.is_virtual for row in comparison.rows]
-    if any(virtual) and not all(virtual):
-        st.caption(MIXED)
     drawn = charts.lines(
         lines,
         x_title=axis_words(axis, virtual),
@@ -60,18 +53,19 @@ def curves(
     chart_view.draw(drawn, key, f"{comparison.metric} against {axis}")
 
 
-def table(comparison: Comparison, *, link_runs: bool = False) -> None:
-    """What each reached, how fast, at what cost; the best value in bold."""
+def table(comparison: Comparison) -> None:
+    """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
     head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", _last(comparison)]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in AXES]
     stale = any(row.staleness_mean for row in comparison.rows)
-    head += ["updates/s", "samples/s", *(["staleness", "p95"] if stale else []), "runs"]
+    head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
-    rows = [_row(row, comparison, shades[row.experiment], row is best, stale, link_runs) for row in comparison.rows]
+    rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
-    if remark := resolution(comparison):
-        st.caption(remark)
+    for remark in (resolution(comparison), time_words([row.is_virtual for row in comparison.rows])):
+        if remark:
+            st.caption(remark)
     for row in comparison.rows:
         if row.note:
             st.caption(f"**{row.experiment}**: {row.note}")
@@ -82,16 +76,17 @@ def _last(comparison: Comparison) -> str:
     return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
 
 
-def _row(
-    row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool, link_runs: bool
-) -> list[html.Cell]:
-    name = html.swatch(colour) + (
-        html.link(row.experiment, RUNS.url(run=row.run_ids[0])).html
-        if link_runs and row.run_ids
-        else html.text(row.experiment).html
-    )
+def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool) -> list[html.Cell]:
+    runs, name = row.run_ids, html.text(row.experiment)
+    if runs:
+        url = RUNS.url(run=runs[0]) if len(runs) == 1 else COMPARE.url(runs=",".join(runs))
+        name = html.link(row.experiment, url)
     cells = [
-        html.Cell(name + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))),
+        html.Cell(
+            html.swatch(colour)
+            + name.html
+            + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
+        ),
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
         html.number("" if row.batch_global is None else str(row.batch_global)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
@@ -100,7 +95,7 @@ def _row(
     ]
     if comparison.target is not None:
         cells += [html.number(to_target(row.to_target, axis)) for axis in AXES]
-    cells += [html.number(shown(row.updates_per_second, 3)), html.number(shown(row.samples_per_second, 3))]
+    cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
     if stale:
         cells.append(html.number(shown(row.staleness_mean, 3)))
         cells.append(html.number("" if row.staleness_p95 is None else f"{row.staleness_p95.mean:.0f}"))
@@ -117,6 +112,12 @@ def shown(value: Estimate | None, digits: int = 4) -> str:
     if value is None:
         return ""
     return interval(value.mean, value.half) if digits == 4 else figure(value.mean, digits)
+
+
+def rate(row: ExperimentRow, value: Estimate | None) -> str:
+    """So many a second: `65.0`, of virtual workers `65.0 virtual`."""
+    words = shown(value, 3)
+    return f"{words} virtual" if words and row.is_virtual else words
 
 
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
@@ -152,7 +153,7 @@ def resolution(comparison: Comparison) -> str:
     if abs(first.mean - second.mean) > first.half + second.half:
         return ""
     pair = f"{first_row.experiment} and {second_row.experiment}"
-    return f"{pair} are not told apart by these seeds: their 95 % intervals overlap."
+    return f"These seeds do not tell {pair} apart: their 95 % intervals overlap."
 
 
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:

@@ -35,7 +35,7 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
         target = number_box.draw("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
         axes = st.multiselect("Against", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
-                              help="With several one can switch; the first is shown first.")  # fmt: skip
+                              help="With several the cell has a switch; it begins with the first.")  # fmt: skip
         log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Of the metric.")
     wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
     reach = None if target is None or isinstance(target, str) else float(target)

@@ -48,7 +48,7 @@ def show(run_ids: Sequence[str]) -> None:
     metrics = list(dict.fromkeys(metric for record in records for metric in runs.curve_metrics(record)))
     main = names.main_metric(metrics)
     if main is None:
-        html.empty("No curve yet", "These runs have logged no metric so far; the page looks again every few seconds.")
+        _without_curves(records)
         return
     metric_column, target_column, axis_column = st.columns([2, 1, 3], vertical_alignment="bottom")
     with metric_column:
@@ -74,6 +74,20 @@ def show(run_ids: Sequence[str]) -> None:
     st.fragment(_body, run_every=EVERY_S if live else None)(records, [metric, *more], target, look, grouped)
 
 
+def _without_curves(records: Sequence[RunRecord]) -> None:
+    """Looks again while a run may still log something."""
+    live = any(record.ended is None for record in records)
+    more = "; the page looks again every few seconds" if live else ", and have ended"
+    html.empty("No curve yet", f"These runs have logged no metric so far{more}.")
+    if live:
+        st.fragment(_look_again, run_every=EVERY_S)([record.id for record in records])
+
+
+def _look_again(run_ids: Sequence[str]) -> None:
+    if any(runs.curve_metrics(resources.reader().run(run_id)) for run_id in run_ids):
+        st.rerun()
+
+
 def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
     """The button that makes a cell of a notebook from what the page shows."""
     if press.button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
@@ -81,7 +95,7 @@ def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str
         possible = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
         if possible:
             editing.ask(possible, leads_there=True)
-        state.say("None of these runs is of an experiment that a notebook has.", ":material/error:")
+        state.say("None of these runs belongs to an experiment of a notebook.", ":material/error:")
         st.rerun()
 
 
@@ -137,6 +151,6 @@ def _body(
     ]
     for i, shown in enumerate(by_metric):
         comparison.curves(shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing)
-    comparison.table(by_metric[0], link_runs=True)
-    st.subheader("What differs")
+    comparison.table(by_metric[0])
+    st.header("What differs")
     comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

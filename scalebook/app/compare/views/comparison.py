@@ -41,7 +41,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
     runs = [run for row in compared.rows for run in row.run_ids]
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
-        html.draw(f'<span class="sb-name">{escape(cell.name)}</span><span class="sb-dim">{escape(cell.metric)}</span>')
+        html.draw(html.name(cell.name, f'<span class="sb-dim">{escape(cell.metric)}</span>'))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
         if runs:
             st.page_link(COMPARE.script, label="Run by run", query_params={"runs": ",".join(runs)})

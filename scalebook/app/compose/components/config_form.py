@@ -22,7 +22,7 @@ from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
 MOST_WORKERS = 1024
-WORKERS = "Processes with a copy of the model each that compute gradients, on a core (or GPU) of their own."
+WORKERS = "Processes that compute gradients, each with a copy of the model, on a core (or GPU) of its own."
 SEEDS = "How often it is run, each time with the next seed. Three give an interval."
 NO_SCHEDULE = "constant"
 
@@ -71,7 +71,7 @@ class ConfigForm:
         return name, repeats
 
     def _section(self, title: str) -> None:
-        st.subheader(title)
+        st.header(title)
 
     def _slot(self, path: str) -> None:
         self.slots[path] = st.empty()

@@ -15,6 +15,11 @@ HELP: Final = (
     "More workers than this machine has: one process computes all their gradients, each from the version of the "
     "parameters that its worker would have had. A clock that you declare says who comes when, and seconds are its time."
 )
+MEANING: Final = (
+    "One process plays all workers, each with the parameters that it would have had. Seconds are those of the clock "
+    "that you declare: 100 workers take as long as 100 machines would."
+)
+OFFER: Final = "To try more workers than this machine has: one process plays them all."
 SECONDS: Final = (
     "Virtual seconds that a worker takes for one. Stragglers, links, deaths and the servers' time: under `clock`, as "
     "YAML."
@@ -37,6 +42,7 @@ def draw(
     workers, before, clock = form.workers_of(config, description), form.is_virtual(config), form.CLOCK
     with left:
         said = st.toggle("Virtual workers", before, key=key("virtual"), help=HELP)
+        st.caption(MEANING if said else OFFER)
     if said != before:
         (form.make_virtual if said else form.make_real)(config, workers)
     if not said:

@@ -62,9 +62,11 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Int
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if any(seed.stale for seed in seeds):
         chips += " " + html.chip("stale", "stale: the config has changed since")
+    if any(seed.run is not None and seed.run.is_virtual for seed in seeds):
+        chips += " " + html.chip("virtual", "virtual workers")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
-        html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
+        html.draw(html.name(name, chips))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         now = f"{page} {' '.join(seed.run.id if seed.run else 'none' for seed in seeds)}"
         asked: Intent | None = None
@@ -100,7 +102,8 @@ def results(seeds: Sequence[SeedView]) -> str:
     metric = names.main_metric(key for metrics in metrics_by_seed for key in metrics)
     stale = any(names.STALENESS_MEAN in metrics for metrics in metrics_by_seed)
     head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
-    head += ["updates", "updates/s", "time"]
+    virtual = all(seed.run.is_virtual for seed in seeds if seed.run)
+    head += ["updates", "updates/virtual s" if virtual else "updates/s", "time"]
     rows = [_row(seed, metric, stale) for seed in seeds]
     return html.table(head, rows, numeric=range(2, len(head)))
 

@@ -34,7 +34,8 @@ def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
 def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
     """A cell that cannot be read: why, its text, and a way to mend it right here."""
     with st.container(border=True, key=f"cell-broken-{index}"):
-        st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {cell.message}", icon=":material/error:")
+        it = "it " if cell.message.startswith(("is ", "has ")) else ""
+        st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {it}{cell.message}", icon=":material/error:")
         height = min(500, max(140, 24 * (cell.source.count("\n") + 2)))
         text = st.text_area(
             "Its text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}"

@@ -11,6 +11,7 @@ from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import LIVE, SeedView
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.experiment_summary import summary
+from scalebook.app.shared.services.words import plural
 from scalebook.app.shared.views import deleting, placing
 from scalebook.app.shared.views.writing import write
 from scalebook.training.config.crowding import crowd_words
@@ -61,7 +62,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     elif intent == "stop":
         asked = experiments.stop(seeds)
         state.clicks().settle(clicked)
-        state.say(f"Asked {asked} to stop.", ":material/stop:")
+        state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
     elif intent == "edit":
         state.clicks().settle(clicked)
         st.switch_page(COMPOSE.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
@@ -96,7 +97,7 @@ def _run(stored: Stored, cell: ExperimentCell) -> bool:
     except ConfigError as error:
         state.say(str(error), ":material/error:")
         return False
-    state.say(f"Submitted {len(jobs)} of {cell.name}.", ":material/play_arrow:")
+    state.say(f"Submitted {plural(len(jobs), 'run')} of {cell.name}.", ":material/play_arrow:")
     return True
 
 

@@ -23,7 +23,8 @@ MOST_CHANGES = 12
 def head(view: RunView) -> None:
     """Title, state, and the line that says what it is."""
     record = view.record
-    html.draw(f'<span class="sb-name" style="font-size:1.45rem">{escape(view.title)}</span> {html.chip(view.state)}')
+    chips = html.chip(view.state) + (html.chip("virtual", "virtual workers") if view.is_virtual else "")
+    html.draw(html.name(view.title, chips, page=True))
     tags = record.tags
     parts = [
         " on ".join(tags[key].rsplit(".", 1)[-1] for key in (names.TAG_MODEL, names.TAG_DATA) if tags.get(key)),
@@ -32,9 +33,10 @@ def head(view: RunView) -> None:
         _rate(tags),
         f"started {ago(view.began)}" if view.began else "",
         _took(view) if view.ended else "",
-        "seconds below are those of its clock" if view.is_virtual else "",
     ]
     html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')
+    if words := names.time_words([view.is_virtual]):
+        st.caption(words)
 
 
 def _rate(tags: Mapping[str, str]) -> str:
@@ -46,7 +48,9 @@ def _rate(tags: Mapping[str, str]) -> str:
 
 
 def _took(view: RunView) -> str:
-    return "never began" if view.seconds is None else f"took {duration(view.seconds)}"
+    if view.seconds is None:
+        return "never began"
+    return f"took {duration(view.seconds)}{' of this machine' if view.is_virtual else ''}"
 
 
 def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
@@ -94,10 +98,11 @@ def figures(view: RunView) -> None:
     if main:
         pairs.append((f"best {main}", metrics.get(names.best(main)), 4))
         pairs.append((f"{view.last_word} {main}", metrics.get(names.final(main), metrics.get(main)), 4))
+    second = "virtual s" if view.is_virtual else "s"
     pairs += [
         ("updates", metrics.get(names.UPDATES), 1),
-        ("updates/s", metrics.get(names.UPDATES_PER_SECOND), 3),
-        ("samples/s", metrics.get(names.SAMPLES_PER_SECOND), 3),
+        (f"updates/{second}", metrics.get(names.UPDATES_PER_SECOND), 3),
+        (f"samples/{second}", metrics.get(names.SAMPLES_PER_SECOND), 3),
         ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
         ("dropped", metrics.get(names.DROPPED) or None, 1),
         ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
@@ -161,7 +166,7 @@ def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:
 def samples(picture: bytes | None) -> None:
     """What a generative model drew last."""
     if picture is not None:
-        st.subheader("Samples drawn by the model")
+        st.header("Samples drawn by the model")
         st.image(picture, width=320)
 
 
@@ -169,5 +174,9 @@ def stale(changes: Sequence[str]) -> None:
     """That the experiment is another one by now, and in what."""
     more = len(changes) - MOST_CHANGES
     shown = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
-    words = f"Since then its experiment was changed: {shown}." if changes else "Its experiment is written anew."
+    words = (
+        f"Since then its experiment was changed: {shown}."
+        if changes
+        else "Its experiment is written in another way by now."
+    )
     html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')

@@ -9,7 +9,7 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services.run_files import MOST_BYTES, RunFile
 from scalebook.app.runs.services.runs import RunView, parted
 from scalebook.app.shared.components import html
-from scalebook.app.shared.services.words import ago, figure, plural
+from scalebook.app.shared.services.words import ago, figure, plural, spoken
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
@@ -107,5 +107,8 @@ def others(views: Sequence[RunView], shown: str, config_hash: str) -> None:
 
 def environment(record: RunRecord) -> None:
     tags = {key: value for key, value in sorted(record.tags.items()) if key.startswith("scalebook.") and value}
-    rows = [[html.text(key.removeprefix("scalebook."), "dim"), html.text(value, "wrap")] for key, value in tags.items()]
+    rows = [
+        [html.text(spoken(key.removeprefix("scalebook.")), "dim"), html.text(value, "wrap")]
+        for key, value in tags.items()
+    ]
     html.draw(html.table(["What", "Value"], [*rows, [html.text("run id", "dim"), html.text(record.id)]]))

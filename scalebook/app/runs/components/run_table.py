@@ -1,12 +1,12 @@
-"""Runs in rows: what they are, how they stand, what came out. A tick selects, a click on a name opens."""
+"""Runs in rows: what they are, how they stand, what came out. A tick selects, a name is a link."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import run_query
 from scalebook.app.runs.services.labels import labels
 from scalebook.app.runs.services.run_query import FACETS, RunGroup
@@ -26,19 +26,13 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 
 
 OPTIONAL = ("remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
-DIFFERING = ("notebook", "model", "batch", "lr")  # and those that are left out where all rows say the same
+DIFFERING = ("notebook", "model", "metric", "batch", "lr")  # and those that are left out where all rows say the same
+CALLED = "called"  # of a run's address: what its link shows; see links.js
 
 
-@dataclass(frozen=True)
-class RunSelection:
-    """`ticked` run ids in the table's order; `opened` the run whose name was clicked."""
-
-    ticked: list[str] = field(default_factory=list)
-    opened: str | None = None
-
-
-def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> RunSelection:
-    """The table; its key must change with the set of rows, because a selection is kept by position.
+def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> list[str]:
+    """The table; the ids of the ticked runs, in its order. Its key must change with the set of rows, because a
+    selection is kept by position.
 
     `columns` are metrics that have a column of their own.
     """
@@ -52,15 +46,18 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> Run
         height="content",
         placeholder="–",
         on_select="rerun",
-        selection_mode=["multi-row", "single-cell"],
-        column_config=_columns() | _metric_columns(columns),
+        selection_mode="multi-row",
+        column_config=_columns(_one(table, "metric")) | _metric_columns(columns),
         column_order=[str(name) for name in table if _worth(str(name), list(table[name]))],
         alt="runs",
     )
-    ticked = [views[i].id for i in event.selection.rows if i < len(views)]
-    cells = event.selection.cells
-    opened = views[cells[0][0]].id if cells and cells[0][0] < len(views) else None
-    return RunSelection(ticked, opened)
+    return [views[i].id for i in event.selection.rows if i < len(views)]
+
+
+def _one(table: pd.DataFrame, name: str) -> str:
+    """What all rows say in this column; "" where they differ."""
+    said = {str(value) for value in table[name] if value}
+    return said.pop() if len(said) == 1 else ""
 
 
 def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
@@ -97,8 +94,8 @@ def _metric_columns(columns: Sequence[str], words: str = "The last value.") -> d
 
 def _worth(name: str, values: Sequence[Any]) -> bool:
     """Whether a column is shown."""
-    if name in DIFFERING:
-        return len(set(values)) > 1
+    if name in DIFFERING:  # a run that has logged nothing yet says no metric
+        return len(set(values) - ({""} if name == "metric" else set())) > 1
     return name not in OPTIONAL or any(_told(value) for value in values)
 
 
@@ -111,7 +108,7 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
     return {
-        "name": name,
+        "name": RUNS.url(**{CALLED: name, "run": view.id}),
         "state": [view.state],
         "notebook": FACETS["notebook"](view.record),
         "model": FACETS["model"](view.record),
@@ -125,31 +122,35 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
         "staleness": metrics.get(names.STALENESS_MEAN),
         "rate": metrics.get(names.UPDATES_PER_SECOND),
         "seconds": view.seconds,
-        "when": ago(view.began) if view.began else "",
+        "when": ago(view.began) if view.began else None,
         "tags": run_query.tags(view.record),
         "note": run_query.note(view.record),
         "remark": view.reason or (f"{view.failure}: {view.cause}" if view.state == "failed" else ""),
     }
 
 
-def _columns() -> dict[str, Any]:
+def _columns(metric: str) -> dict[str, Any]:
+    """`metric`: of all rows, "" where they differ."""
     column = st.column_config
+    of = f" {metric}" if metric else ""
     words, colours = list(COLOURS), [pair[style.dark()] for pair in COLOURS.values()]
     return {
-        "name": column.TextColumn("Run", width="medium", help="Click to open."),
+        "name": column.LinkColumn("Run", width="medium", display_text=rf"[?&]{CALLED}=([^&]*)", alignment="left"),
         "state": column.MultiselectColumn("State", options=words, color=colours, width="small"),
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),
-        "strategy": column.TextColumn("Strategy", width=190),
+        "strategy": column.TextColumn("Strategy", width=230),
         "batch": column.TextColumn("Batch", width="small", help="Of all workers together.", alignment="right"),
         "lr": column.TextColumn("lr", width="small", help="The learning rate that was applied.", alignment="right"),
         "metric": column.TextColumn("Metric", width=105),
-        "best": column.NumberColumn("Best", format="%.4f", width="small"),
+        "best": column.NumberColumn(f"Best{of}", format="%.4f", width=120 if metric else "small"),
         "final": column.NumberColumn(
             "Last", format="%.4f", width="small", help="The final value, or the latest of a run that goes on."
         ),
         "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
-        "rate": column.NumberColumn("Updates/s", format="%.0f", width="small"),
+        "rate": column.NumberColumn(
+            "Updates/s", format="%.0f", width="small", help="Of virtual workers: a second of the clock they run by."
+        ),
         "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),
         "when": column.TextColumn("Started", width="small"),
         "tags": column.ListColumn("Tags", width="small"),

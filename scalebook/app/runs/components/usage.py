@@ -20,7 +20,7 @@ def over_time(samples: Sequence[Usage]) -> None:
     """CPU and memory; of runs on GPUs also theirs. Nothing before the first sample."""
     if not samples:
         return
-    st.subheader("What it takes of the machine")
+    st.header("CPU and memory")
     seconds = [sample.seconds for sample in samples]
     shown = [
         ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),

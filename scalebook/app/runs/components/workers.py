@@ -14,26 +14,34 @@ from scalebook.training.tracking.reading import MetricCurve
 HEIGHT = 300
 MOST_ROWS = 64
 """More workers and shards than that are in the artifact `pushes.json`."""
+MOST_BARS = 16
 
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     """A bar for all workers, and one for each: (name, part -> share)."""
     known = [(name, dict(shares)) for name, shares in rows if shares]
     if known:
-        st.subheader("Where the time went")
-        html.draw(bars.time_split(known))
+        st.header("Where the time went")
+        html.draw(bars.time_split(known[: 1 + MOST_BARS]))
+        _rest(len(known) - 1, MOST_BARS)
 
 
-def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str) -> None:
-    """A line for each worker, from the histories of `worker_N/...`."""
+def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, virtual: bool) -> None:
+    """A line for each worker, from the histories of `worker_N/...`. `virtual`: the seconds are those of a clock."""
     if any(curve.values for curve in curves):
-        st.subheader("Throughput by worker")
+        st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
         series = [
             Series(f"worker {worker}", curve.axis(axis), curve.values, bars.colour(worker))
             for worker, curve in numbered
         ]
-        drawn = charts.lines(series, x_title=x_title, y_title="samples/s", dark=style.dark(), height=HEIGHT)
+        drawn = charts.lines(
+            series,
+            x_title=x_title,
+            y_title=f"samples/{'virtual ' if virtual else ''}s",
+            dark=style.dark(),
+            height=HEIGHT,
+        )
         drawn.update_yaxes(rangemode="tozero")
         chart_view.draw(drawn, "throughput", f"samples a second of each worker against {axis}")
 
@@ -41,7 +49,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str) -> None:
 def staleness(counts: Sequence[Sequence[int]]) -> None:
     """How old the gradients were that were applied."""
     if any(any(row) for row in counts):
-        st.subheader("Staleness")
+        st.header("Staleness")
         html.draw(bars.staleness(counts))
 
 
@@ -49,9 +57,10 @@ def pushes(record: PushRecord) -> None:
     """Figures by worker; where there are several shards, by worker and shard in a fold below."""
     if not record.shards:
         return
-    st.subheader("Pushes")
+    st.header("Pushes")
     rows = record.by_worker()
-    html.draw(_table(rows, lambda row: [f"worker {row.worker}"], ["Worker"], record.mean_staleness))
+    html.draw(_table(rows[:MOST_BARS], lambda row: [f"worker {row.worker}"], ["Worker"], record.mean_staleness))
+    _rest(len(rows), MOST_BARS)
     if record.parts > 1:
         several = len({shard.section for shard in record.shards}) > 1
         head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
@@ -61,6 +70,12 @@ def pushes(record: PushRecord) -> None:
 
         with st.expander("By shard"):
             html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
+
+
+def _rest(workers: int, shown: int) -> None:
+    """Where the others are."""
+    if workers > shown:
+        st.caption(f"The first {shown} of {workers:,} workers; all are in `pushes.json`, under Files.")
 
 
 def _table(

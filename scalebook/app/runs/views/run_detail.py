@@ -90,7 +90,7 @@ def _back(view: RunView) -> None:
             label = f"{started_from.search.name()}, trial {started_from.trial}"
             st.page_link(SEARCH.script, label=label, icon=back, query_params={"search": started_from.search.id})
         if started_from.notebook is not None:
-            gone = "" if started_from.cell else ", which has this cell no more"
+            gone = "" if started_from.cell else " (this cell is gone)"
             st.page_link(
                 NOTEBOOK.script, label=f"{started_from.path}{gone}",
                 icon=":material/menu_book:" if started_from.search else back,
@@ -140,7 +140,9 @@ def _curves(run_id: str, look: CurveLook) -> None:
             run_detail.curves(own, look, not view.ended)
         elif not view.ended:
             st.caption("The first point of the curves comes with the first validation or after a few updates.")
-        workers.throughput([curve for curve in curves if curve.metric in rates], look.axis, look.x_title)
+        workers.throughput(
+            [curve for curve in curves if curve.metric in rates], look.axis, look.x_title, view.is_virtual
+        )
 
 
 def _main_metrics(view: RunView) -> list[str]:

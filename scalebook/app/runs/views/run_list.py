@@ -140,11 +140,9 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
     workspace = resources.workspace()
     views = runs.views(workspace, records[(number - 1) * PER_PAGE : number * PER_PAGE], resources.waiting_reasons)
     bar = st.container(horizontal=True, vertical_alignment="center", key="table-actions")
-    chosen = run_table.draw(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
-    if chosen.opened:
-        st.switch_page(RUNS.script, query_params={"run": chosen.opened})
+    ticked = run_table.draw(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
     with bar:
-        _actions([view for view in views if view.id in chosen.ticked], _counted(records, shown))
+        _actions([view for view in views if view.id in ticked], _counted(records, shown))
     _pages(number, len(records))
 
 
@@ -176,7 +174,7 @@ def _actions(ticked: Sequence[RunView], counted: str) -> None:
         st.switch_page(COMPARE.script, query_params={"runs": ",".join(view.id for view in ticked)})
     if ticked and st.button(f"Delete {len(ticked)}", key="delete-ticked", icon=":material/delete:"):
         removing.ask(ticked)
-    words = f"{counted} Tick runs to compare or delete them; click a name to open it."
+    words = f"{counted} Tick runs to compare or delete them."
     html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 

@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from scalebook.app.search.charts import looks
 from scalebook.app.shared.components import charts
+from scalebook.app.shared.services.words import spoken
 
 READING = (
     "How much each dimension decides whether a trial is among the best tenth (PED-ANOVA; shares of 1). A dimension "
@@ -20,7 +21,7 @@ def draw(shares: Mapping[str, float], dark: bool) -> go.Figure:
     figure.add_trace(
         go.Bar(
             x=[shares[name] for name in names],
-            y=[name.replace("_", " ") if "." not in name else name for name in names],
+            y=[spoken(name) for name in names],
             orientation="h",
             marker={"color": charts.PALETTE[0], "cornerradius": 3},
             text=[f"{shares[name]:.0%}" if shares[name] >= 0.005 else "<1%" for name in names],

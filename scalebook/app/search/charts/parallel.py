@@ -53,7 +53,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
             unselected={"line": {"color": looks.dim(dark), "opacity": 0.06}},
         )
     )  # fmt: skip
-    figure.update_layout(margin={"l": 70, "r": 80, "t": 46, "b": 18})
+    figure.update_layout(margin={"l": 70, "r": 80, "t": 66, "b": 18})
     return figure
 
 

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
 from scalebook.app.shared.components import charts
+from scalebook.app.shared.services.words import spoken
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import KINDS, Landscape, landscape, panels, range_of, value
 from scalebook.training.search.map.scales import Scale, scale
@@ -32,7 +33,11 @@ Trace = dict[str, Any]
 def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     """A line that explains the marks, and says where trials that differ in other dimensions lie on each other."""
     others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
-    mixed = f" Trials that differ in {', '.join(others)} lie together; the field is their mean." if others else ""
+    mixed = (
+        f" Trials that differ in {', '.join(map(spoken, others))} lie together; the field is their mean."
+        if others
+        else ""
+    )
     iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
         "Dots are finished trials, the field between them is interpolated. Tinted: the trials near by diverged or had "
@@ -132,8 +137,7 @@ def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]
 
 
 def _word(scale: Scale) -> str:
-    name = scale.dimension.name
-    return name if "." in name else name.replace("_", " ")
+    return spoken(scale.dimension.name)
 
 
 def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:

@@ -48,7 +48,7 @@ def _head(name: str, search: SearchView | None, stale: bool, blocked: bool, page
         chips += " " + html.chip("stale", "stale: the search has changed since")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
-        html.draw(f'<span class="sb-name">{escape(name)}</span>{chips}')
+        html.draw(html.name(name, chips))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         intent = _main_button(name, search, stale, blocked, f"{page} {search.id} {search.state}" if search else page)
         if search and press.button("Open", f"open-{name}", icon=":material/open_in_full:"):

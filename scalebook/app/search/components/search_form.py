@@ -67,11 +67,11 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
 
 def first(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
     """Step 1: presets, dimensions, strong or weak scaling."""
-    st.subheader("What is varied")
+    st.header("What is varied")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
     space, changed = _space(mapping(body.get("space")), fields, key)
     body = {**body, "space": space}
-    st.subheader("What a batch size means")
+    st.header("What a batch size means")
     body["scaling"] = _scaling(str(body.get("scaling", "strong")), key)
     return StepOne(body, preset, changed)
 
@@ -136,24 +136,24 @@ def _scaling(before: str, key: str) -> str:
 def second(body: Body, metrics: Sequence[str], key: str) -> Body:
     """Step 2: objectives, how points are chosen, budget, the machine."""
     body = dict(body)
-    st.subheader("What is best")
+    st.header("What is best")
     _objectives(body, metrics, key)
-    st.subheader("How points are chosen")
+    st.header("How points are chosen")
     left, right = st.columns(2)
     with left:
         _sampler(body, key)
     with right:
         body["pruner"] = _choice("Pruner", PRUNERS, str(body.get("pruner", "none")), key,
                                  "Which runs are ended early because they will not be among the best.")  # fmt: skip
-    st.subheader("Budget")
+    st.header("Budget")
     _budget(body, key)
-    st.subheader("On this machine")
+    st.header("On this machine")
     body["exclusive"] = st.toggle("Exclusive: times are compared", bool(body.get("exclusive")), key=f"{key}.exclusive")
     st.caption(EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
         _number(body, "failures", "Failures that stop the search", key, 10,
-                "Runs that died without the point being to blame: not those out of memory or diverged.")  # fmt: skip
+                "Runs that died. Those that diverged or were out of memory do not count.")  # fmt: skip
     with right:
         _number(body, "memory_mb", "Memory of each process, MB", key, None,
                 "Beyond what it starts with. A trial that wants more counts as out of memory.")  # fmt: skip

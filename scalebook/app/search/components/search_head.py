@@ -1,7 +1,6 @@
 """The head of one search: name, state, what is searched; its buttons; a form for a point by hand."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any, Final, Literal
 
 import streamlit as st
@@ -36,7 +35,7 @@ trouble = search_cell.trouble
 
 def title(search: SearchView) -> None:
     """Name and state."""
-    html.draw(f'<span class="sb-name" style="font-size:1.45rem">{escape(search.name)}</span> {html.chip(search.state)}')
+    html.draw(html.name(search.name, html.chip(search.state), page=True))
 
 
 def line(search: SearchView, experiment: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.app.search.services import search_view
 from scalebook.app.search.services.search_setup import Body, objectives
-from scalebook.app.shared.services.words import figure, plain, plural
+from scalebook.app.shared.services.words import figure, plain, plural, spoken
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.point import resolve
@@ -169,7 +169,7 @@ def best_of(records: Sequence[TrialRecord], spec: SearchSpec) -> Best | None:
 
 
 def space_words(body: Mapping[str, Any]) -> str:
-    """`batch_size 16 ... 1,024 × learning_rate 0.001 ... 1 (linear per 256)`; for a body that may have mistakes."""
+    """`batch size 16 ... 1,024 × learning rate 0.001 ... 1 (linear per 256)`; for a body that may have mistakes."""
     parts = []
     for name, row in mapping(body.get("space")).items():
         range_ = mapping(row)
@@ -179,7 +179,7 @@ def space_words(body: Mapping[str, Any]) -> str:
             ", ".join(_short(value) for value in values) if listed else " … ".join(_short(value) for value in values)
         )
         rule = range_.get("rule")
-        parts.append(f"{name} {words}" + (f" ({rule} per {range_.get('per', 256)})" if rule else ""))
+        parts.append(f"{spoken(name)} {words}" + (f" ({rule} per {range_.get('per', 256)})" if rule else ""))
     return " × ".join(parts) or "nothing yet"
 
 

@@ -1,5 +1,6 @@
 """All searches of the workspace, the newest first; the living ones move."""
 
+from collections.abc import Mapping
 from html import escape
 
 import streamlit as st
@@ -10,6 +11,7 @@ from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import SearchView
 from scalebook.app.search.views import removing
 from scalebook.app.shared.components import broken, html, page_head
+from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.words import ago
 from scalebook.app.shared.views import last_notebook
 
@@ -45,17 +47,21 @@ def _table(views: list[SearchView] | None) -> None:
         views = searches.views(resources.workspace(), MOST)
         if not any(view.live for view in views):
             st.rerun()
-    html.draw(html.table(HEAD, [_row(view) for view in views], numeric=(3, 5)))
+    titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
+    html.draw(html.table(HEAD, [_row(view, titles) for view in views], numeric=(3, 5)))
     if len(views) == MOST:
         st.caption(f"The newest {MOST}. Older ones are in the notebooks and in MLflow.")
 
 
-def _row(view: SearchView) -> list[html.Cell]:
+def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
+    """`titles`: of the notebooks that there are, by the file's stem."""
     notebook = (view.request.notebook or "").removesuffix(".md")
     bar = f'<div class="sb-bar"><i class="sb-{escape(view.state)}" style="width:{view.fraction:.1%}"></i></div>'
     return [
         html.link(view.name, SEARCH.url(search=view.id)),
-        html.link(notebook, NOTEBOOK.url(notebook=notebook)) if notebook else html.text("–", "dim"),
+        html.link(titles[notebook], NOTEBOOK.url(notebook=notebook))
+        if notebook in titles
+        else html.text(notebook or "–", "dim"),
         html.Cell(html.chip(view.state)),
         html.number(f"{view.done:,} / {view.trials:,}"),
         html.Cell(bar),

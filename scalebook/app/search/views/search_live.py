@@ -16,6 +16,7 @@ from scalebook.app.search.charts import (
 from scalebook.app.search.charts.head import Intent
 from scalebook.app.search.services import search_view
 from scalebook.app.shared.components import chart_view, html, style
+from scalebook.app.shared.services.words import spoken
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.map import landscape
@@ -101,8 +102,9 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
         html.empty("No map", "A map needs two dimensions whose values have an order; this search has fewer.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        x = st.selectbox("Across", names, 0, key=f"map-x-{folder.id}", width=220)
-        y = st.selectbox("Upwards", [name for name in names if name != x], 0, key=f"map-y-{folder.id}", width=220)
+        x = st.selectbox("Across", names, 0, format_func=spoken, key=f"map-x-{folder.id}", width=220)
+        rest = [name for name in names if name != x]
+        y = st.selectbox("Upwards", rest, 0, format_func=spoken, key=f"map-y-{folder.id}", width=220)
         by = _by(folder, spec)
         objective = 0
         if len(spec.objectives) > 1:
@@ -131,7 +133,7 @@ def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
         "Side by side",
         offered,
         offered.index(default) if default in offered else 0,
-        format_func=lambda chosen: " and ".join(chosen) or "nothing",
+        format_func=lambda chosen: " and ".join(map(spoken, chosen)) or "nothing",
         key=f"map-by-{folder.id}",
         width=260,
     )

@@ -163,7 +163,7 @@ def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> Non
     notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
-        state.say("There is no notebook to write into. Make one on the first page.", ":material/error:")
+        state.say("There is no notebook to write into: make one on the Notebook page first.", ":material/error:")
         st.rerun()
     else:
         drafts.save(resources.workspace(), SavedDraft(choice.name, "", f"{search.name}-best", seeds, config))

@@ -221,7 +221,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     config, cores = _config(body), len(this_machine().cores)
     if not body.get("space"):
         search_plan.buttons(blocked=True, shown=str(draft.version))
-        st.caption("Choose one of the three, or a field: then this says what the search would do.")
+        st.caption("Choose what is varied: then this says what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
              *search_problems(body, config, description, cores)]  # fmt: skip

@@ -27,8 +27,10 @@ def _row(name: str, shares: Mapping[str, float]) -> str:
 def staleness(counts: Sequence[Sequence[int]]) -> str:
     """How old the gradients were: `counts[worker][i]` pushes of staleness i, the last bin "or more"; some are counted.
 
-    A column is as high as its share of all pushes, and divided by worker.
+    A column is as high as its share of all pushes, and divided by worker, where there are colours for all of them.
     """
+    if len(counts) > len(PALETTE):
+        counts = [[sum(column) for column in zip(*counts, strict=True)]]
     used = max(i + 1 for row in counts for i, count in enumerate(row) if count)
     totals = [sum(row[i] for row in counts) for i in range(used)]
     every = -(-used // LABELS)  # ceil
@@ -44,8 +46,9 @@ def staleness(counts: Sequence[Sequence[int]]) -> str:
 def _column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[int], *, labelled: bool) -> str:
     share, height = totals[i] / sum(totals), totals[i] / max(totals)
     name = f"{i}+" if i == len(counts[0]) - 1 else str(i)
+    whose = [f"worker {worker}" for worker in range(len(counts))] if len(counts) > 1 else ["all"]
     parts = "".join(
-        f'<i style="flex:{row[i]};background:{colour(worker)}" title="worker {worker}: {row[i]:,}"></i>'
+        f'<i style="flex:{row[i]};background:{colour(worker)}" title="{whose[worker]}: {row[i]:,}"></i>'
         for worker, row in enumerate(counts)
         if row[i]
     )

@@ -29,12 +29,18 @@ def link(content: str, url: str, colour: str | None = None) -> Cell:
     return Cell(f'{swatch(colour) if colour else ""}<a href="{escape(url)}">{escape(content)}</a>')
 
 
+def name(content: str, after: str = "", *, page: bool = False) -> str:
+    """The name of a cell as a heading, or of all the page; `after` stands beside it, and is safe HTML."""
+    level, style = ("h1", " sb-title") if page else ("h2", "")
+    return f'<div class="sb-named"><{level} class="sb-name{style}">{escape(content)}</{level}>{after}</div>'
+
+
 def swatch(colour: str) -> str:
     return f'<span class="sb-swatch" style="background:{escape(colour)}"></span>'
 
 
 def chip(word: str, label: str | None = None) -> str:
-    """A state: waiting, running, stopping, finished, failed, stopped, new or stale."""
+    """A state: waiting, running, stopping, finished, failed, stopped, new or stale; or `virtual`, of workers."""
     return f'<span class="sb-chip sb-{escape(word)}">{escape(label or word)}</span>'
 
 

@@ -58,7 +58,7 @@ def notebook(
         if chosen:
             if press.button(
                 "Undo", UNDO, undo or "", icon=":material/undo:", type="tertiary", disabled=undo is None,
-                help="Back to the notebook as it was before the last change that was saved.",
+                help="Takes back the last change that was saved.",
             ):  # fmt: skip
                 intent = "undo"
             if st.button("History", key="notebook-history", icon=":material/history:", type="tertiary",

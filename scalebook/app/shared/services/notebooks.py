@@ -10,7 +10,7 @@ from pathlib import Path
 from scalebook.training.errors import ConfigError, Problem, one_line
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Cell, ExperimentCell, Note, Notebook
-from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY
+from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
 from scalebook.training.notebook.store import Stored
 from scalebook.training.workspace import Workspace
 
@@ -36,6 +36,13 @@ class NotebookChoice:
         """No other notebook's."""
         shown = f"{self.title} ({self.name}.md)" if self.twin else self.title
         return f"⚠ {shown}" if self.problem else shown
+
+
+def heading(notebook: Notebook) -> str:
+    """What stands above the cells: the title, where the first of them is no note that says one; else ""."""
+    first = notebook.cells[0] if notebook.cells else None
+    titled = isinstance(first, Note) and first_heading(first.source) is not None
+    return "" if titled else one_line(notebook.title, LONGEST_TITLE)
 
 
 def choices(workspace: Workspace) -> list[NotebookChoice]:

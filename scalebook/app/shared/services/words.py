@@ -20,6 +20,11 @@ def figure(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits - 1 - size}f}"
 
 
+def spoken(field: str) -> str:
+    """A field of a config as people say it, `batch size`; one deep in it as it is written, `model.init_args.layers`."""
+    return field if "." in field else field.replace("_", " ")
+
+
 def plain(value: object) -> str:
     """A config's value, short: floats without noise, None as `–`, collections as YAML would write them in a line."""
     if value is None:

@@ -1,4 +1,4 @@
-from scalebook.app.compare.components.comparison import resolution, shown, to_target, winner
+from scalebook.app.compare.components.comparison import rate, resolution, shown, to_target, winner
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
@@ -20,7 +20,7 @@ def test_the_winner_depends_on_what_the_metric_means() -> None:
 
 def test_what_the_seeds_cannot_tell_apart_is_said_aloud() -> None:
     near = compared(Estimate(1.0, 0.3, 3), Estimate(1.2, 0.1, 3), Estimate(9.0, 0.1, 3))
-    assert resolution(near) == "a and b are not told apart by these seeds: their 95 % intervals overlap."
+    assert resolution(near) == "These seeds do not tell a and b apart: their 95 % intervals overlap."
     assert resolution(compared(Estimate(1.0, 0.05, 3), Estimate(1.2, 0.05, 3))) == ""
     assert resolution(compared(Estimate(1.0, None, 1), Estimate(1.2, None, 1))).startswith("Single seeds")
     assert resolution(compared(Estimate(1.0, None, 1))) == ""
@@ -40,3 +40,10 @@ def test_estimates_show_their_interval() -> None:
     assert (shown(Estimate(2.1034, 0.0123, 3)), shown(Estimate(65.2, 1.0, 3), 3), shown(None)) == (
         "2.103 ± 0.012", "65.2", "",
     )  # fmt: skip
+
+
+def test_a_rate_says_whether_its_seconds_are_virtual() -> None:
+    value = Estimate(65.04, None, 1)
+    assert rate(ExperimentRow("a", "finished"), value) == "65.0"
+    assert rate(ExperimentRow("a", "finished", is_virtual=True), value) == "65.0 virtual"
+    assert rate(ExperimentRow("a", "finished", is_virtual=True), None) == ""

@@ -73,7 +73,7 @@ def test_the_line_of_a_search_says_what_a_batch_size_means() -> None:
         "exclusive": True, "seconds_per_trial": 20,
     }  # fmt: skip
     assert searches.space_words(body) == (
-        "batch_size 16 … 1,024 × learning_rate 0.001 … 1 (linear per 256) × strategy single, ddp"
+        "batch size 16 … 1,024 × learning rate 0.001 … 1 (linear per 256) × strategy single, ddp"
     )
     assert searches.scaling_words(body) == "weak scaling: batch of each worker"
     assert searches.scaling_words({}) == "strong scaling: global batch"

@@ -31,3 +31,8 @@ def test_many_bins_have_few_labels_and_rare_ones_are_not_called_zero() -> None:
     assert len(labels) == 41
     assert [one for one in labels if one][:3] == ["0", "3", "6"]
     assert "&lt;1%" in bars.staleness([row])
+
+
+def test_more_workers_than_colours_are_drawn_together() -> None:
+    drawn = bars.staleness([[1, 2]] * 11)
+    assert re.findall(r"flex:(\d+)[^>]*title=\"([^\"]*)\"", drawn) == [("11", "all: 11"), ("22", "all: 22")]

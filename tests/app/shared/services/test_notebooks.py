@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.shared.services import notebooks
+from scalebook.training.notebook.parse import parse
 from scalebook.training.workspace import Workspace
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -73,3 +74,9 @@ def test_a_notebook_that_may_be_read_again_is_read_again(workspace: Workspace) -
     assert "is not UTF-8" in next(one for one in notebooks.choices(workspace) if one.name == "latin").problem
     path.write_text("# Mended\n", encoding="utf-8")
     assert next(one for one in notebooks.choices(workspace) if one.name == "latin").label == "Mended"
+
+
+def test_a_notebook_that_does_not_begin_with_its_title_gets_it_above_the_cells() -> None:
+    assert notebooks.heading(parse("---\ntitle: Mine\n---\n# Mine\n", "file")) == ""
+    assert notebooks.heading(parse("---\ntitle: Mine\n---\n## Part\n", "file")) == "Mine"
+    assert notebooks.heading(parse("", "file")) == "file"

@@ -31,4 +31,7 @@ def test_how_long_ago(past: float, said: str) -> None:
 
 def test_small_words() -> None:
     assert (words.plural(1, "worker"), words.plural(2000, "run")) == ("1 worker", "2,000 runs")
+    assert (words.spoken("batch_size"), words.spoken("model.init_args.n_layers")) == (
+        "batch size", "model.init_args.n_layers",
+    )  # fmt: skip
     assert (words.sentence("worker lost"), words.sentence(""), words.sentence("Why?")) == ("Worker lost.", "", "Why?")
