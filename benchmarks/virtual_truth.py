@@ -1,6 +1,7 @@
 """Virtual workers beside real ones of the same workload: do they predict updates, staleness and loss?
 
     python -m benchmarks.virtual_truth [--seconds 4] [--seeds 1] [--only async:4:inline ...] [--json FILE]
+                                       [--reliability scalebook/training/planning/reliability.json]
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
 40 ms, so that 16 fit on few cores. One run of a single worker of a second calibrates the clock: the mean time and the
@@ -14,9 +15,10 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.optim import SGD
@@ -24,6 +26,7 @@ from torch.optim import SGD
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
 from benchmarks.virtual import Endless
+from scalebook.training.planning.answer import Range, Reliability
 from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
@@ -182,6 +185,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="+", help="rule:workers:host")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--reliability", type=Path, help="write the ranges that every plan is told with")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(machine())
@@ -202,6 +206,19 @@ def main() -> None:
     print(others.sentence())
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
+    if args.reliability:
+        command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g}"
+        args.reliability.write_text(json.dumps(asdict(ranges(rows, command)), indent=1) + "\n")
+
+
+def ranges(rows: Sequence[Mapping[str, Any]], command: str) -> Reliability:
+    """Over all cells; staleness where there is any."""
+    rates = [row["updates_ratio"] for row in rows]
+    stale = [row["staleness_ratio"] for row in rows if row["staleness"]]
+    return Reliability(
+        Range(round(min(rates), 2), round(max(rates), 2)), Range(round(min(stale), 2), round(max(stale), 2)), len(rows),
+        command, machine(),
+    )  # fmt: skip
 
 
 def _row(name: str, workers: int, host: str, theirs: Sequence[Seen], ours: Sequence[Seen]) -> dict[str, object]:

@@ -1,0 +1,224 @@
+"""The planner against numbers that others have published: what it predicts from public facts, and where it misses.
+
+    python -m benchmarks.published [--figure docs/figures/published.png] [--json docs/figures/published.json]
+
+Nothing is fitted to an answer. What is not public is assumed, the same for all: every machine has 10 Gbit/s Ethernet,
+17 servers have a machine each, a server moves 10 GB/s in memory and passes it three times for a push, a GPU of that
+time (K40, 4.29 TFLOP/s) reaches a third of its peak, and gradients of equal workers scatter by 10 %. Published
+speed-ups do not say under which rule; `sync` and `async` are both played, and a published number is met when it lies
+between the two, each widened by the range that `benchmarks/virtual_truth.py` has measured. A speed-up is over one
+worker without a parameter server.
+"""
+
+import argparse
+import json
+import random
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from scalebook.training.planning.links import NETWORKS, Network
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile
+from scalebook.training.planning.reliability import reliability
+from scalebook.training.ps.clock.virtual import DRAWS
+from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.rules import Async, Sync
+
+FLOPS: Final = 4.29e12 / 3
+SERVERS: Final = 17
+CV: Final = 0.1
+PCIE: Final = Network(Link(1e-5, 1.2e10), Link(0.0, 1.2e10))
+TALK: Final = "J. Dean, as quoted in A. Geron, Hands-On Machine Learning (2017), chapter 12"
+BLOG: Final = "Announcing TensorFlow 0.8, Google Research blog, April 2016"
+
+
+@dataclass(frozen=True)
+class System:
+    """One published number. `macs`: multiply-adds of a forward pass; a step takes six floating point operations each.
+
+    `facts` are public, `assumed` is ours beside what all have in common. `testable` False: the public facts are too few
+    for the prediction to mean anything.
+    """
+
+    name: str
+    workers: int
+    published: tuple[float, float]
+    source: str
+    facts: str
+    assumed: str
+    batch: int
+    gradient_s: float
+    push_bytes: float
+    shards: int = SERVERS
+    network: Network = NETWORKS["10gbe"]
+    testable: bool = True
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(
+            Distribution("lognormal", self.gradient_s, CV),
+            self.batch,
+            self.push_bytes,
+            self.push_bytes,
+            PASSES * self.push_bytes / COPY_BANDWIDTH,
+            network=self.network,
+            server_machines="one" if self.shards == 1 else "each",
+        )
+
+
+def step_s(macs: float, batch: int) -> float:
+    """Forward and backward: two operations a multiply-add, and twice as many backward as forward."""
+    return 6 * macs * batch / FLOPS
+
+
+_SEQ2SEQ: Final = (
+    "Sutskever 2014: 384M parameters, of which 64M recurrent and 80M softmax; batch 128; 1,700 words/s on one GPU; "
+    "WMT'14: 54 words a pair"
+)
+_INCEPTION: Final = "Szegedy 2015: 24M parameters, 5.7G multiply-adds; batch 32, K40 (Chen 2016)"
+SYSTEMS: Final = (
+    System(
+        "translation, 8 GPUs", 8, (6, 6), TALK, _SEQ2SEQ,
+        "that it was this model; one machine, PCIe of 12 GB/s, one server; embeddings travel as the rows of a batch",
+        128, 128 * 54 / 1700, 4 * (64e6 + 80e6 + 128 * 54 * 1000), 1, PCIE,
+    ),
+    System("Inception, 50 GPUs", 50, (32, 32), TALK, _INCEPTION, "", 32, step_s(5.7e9, 32), 4 * 24e6),
+    System("Inception, 100 GPUs", 100, (56, 56), BLOG, _INCEPTION, "", 32, step_s(5.7e9, 32), 4 * 24e6),
+    System(
+        "dense, 50: AlexNet", 50, (25, 40), TALK, "61M parameters, 0.72G multiply-adds",
+        "that it is one of them; batch 128", 128, step_s(0.72e9, 128), 4 * 61e6,
+    ),
+    System(
+        "dense, 50: VGG-16", 50, (25, 40), TALK, "138M parameters, 15.5G multiply-adds",
+        "that it is one of them; batch 32", 32, step_s(15.5e9, 32), 4 * 138e6,
+    ),
+    System(
+        "RankBrain, 500", 500, (300, 300), TALK, "none but that it is sparse",
+        "all: 1,000 samples of 100 features with 16 numbers each, 1 MB of dense parameters, 0.5 s a gradient",
+        1000, 0.5, 4 * 1000 * 100 * 16 + 1e6, testable=False,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Speed-ups under both rules, and whether the published one lies between them, `widened` by the range."""
+
+    name: str
+    workers: int
+    published: tuple[float, float]
+    under_sync: float
+    under_async: float
+    widened: tuple[float, float]
+    met: bool
+    testable: bool
+    facts: str
+    assumed: str
+    source: str
+
+
+def predicted(system: System, gradients: int | None = None) -> Predicted:
+    """Play both rules."""
+    profile, within = system.profile, reliability().updates_per_s
+    alone = system.batch / profile.gradient_mean_s
+    sync, free = (
+        play(profile, system.workers, rule, system.shards, gradients=gradients).samples_per_s / alone
+        for rule in (Sync(), Async())
+    )
+    low, high = min(sync, free) / within.highest, max(sync, free) / within.lowest
+    met = system.published[0] <= high and system.published[1] >= low
+    return Predicted(
+        system.name, system.workers, system.published, sync, free, (low, high), met, system.testable, system.facts,
+        system.assumed, system.source,
+    )  # fmt: skip
+
+
+# --- Chen et al. 2016 ------------------------------------------------------------------------------------------------
+
+WORKERS: Final = 100
+LAST_IN_TIME: Final = 0.30
+"""Of the rounds, those whose 100th gradient arrives within 2 s (Chen et al. 2016, section 3, as remembered)."""
+PUBLISHED_98TH: Final = 0.80
+"""The same for the 98th: what is to be predicted."""
+MEDIAN_S: Final = 1.55
+"""Between 1.4 and 1.8 s, where most of the mean times lie."""
+
+
+def chen(rounds: int = 4000) -> tuple[float, list[float]]:
+    """The share of rounds whose 98th gradient arrives within 2 s, and the mean time to the k-th, k = 1 to 100.
+
+    Lognormal and independent, as the planner draws; its spread is that for which the last one is in time as often as
+    published. So only the 98th is predicted.
+    """
+    each = LAST_IN_TIME ** (1 / WORKERS)  # of one gradient
+    sigma = torch.log(torch.tensor(2.0 / MEDIAN_S)).item() / statistics.NormalDist().inv_cdf(each)
+    mean, cv = MEDIAN_S * 2.718281828 ** (sigma**2 / 2), (2.718281828 ** (sigma**2) - 1) ** 0.5
+    draw = random.Random("published")
+    ordered = [
+        sorted(DRAWS["lognormal"](draw, Distribution("lognormal", mean, cv)) for _ in range(WORKERS))
+        for _ in range(rounds)
+    ]
+    share = sum(times[97] <= 2.0 for times in ordered) / rounds
+    return share, [statistics.fmean(times[k] for times in ordered) for k in range(WORKERS)]
+
+
+def picture(rows: list[Predicted], times: list[float], path: Path) -> None:
+    """Published speed-ups beside predicted ones, and the time to the k-th gradient."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 3.6), dpi=140, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    for place, row in enumerate(rows):
+        color = "tab:blue" if row.testable else "0.6"
+        left.plot(row.widened, [place, place], color=color, alpha=0.35, linewidth=7, solid_capstyle="butt")
+        left.plot([row.under_sync, row.under_async], [place, place], "|-", color=color, markersize=9)
+        left.plot(row.published, [place, place], "D-", color="tab:orange", markersize=5)
+    left.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
+    left.set_xscale("log")
+    left.set_xticks([5, 10, 20, 50, 100, 200, 500], ["5", "10", "20", "50", "100", "200", "500"], fontsize=8)
+    left.invert_yaxis()
+    left.set_xlabel("speed-up: published (orange), sync to async (blue)", fontsize=8)
+    right.plot(range(1, WORKERS + 1), times, color="tab:blue")
+    right.set_xlabel("gradients that have arrived, of 100", fontsize=8)
+    right.set_ylabel("mean seconds, light tail", fontsize=8)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    figure.savefig(path)
+
+
+def main() -> None:
+    """Print a line for each published number."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [predicted(system) for system in SYSTEMS]
+    print("system                published   sync  async   within        ")
+    for row in rows:
+        low, high = row.published
+        said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        verdict = ("met" if row.met else "MISSED") if row.testable else f"no test ({'met' if row.met else 'missed'})"
+        within = f"{row.widened[0]:.1f} to {row.widened[1]:.1f}"
+        print(f"{row.name:<22} {said:>8} {row.under_sync:>6.1f} {row.under_async:>6.1f}   {within:<14} {verdict}")
+    share, times = chen()
+    off = share - PUBLISHED_98TH
+    print(
+        f"Chen et al. 2016, 98th of 100 gradients within 2 s: published {PUBLISHED_98TH:.0%}, predicted {share:.0%} "
+        f"({'met' if abs(off) <= 0.05 else 'MISSED'}: {off:+.0%}); mean time to the 50th {times[49]:.2f} s, 98th "
+        f"{times[97]:.2f} s, last {times[99]:.2f} s"
+    )
+    if args.figure:
+        picture(rows, times, args.figure)
+    if args.json:
+        content = {"systems": [asdict(row) for row in rows], "chen": {"published": PUBLISHED_98TH, "predicted": share}}
+        args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
