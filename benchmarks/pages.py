@@ -1,10 +1,11 @@
-"""How fast the pages are: first paint of each with 1,000 runs in the store, and Run to the first point on the chart.
+"""How fast the pages are with 1,000 runs and 100 searches: first paint of each, and Run to the first point on the chart.
 
-    python benchmarks/pages.py [--runs 1000] [--repeats 5]
+    python -m benchmarks.pages [--runs 1000] [--searches 100] [--repeats 5] [--only WORD]
 
 Starts the app on a temporary workspace, with a real Chromium in front of it, 1280 x 1000. First paint is from the
 navigation to the moment the page's own content is visible, in a new tab each time, after one visit to warm server and
-browser; most of that is Streamlit's own start in the tab ("the menu"). In a tab that is open, from a click in the menu.
+browser; most of that is Streamlit's own start in the tab, which ends with the menu. Of that visit come what the server
+has sent; of the others the processor's seconds of the server. In a tab that is open, from a click in the menu.
 Prints medians and ranges, seconds, and the machine's load, on which they depend.
 """
 
@@ -14,29 +15,69 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
+from scalebook.training.config import catalogue
+from scalebook.training.config.identity import config_hash
 from scalebook.training.files import yaml
+from scalebook.training.search.folder import SearchFolder
 from scalebook.training.workspace import Workspace
+from tests.app import searches
 from tests.app.recorded import config, record
-from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
+from tests.e2e.conftest import CHROMIUMS, Served, end_supervisor, serve
 
 CELLS = 6
 NOTEBOOKS = 10
 TIMEOUT_MS = 60_000
+AFTER_MENU_S = 0.5  # what is asked for
+CHART = ".js-plotly-plot .main-svg"
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Two runs of the first notebook, and the search with the most trials."""
+
+    runs: list[str]
+    search: SearchFolder
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One new tab: seconds to the menu, from there to the content, and of the server's processor."""
+
+    menu_s: float
+    after_s: float
+    server_s: float
+    sent_kb: float = 0.0
+    messages: int = 0
+
+
+@dataclass(frozen=True)
+class View:
+    """An address, and where its content is: the last of `count` elements."""
+
+    path: str
+    selector: str
+    count: int = 1
+
+    def wait(self, page: Page) -> None:
+        page.locator(self.selector).nth(self.count - 1).wait_for(state="visible", timeout=TIMEOUT_MS)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", default="", help="first paint of the pages whose name has this word, and no more")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scalebook-bench-") as folder:
         workspace = Workspace(Path(folder)).create()
-        first = _fill(workspace, options.runs)
+        filled = fill(workspace, options.runs, options.searches)
         served = serve(workspace)
         try:
             with sync_playwright() as playwright:
@@ -44,80 +85,115 @@ def main() -> None:
                 browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
                 context = browser.new_context(viewport={"width": 1280, "height": 1000})
                 served.let_in(context)
-                _measure(context, served.addresses.app, first, options.repeats)
+                pages = views(filled)
+                first_paint(context, served, pages, options.repeats, options.only)
+                if not options.only:
+                    _in_an_open_tab(context, served.addresses.app, pages, options.repeats)
+                print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         finally:
             served.end()
             end_supervisor(workspace)
 
 
-def _fill(workspace: Workspace, runs: int) -> list[str]:
-    """`runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, seed after seed; the ids of two of them."""
+def fill(workspace: Workspace, runs: int, found: int) -> Filled:
+    """`runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, seed after seed; `found` ended searches."""
     began = time.perf_counter()
     ids = []
+    same = config_hash(config(), catalogue.describe(workspace))
     for i in range(runs):
         notebook = "first-steps.md" if i % NOTEBOOKS == 0 else f"notebook-{i % NOTEBOOKS}.md"
         cell, seed = f"experiment-{i // NOTEBOOKS % CELLS}", 1 + i // (NOTEBOOKS * CELLS)
-        ids.append(record(workspace, cell=cell, notebook=notebook, seed=seed).id)
+        ids.append(record(workspace, cell=cell, notebook=notebook, seed=seed, config_hash=same).id)
+    spec = searches.spec(trials=found)
+    told = searches.records(spec, found)
+    folders = [searches.folder(workspace, spec, told[: i + 1]) for i in range(found)]
     cells = [f"```yaml experiment=experiment-{i}\n{yaml.dump({'config': config()})}```\n" for i in range(CELLS)]
     text = "---\ntitle: Benchmark\n---\nSix experiments.\n\n" + "\n".join(cells)
     (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
-    print(f"{runs} runs recorded in {time.perf_counter() - began:.0f} s")
-    return [ids[0], ids[NOTEBOOKS]]
+    print(f"{runs} runs and {found} searches recorded in {time.perf_counter() - began:.0f} s")
+    return Filled([ids[0], ids[NOTEBOOKS]], folders[-1])
 
 
-def _measure(context: BrowserContext, address: str, ids: list[str], repeats: int) -> None:
-    pages: dict[str, tuple[str, Callable[[Page], None]]] = {
-        "compare, nothing chosen": ("/compare", lambda page: _seen(page, ".sb-empty", 1)),
-        "notebook, 6 experiments": ("/", lambda page: _seen(page, ".sb-name", CELLS)),
-        "compose": ("/compose?notebook=first-steps", lambda page: _seen(page, ".st-key-compose-run button", 1)),
-        "runs": ("/runs", lambda page: _seen(page, "[data-testid=stDataFrame] canvas", 1)),
-        "one run": (f"/runs?run={ids[0]}", lambda page: _seen(page, ".sb-facts", 1)),
-        "one run, its charts drawn": (f"/runs?run={ids[0]}", lambda page: _seen(page, ".js-plotly-plot .main-svg", 2)),
-        "compare, 2 runs": (f"/compare?runs={','.join(ids)}", lambda page: _seen(page, "table.sb", 1)),
-        "compare, its chart drawn": (
-            f"/compare?runs={','.join(ids)}",
-            lambda page: _seen(page, ".js-plotly-plot .main-svg", 1),
-        ),
+def views(filled: Filled) -> dict[str, View]:
+    """Each page by its name, and apart from it its charts."""
+    one, two, search = f"/runs?run={filled.runs[0]}", ",".join(filled.runs), f"/search?search={filled.search.id}"
+    return {
+        "notebook, 6 experiments": View("/", ".sb-name", CELLS),
+        "compose": View("/compose?notebook=first-steps", ".st-key-compose-run button"),
+        "runs": View("/runs", "[data-testid=stDataFrame] canvas"),
+        "one run": View(one, ".sb-facts"),
+        "one run, its charts drawn": View(one, CHART, 2),
+        "searches": View("/search", "table.sb"),
+        "one search": View(search, ".st-key-live-head .sb-facts"),
+        "one search, its map drawn": View(search, f".st-key-live-charts {CHART}"),
+        "a search being set up": View("/search?notebook=first-steps&experiment=experiment-0", ".st-key-beside button"),
+        "compare, nothing chosen": View("/compare", ".sb-empty"),
+        "compare, 2 runs": View(f"/compare?runs={two}", "table.sb"),
+        "compare, its chart drawn": View(f"/compare?runs={two}", CHART),
     }
-    print("\n| first paint | median s | range s |\n|---|---|---|")
-    _print("the menu", [_paint(context, f"{address}/compare", _menu_seen) for _ in range(repeats + 1)][1:])
-    for name, (path, ready) in pages.items():
-        _print(name, [_paint(context, address + path, ready) for _ in range(repeats + 1)][1:])
+
+
+def first_paint(context: BrowserContext, served: Served, pages: dict[str, View], repeats: int, only: str = "") -> None:
+    """The table of new tabs."""
+    assert served.addresses.children, "the pages' server is the first"
+    server = psutil.Process(served.addresses.children[0].pid)
+    print("\n| first paint in a new tab | menu, s | page after it, s | range, s | server CPU, s | sent, kB | messages "
+          f"| at most {AFTER_MENU_S} s |\n" + "|---" * 8 + "|")  # fmt: skip
+    for name, view in pages.items():
+        if only not in name:
+            continue
+        first, *visits = (_visit(context, served.addresses.app, view, server, i == 0) for i in range(repeats + 1))
+        after = sorted(visit.after_s for visit in visits)
+        menu, worked = (statistics.median(of) for of in zip(*((v.menu_s, v.server_s) for v in visits), strict=True))
+        middle = statistics.median(after)
+        print(f"| {name} | {menu:.2f} | {middle:.2f} | {after[0]:.2f} – {after[-1]:.2f} | {worked:.2f} "
+              f"| {first.sent_kb:.0f} | {first.messages} | {'met' if middle <= AFTER_MENU_S else 'MISSED'} |",
+              flush=True)  # fmt: skip
+
+
+def _visit(context: BrowserContext, app: str, view: View, server: psutil.Process, counted: bool) -> Visit:
+    """In a new tab. Counting what is sent takes time of its own."""
+    page, sent = context.new_page(), []
+    if counted:
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sent.append(len(frame))))
+    worked, began = _processor_s(server), time.perf_counter()
+    page.goto(app + view.path, wait_until="commit")
+    _menu_seen(page)
+    menu = time.perf_counter()
+    view.wait(page)
+    done = time.perf_counter()
+    visit = Visit(menu - began, done - menu, _processor_s(server) - worked, sum(sent) / 1000, len(sent))
+    page.close()
+    return visit
+
+
+def _processor_s(server: psutil.Process) -> float:
+    times = server.cpu_times()
+    return float(times.user + times.system)
+
+
+def _in_an_open_tab(context: BrowserContext, address: str, pages: dict[str, View], repeats: int) -> None:
+    print("\n| in an open tab | median s | range s |\n|---|---|---|")
     for link, target in {
         "Notebook": "notebook, 6 experiments",
         "Runs": "runs",
+        "Search": "searches",
         "Compare": "compare, nothing chosen",
     }.items():
-        times = [_by_menu(context, address, link, pages[target][1]) for _ in range(repeats + 1)][1:]
-        _print(f"{target}, by a click in an open tab", times)
+        times = [_by_menu(context, address, link, pages[target]) for _ in range(repeats + 1)][1:]
+        _print(f"{target}, by a click in the menu", times)
     _print("click on Run to the first point on the chart", [_run_to_chart(context, address) for _ in range(repeats)])
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def _print(name: str, times: list[float]) -> None:
     print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} – {max(times):.2f} |", flush=True)
 
 
-def _seen(page: Page, selector: str, count: int) -> None:
-    page.locator(selector).nth(count - 1).wait_for(state="visible", timeout=TIMEOUT_MS)
-
-
-def _paint(context: BrowserContext, url: str, ready: Callable[[Page], None]) -> float:
-    """Seconds until the content is there, in a new tab."""
-    page = context.new_page()
-    began = time.perf_counter()
-    page.goto(url, wait_until="commit")
-    ready(page)
-    took = time.perf_counter() - began
-    page.close()
-    return took
-
-
 def _menu_seen(page: Page) -> None:
     page.get_by_role("link", name="Runs", exact=True).first.wait_for(state="visible", timeout=TIMEOUT_MS)
 
 
-def _by_menu(context: BrowserContext, address: str, link: str, ready: Callable[[Page], None]) -> float:
+def _by_menu(context: BrowserContext, address: str, link: str, target: View) -> float:
     """Seconds from a click in the menu of a tab that shows another page."""
     page = context.new_page()
     page.goto(f"{address}/compare" if link != "Compare" else f"{address}/runs")
@@ -125,7 +201,7 @@ def _by_menu(context: BrowserContext, address: str, link: str, ready: Callable[[
     page.wait_for_timeout(3000)
     began = time.perf_counter()
     page.get_by_role("link", name=link, exact=True).first.click()
-    ready(page)
+    target.wait(page)
     took = time.perf_counter() - began
     page.close()
     return took

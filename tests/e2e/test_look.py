@@ -238,7 +238,7 @@ def test_charts_speak_the_pages_language(shown: tuple[Page, str, Gallery]) -> No
     assert tick.evaluate(family) == of_page
 
 
-def test_a_click_on_a_mark_opens_its_trial(shown: tuple[Page, str, Gallery]) -> None:
+def test_a_click_on_a_mark_opens_its_trial_and_back_leads_to_the_search(shown: tuple[Page, str, Gallery]) -> None:
     page, address, found = shown
     page.goto(f"{address}{found.addresses()['search-pareto']}")
     mark = page.locator(".st-key-search-pareto .scatterlayer .trace .points path").nth(5)
@@ -254,3 +254,7 @@ def test_a_click_on_a_mark_opens_its_trial(shown: tuple[Page, str, Gallery]) -> 
     page.wait_for_timeout(300)
     page.mouse.click(x, y, delay=60)
     page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}"), timeout=20_000)
+    page.go_back()  # to that search and view, by one step
+    assert page.url == f"{address}{found.addresses()['search-pareto']}"
+    expect(page).to_have_title(f"{PAGES['search-pareto']} · Scalebook")
+    expect(page.get_by_role("tab", name="Pareto")).to_have_attribute("aria-selected", "true")

@@ -8,7 +8,15 @@ from scalebook.app.navigation import PLACES
 
 HERE = Path(__file__).parent
 ICON = str(HERE / "mark.svg")
-SCRIPTS = ("keep_typing.js", "keys.js", "chart_files.js", "theme_switch.js", "bell.js", "links.js")
+SCRIPTS = (
+    "keep_typing.js",
+    "keys.js",
+    "chart_files.js",
+    "theme_switch.js",
+    "bell.js",
+    "links.js",
+    "history.js",
+)
 
 
 def draw() -> None:
