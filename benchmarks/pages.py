@@ -1,4 +1,4 @@
-"""How fast the pages are with 1,000 runs and 100 searches: first paint of each, and Run to the first point on the chart.
+"""How fast the pages are with 1,000 runs and 100 searches: first paint of each, and Run to the first point of a chart.
 
     python -m benchmarks.pages [--runs 1000] [--searches 100] [--repeats 5] [--only WORD]
 

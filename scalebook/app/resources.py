@@ -1,5 +1,7 @@
 """The only module with `st.cache_*`: builds the services once and shares them between all visitors of this server."""
 
+import logging
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from scalebook.training.claims.judging import Judgement, judge
 from scalebook.training.config import catalogue
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.errors import ConfigError
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.queue import broken_jobs
 from scalebook.training.jobs.waiting import waiting_reasons as queue_reasons
@@ -27,8 +30,10 @@ from scalebook.training.search.folder import ENDED, SearchFolder, broken_searche
 from scalebook.training.search.study import study
 from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
-from scalebook.training.workspace import Workspace
+from scalebook.training.workspace import Workspace, sqlite_address
 
+log = logging.getLogger(__name__)
+LOOKING = "describe"  # the thread that does
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
@@ -48,8 +53,14 @@ def reader() -> RunReader:
 
 
 def notebook_runs(name: str) -> RunReader:
-    """The runs of a notebook as they stand now, read once, for one drawing of its page."""
-    return NotebookRuns(reader(), name)
+    """The runs of a notebook as they stand now, read once, for one drawing of a page."""
+    known = all_runs() if _is_own_store() else []
+    return NotebookRuns(reader(), name, known if 0 < len(known) < MOST_RUNS else None)
+
+
+def _is_own_store() -> bool:
+    """Whether runs are recorded in the workspace's own database, of whose changes its files tell."""
+    return workspace().tracking_uri() == sqlite_address(workspace().database)
 
 
 @st.cache_resource(show_spinner=False)
@@ -65,6 +76,23 @@ def description() -> Description:
 @st.cache_resource(ttl=DESCRIPTION_TTL_S, show_spinner="Looking at models, data sets and strategies …")
 def _description(root: str) -> Description:
     return catalogue.describe(workspace())
+
+
+def description_at_hand() -> Description | None:
+    """`description`, where that needs no look at the modules, which takes seconds; else None, and it is looked behind
+    the page."""
+    if catalogue.is_kept(workspace()):
+        return description()
+    if not any(thread.name == LOOKING for thread in threading.enumerate()):
+        threading.Thread(target=_look_behind, args=[workspace()], daemon=True, name=LOOKING).start()
+    return None
+
+
+def _look_behind(place: Workspace) -> None:
+    try:
+        catalogue.describe(place)
+    except ConfigError as error:
+        log.warning("Models and strategies could not be described: %s", error)  # the pages that need them say it too
 
 
 def look_anew() -> None:

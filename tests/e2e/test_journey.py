@@ -49,7 +49,7 @@ def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, bound:
         choose(page, "Rule", "bounded")
         fill(page, "Bound", str(bound))
     fill(page, "Epochs", "3")
-    code = page.locator(".st-key-beside [data-testid=stCode]").first
+    code = page.locator(".st-key-beside .sb-code").first
     expect(code).to_contain_text(yaml, timeout=10_000)
     expect(code).to_contain_text("devices: 2")
     expect(code).to_contain_text("max_epochs: 3")

@@ -80,7 +80,7 @@ def _set_up(page: Page) -> None:
     expect(plan(page)).to_contain_text(f"This starts {TRIALS} runs", timeout=10_000)
     page.reload()
     expect(plan(page)).to_contain_text(f"This starts {TRIALS} runs", timeout=20_000)
-    expect(plan(page).locator("[data-testid=stCode]").first).to_contain_text("preset: batch-size")
+    expect(plan(page).locator(".sb-code").first).to_contain_text("preset: batch-size")
     expect(page.get_by_role("textbox", name="Trials", exact=True)).to_have_value(str(TRIALS))
 
 

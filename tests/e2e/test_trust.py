@@ -51,7 +51,7 @@ def test_nothing_is_fetched_or_imported_before_the_person_trusts_the_folder(
         page.goto(f"{served.addresses.app}/?notebook=pictures")
         expect(page.get_by_text(NOT_FETCHED)).to_be_visible(timeout=TIMEOUT_MS)
         expect(page.get_by_text(QUESTION)).to_be_visible()
-        expect(page.get_by_test_id("stCode")).to_contain_text("module a_strangers, from", timeout=TIMEOUT_MS)
+        expect(page.locator(".sb-code")).to_contain_text("module a_strangers, from", timeout=TIMEOUT_MS)
         assert asked == []
         assert not (root / "module-ran").exists()
         page.get_by_role("button", name="Trust this folder").click(timeout=TIMEOUT_MS)

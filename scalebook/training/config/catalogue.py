@@ -32,8 +32,7 @@ def describe(workspace: Workspace) -> Description:
 
     Raises ConfigError where the user's modules make that process fail as a whole or run past its deadline.
     """
-    content = content_hash(workspace)
-    kept = workspace.cache / f"describe-{content}.json"
+    kept = _kept(workspace)
     if (description := records.peek(kept, Description)) is not None:
         return _of(workspace, description)
     command = python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
@@ -57,6 +56,15 @@ def describe(workspace: Workspace) -> Description:
     with suppress(OSError):  # no room to keep it: the next one takes 6 s again
         records.save(kept, description)
     return _of(workspace, description)
+
+
+def is_kept(workspace: Workspace) -> bool:
+    """Whether `describe` has its answer in the cache."""
+    return _kept(workspace).exists()
+
+
+def _kept(workspace: Workspace) -> Path:
+    return workspace.cache / f"describe-{content_hash(workspace)}.json"
 
 
 def _of(workspace: Workspace, description: Description) -> Description:

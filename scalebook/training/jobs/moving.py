@@ -4,7 +4,7 @@ from typing import Literal
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder, Turn
-from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.jobs.schedule import in_order
 from scalebook.training.workspace import Workspace
 
@@ -19,7 +19,7 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
     """
     if job.state() != "waiting":
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that waits can be moved.")
-    waiting = {job_.id: job_ for job_ in all_jobs(workspace) if job_.state() == "waiting"}
+    waiting = {job_.id: job_ for job_ in open_jobs(workspace) if job_.state() == "waiting"}
     kind = job.request().trial is None
     queued = in_order(
         [waiting_job.queued() for waiting_job in waiting.values() if (waiting_job.request().trial is None) == kind]

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,7 +24,7 @@ from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Started, TrialOf
+from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
@@ -100,8 +100,22 @@ def submit(
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:
     """Every job of the workspace whose request can be read, the newest first."""
+    return _newest_first(_folders(workspace))
+
+
+def open_jobs(workspace: Workspace) -> list[JobFolder]:
+    """Those of `all_jobs` that have no result. Of the others, which may be thousands, nothing is read."""
+    result = JobFolder.FILES[Result]
+    return _newest_first(
+        JobFolder(workspace.jobs / name)
+        for name in _names(workspace)
+        if not os.path.exists(os.path.join(workspace.jobs, name, result))
+    )
+
+
+def _newest_first(jobs: Iterable[JobFolder]) -> list[JobFolder]:
     dated = []
-    for job in _folders(workspace):
+    for job in jobs:
         try:
             dated.append((job.request().created, job.id, job))
         except (FileNotFoundError, Broken):
@@ -115,11 +129,13 @@ def broken_jobs(workspace: Workspace) -> list[Broken]:
 
 
 def _folders(workspace: Workspace) -> list[JobFolder]:
+    return [JobFolder(workspace.jobs / name) for name in _names(workspace)]
+
+
+def _names(workspace: Workspace) -> list[str]:
     if not workspace.jobs.is_dir():
         return []
-    return [
-        JobFolder(workspace.jobs / entry.name) for entry in os.scandir(workspace.jobs) if not entry.name.startswith(".")
-    ]
+    return [name for name in os.listdir(workspace.jobs) if not name.startswith(".")]
 
 
 def find(workspace: Workspace, id_prefix: str) -> JobFolder:

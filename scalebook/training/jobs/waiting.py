@@ -7,7 +7,7 @@ from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobFolder, JobRequest
 from scalebook.training.jobs.lasting import Lasting, left
 from scalebook.training.jobs.lock import status
-from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.jobs.queue import all_jobs, open_jobs
 from scalebook.training.jobs.schedule import STARTS, Lease, plan
 from scalebook.training.trust import FOUND, JOB, may_run
 from scalebook.training.workspace import Workspace
@@ -18,8 +18,7 @@ LOADING = "its devices are free; the process that starts runs is loading (about 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
     """Job id -> reason in plain words, for every job that waits."""
-    everything = all_jobs(workspace)
-    states = [(job, job.state()) for job in everything if not (job.path / "result.json").exists()]
+    states = [(job, job.state()) for job in open_jobs(workspace)]
     jobs = [job for job, state in states if state == "waiting"]
     reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
     waiting = [job.queued() for job in jobs if job.id not in reasons]
@@ -32,7 +31,7 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return {**reasons, **dict.fromkeys((request.id for request in waiting), f"waits for room: {full}")}
     running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
-    planned = plan(waiting, running, chosen().machines(), _expected(waiting, everything)).reasons
+    planned = plan(waiting, running, chosen().machines(), _expected(waiting, all_jobs(workspace))).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
     return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
 

@@ -1,7 +1,9 @@
 """The app without a browser: `open_page` runs a page in Streamlit's own test harness on a workspace on disk."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -101,6 +103,12 @@ def html(app: AppTest) -> str:
 def run_names(table: pd.DataFrame) -> list[str]:
     """What the links of a table of runs show."""
     return [parse_qs(urlsplit(address).query)["called"][0] for address in table["name"]]
+
+
+def codes(app: Any) -> list[str]:
+    """The texts in letters of one width, of the page or of a part of it."""
+    found = "".join(element.proto.body for element in app.get("html"))
+    return [unescape(re.sub("<[^>]*>", "", one)) for one in re.findall("<code>(.*?)</code>", found, re.DOTALL)]
 
 
 def words(app: AppTest) -> str:

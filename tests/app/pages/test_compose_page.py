@@ -8,7 +8,7 @@ from scalebook.training.files import yaml
 from scalebook.training.notebook import store
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import Open, has_number, html, number
+from tests.app.pages.conftest import Open, codes, has_number, html, number
 
 pytestmark = pytest.mark.long
 
@@ -39,7 +39,7 @@ def choice(app: AppTest, label: str) -> Any:
 
 def config(app: AppTest) -> dict[str, Any]:
     """The YAML beside the form."""
-    return dict(yaml.load(next(one.value for one in app.code if "trainer:" in one.value)))
+    return dict(yaml.load(next(one for one in codes(app) if "trainer:" in one)))
 
 
 def pick(app: AppTest, label: str, option: str) -> None:
@@ -53,8 +53,8 @@ def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     assert config(app)["model"] == {"class_path": "scalebook.training.models.PixelCNN"}
     assert not app.button(key="compose-run").disabled
     assert [one.value for one in app.error] == []
-    assert "scalebook notebook run" in app.code[1].value
-    assert "--cell pixelcnn-single" in app.code[1].value
+    assert "scalebook notebook run" in codes(app)[1]
+    assert "--cell pixelcnn-single" in codes(app)[1]
 
 
 def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> None:
@@ -200,7 +200,7 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     assert strategy_args(app) == {
         "rule": {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
     }
-    assert "--cell pixelcnn-bounded-x2" in app.code[1].value
+    assert "--cell pixelcnn-bounded-x2" in codes(app)[1]
     number(app, "Bound").set_value(4).run()
     assert strategy_args(app) == {"rule": "bounded"}
     pick(app, "Damping", "delay")

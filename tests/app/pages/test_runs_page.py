@@ -20,7 +20,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
-from tests.app.pages.conftest import Open, html, number, run_names, words
+from tests.app.pages.conftest import Open, codes, html, number, run_names, words
 from tests.app.recorded import config, record, write_pushes
 
 pytestmark = pytest.mark.long
@@ -138,7 +138,7 @@ def test_an_error_in_a_person_s_own_code_comes_with_its_line_first(open_page: Op
     )
     app = open_page("runs", run=job.id)
     assert app.error[0].value == "**Error in the model's code:** ValueError at bad.py:17: no.\n\nMend it."
-    shown = [one.value for one in app.code]
+    shown = codes(app)
     assert shown[0] == frame
     assert "begins\ngoes on" in shown
     assert any(one.startswith("Traceback (most recent") for one in shown)
@@ -151,8 +151,8 @@ def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, wor
     assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
     assert len(app.get("plotly_chart")) == 3  # bits, loss, throughput
     assert "staleness 1: 300 pushes, 71.4%" in html(app)
-    assert any("scalebook.training.models.PixelCNN" in one.value for one in app.code)
-    assert any("epoch 1: val/bits_per_dim 2.4" in one.value for one in app.code)
+    assert any("scalebook.training.models.PixelCNN" in one for one in codes(app))
+    assert any("epoch 1: val/bits_per_dim 2.4" in one for one in codes(open_page("runs", run=job.id, files="Log")))
     assert "mean staleness" in html(app)
 
 
@@ -170,15 +170,16 @@ def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experime
     (job.path / "checkpoints").mkdir()
     (job.path / "checkpoints" / "last.ckpt").write_bytes(b"x" * 1500)
     app = open_page("runs", run=job.id)
-    shown = tab(app, "Files")
+    shown = tab(open_page("runs", run=job.id, files="Files"), "Files")
     assert [one.value for one in shown.markdown] == ["`last.ckpt` · checkpoint", "`config.yaml`", "`pushes.json`",
                                                      "`staleness.json`"]  # fmt: skip
-    assert "1.5 kB" in html(app)
+    assert "1.5 kB" in "".join(one.proto.body for one in shown.get("html"))
     assert [one.label for one in shown.download_button] == ["Download"] * 4
-    assert tab(app, "Log").code[0].value.startswith("line 802\n")
+    assert codes(tab(app, "Log"))[0].startswith("line 802\n")
     app.text_input(key="find-in-log").set_value("nan").run()
-    assert [one.value for one in tab(app, "Log").code] == ["1001  Loss is NaN at 7"]
+    assert codes(tab(app, "Log")) == ["1001  Loss is NaN at 7"]
     assert any(one.value == "1 of 1,001 lines" for one in app.caption)
+    app = open_page("runs", run=job.id, files="Other runs")
     others = "\n".join(one.proto.body for one in tab(app, "Other runs").get("html"))
     assert f'href="/runs?run={older.id}"' in others
     assert others.count("seed 1") == 2
@@ -294,7 +295,7 @@ def test_a_run_is_duplicated_into_the_form(open_page: Open, workspace: Workspace
     job = record(workspace)
     app = open_page("runs", run=job.id)
     next(one for one in app.button if one.label == "Duplicate").click().run()
-    assert any("AsyncPS" in one.value for one in app.code)
+    assert any("AsyncPS" in one for one in codes(app))
     assert number(app, "Workers").value == 2
 
 

@@ -13,7 +13,7 @@ from scalebook.training.notebook import store
 from scalebook.training.search import launch
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import TEXT, Open, has_number, html, number, words
+from tests.app.pages.conftest import TEXT, Open, codes, has_number, html, number, words
 from tests.app.searches import BATCH, RATE, folder, records, spec
 
 CELL = "pixelcnn-async-2"
@@ -54,7 +54,7 @@ def box(app: AppTest, label: str) -> Any:
 
 
 def cell_text(app: AppTest) -> str:
-    return str(next(one.value for one in app.code if "space:" in one.value))
+    return str(next(one for one in codes(app) if "space:" in one))
 
 
 def made(workspace: Workspace, trials: int = 8, **changes: Any) -> SearchFolder:
@@ -96,7 +96,7 @@ def test_a_preset_fills_the_space_and_says_what_it_would_do(open_page: Open) -> 
     assert "time unknown until the first run has ended" in shown
     assert "Points of this space" in html(app)
     assert not app.button(key="search-start").disabled
-    assert f"--cell {CELL}-batch-size" in app.code[1].value
+    assert f"--cell {CELL}-batch-size" in codes(app)[1]
 
 
 def test_a_field_is_added_changed_and_removed(open_page: Open) -> None:

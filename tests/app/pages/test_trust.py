@@ -9,13 +9,13 @@ from scalebook.app.shared.services.trusting import TrustQuestion
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import Open, words
+from tests.app.pages.conftest import Open, codes, words
 
 QUESTION = "This folder wants to run code of its own"
 
 
 def listed(app: AppTest) -> str:
-    return "\n".join(one.value for one in app.code)
+    return "\n".join(codes(app))
 
 
 def test_a_folder_with_nothing_of_its_own_asks_nothing(open_page: Open) -> None:

@@ -114,7 +114,7 @@ def _known(run_ids: Sequence[str]) -> list[RunRecord]:
 
 def _choice(records: Sequence[RunRecord]) -> None:
     """Which runs: those in the address, and the newest to choose from."""
-    offered = {record.id: record for record in [*records, *resources.reader().runs(limit=OFFERED)]}
+    offered = {record.id: record for record in [*records, *resources.all_runs()[:OFFERED]]}
     current = [record.id for record in records]
     called = labels(list(offered.values()), lambda record: record.name or record.id[:8])
     key = "chosen-" + ",".join(run_id[:6] for run_id in current)

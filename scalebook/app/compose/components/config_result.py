@@ -6,7 +6,7 @@ from typing import Final, Literal
 import streamlit as st
 
 from scalebook.app import state
-from scalebook.app.shared.components import html, press
+from scalebook.app.shared.components import code, html, press
 from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.workload import Workload
@@ -93,8 +93,8 @@ def meaning(load: Workload) -> str:
 def text(yaml_text: str, commands: str, file_name: str) -> None:
     """The YAML as it would be saved, and how to run it without a browser."""
     html.draw('<div class="sb-eyebrow">YAML</div>')
-    st.code(yaml_text, language="yaml")
+    code.draw(yaml_text, "yaml")
     html.draw('<div class="sb-eyebrow">Run it without the browser</div>')
-    st.code(commands, language="bash", wrap_lines=True)
+    code.draw(commands, wrap=True)
     st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
                        on_click="ignore")  # fmt: skip

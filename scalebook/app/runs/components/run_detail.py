@@ -8,7 +8,7 @@ import streamlit as st
 
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import chart_view, charts, html, style
+from scalebook.app.shared.components import chart_view, charts, code, html, style
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import ago, figure, sentence
@@ -87,7 +87,7 @@ def _failure(view: RunView) -> None:
         words = f"**{view.failure[:1].upper()}{view.failure[1:]}:** {sentence(view.cause)}"
     st.error(f"{words}\n\n{view.advice}" if view.advice else words, icon=":material/error:")
     if view.frame:
-        st.code(view.frame, language="python")
+        code.draw(view.frame)
 
 
 def figures(view: RunView) -> None:

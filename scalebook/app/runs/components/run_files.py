@@ -8,7 +8,7 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services.run_files import MOST_BYTES, RunFile
 from scalebook.app.runs.services.runs import RunView, parted
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import code, html
 from scalebook.app.shared.services.words import ago, figure, plural, spoken
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
@@ -19,7 +19,7 @@ MOST_LINES = 1000
 
 
 def config(text: str) -> None:
-    st.code(text or "# not recorded", language="yaml")
+    code.draw(text or "# not recorded", "yaml")
 
 
 def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
@@ -42,9 +42,9 @@ def log(text: str, failed: bool) -> None:
     before, rest = parted(text) if failed else ("", text)
     if before:
         with st.expander(f"What was written before: {plural(before.count(chr(10)), 'line')}"):
-            st.code(before, language="log", height=HEIGHT)
+            code.draw(before, height=HEIGHT)
     with st.container(height=HEIGHT, autoscroll=not failed, border=False, key="log-end"):
-        st.code(rest or "nothing written yet", language="log")
+        code.draw(rest or "nothing written yet")
 
 
 def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
@@ -54,7 +54,7 @@ def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
     if lines:
         wide = len(str(lines[-1][0]))
         shown = "\n".join(f"{number:>{wide}}  {line}" for number, line in lines[-MOST_LINES:])
-        st.code(shown, language="log", height=HEIGHT)
+        code.draw(shown, height=HEIGHT)
 
 
 def files(listed: Sequence[RunFile]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import psutil
 
 from scalebook.training.jobs.devices import gpu_readings, this_machine
-from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.workspace import Workspace
 
 
@@ -49,8 +49,8 @@ def device_state(workspace: Workspace) -> DeviceState:
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
     held = []
-    for job in reversed(all_jobs(workspace)):
-        if (job.path / "result.json").exists() or job.state() not in ("running", "stopping"):
+    for job in reversed(open_jobs(workspace)):
+        if job.state() not in ("running", "stopping"):
             continue
         if (started := job.started()) is not None and not started.machine:
             gpus = [index[uuid] for uuid in started.gpus if uuid in index]

@@ -25,6 +25,11 @@ class KeptReader(RunReader):
         self._note([record])
         return record
 
+    def listed(self, limit: int) -> list[RunRecord]:
+        records = super().listed(limit)
+        self._note(records)
+        return records
+
     def runs(
         self,
         *,
@@ -64,13 +69,15 @@ class NotebookRuns(RunReader):
     """The runs of one notebook but for trials, read at once and not again: for all cells of a page that is drawn.
 
     What is asked of its cells is answered from there; all else, and what a notebook of more than MOST runs is asked, is
-    passed on to `reader`.
+    passed on to `reader`. `known`: all runs of the store as they stand, where somebody has them.
     """
 
-    def __init__(self, reader: RunReader, notebook: str) -> None:
+    def __init__(self, reader: RunReader, notebook: str, known: Sequence[RunRecord] | None = None) -> None:
         super().__init__(reader.tracking_uri)
         self.reader, self.notebook = reader, notebook
         self._all: list[RunRecord] | None = None
+        if known is not None:
+            self._all = [run for run in known if run.notebook == notebook and names.TAG_TRIAL not in run.tags][:MOST]
 
     def run(self, run_id: str) -> RunRecord:
         return self.reader.run(run_id)

@@ -232,8 +232,8 @@ def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:
     """The runs of the same cell with the same config, by seed: the newest of each, SIBLINGS at most."""
     if not (record.notebook and record.cell):
         return []
-    same = tag_is(names.TAG_CONFIG_HASH, record.tags.get(names.TAG_CONFIG_HASH, ""))
+    same = record.tags.get(names.TAG_CONFIG_HASH, "")
     newest: dict[str, RunRecord] = {}
-    for run in reader.runs(notebook=record.notebook, cell=record.cell, where=same, limit=SIBLINGS):
+    for run in reader.runs(notebook=record.notebook, cell=record.cell, config_hash=same, limit=SIBLINGS):
         newest.setdefault(run.tags.get(names.TAG_SEED, ""), run)
     return [newest[seed] for seed in sorted(newest, key=lambda seed: (len(seed), seed))]

@@ -24,6 +24,7 @@ EVERY_S = 1.0
 CURVES_EVERY_S = 2.0
 """A chart that has changed is built anew (80 ms of the browser's time, and it blinks), so these change more rarely."""
 
+DESCRIBED_EVERY_S = 1.0
 LINES = 16  # workers whose throughput is drawn
 CHARTS = 6  # more do not help while it runs; all are in MLflow
 
@@ -47,8 +48,9 @@ def show(run_id: str) -> None:
     st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
     st.fragment(_usage, run_every=CURVES_EVERY_S if live else None)(run_id)
     st.fragment(run_files.show, run_every=CURVES_EVERY_S if live else None)(run_id)
+    described = resources.description_at_hand() is not None
     with below_head:
-        _stale(view)  # last, since it may have to wait for the description of all classes
+        st.fragment(_stale, run_every=None if described else DESCRIBED_EVERY_S)(run_id, described)
 
 
 def _load(run_id: str) -> RunView:
@@ -103,7 +105,9 @@ def _back(view: RunView) -> None:
 
 def _siblings(view: RunView) -> None:
     """The same experiment with other seeds; this one is no link."""
-    siblings = runs.siblings(resources.reader(), view.record)
+    record = view.record
+    trial = names.TAG_TRIAL in record.tags or record.notebook is None
+    siblings = runs.siblings(resources.reader() if trial else resources.notebook_runs(record.notebook), record)
     if len(siblings) > 1:
         workspace = resources.workspace()
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -180,12 +184,18 @@ def _usage(run_id: str) -> None:
         usage_charts.over_time(usage.read(job) if job else [])
 
 
-def _stale(view: RunView) -> None:
-    """What of its experiment has changed since it was run."""
+def _stale(run_id: str, was_described: bool) -> None:
+    """What of its experiment has changed since it was run; said when all classes are described."""
+    description = resources.description_at_hand()
+    if description is None:
+        return
+    if not was_described:
+        st.rerun()
+    view = _load(run_id)
     cell = since.cell_of(resources.workspace(), view.record)
     ran = run_files.config_of(view)
     if cell is None or ran is None:
         return
-    changes = since.changes(view.record, ran, cell, resources.description())
+    changes = since.changes(view.record, ran, cell, description)
     if changes is not None:
         run_detail.stale(changes)

@@ -17,26 +17,36 @@ TABS = ("Config", "Log", "Files", "Other runs", "Environment")
 
 def show(run_id: str) -> None:
     """The tabs; of a failed run the log is in front."""
-    workspace, reader = resources.workspace(), resources.reader()
-    view = runs.view(workspace, reader.run(run_id), resources.waiting_reasons)
-    failed = view.state == "failed"
+    view = runs.view(resources.workspace(), resources.reader().run(run_id), resources.waiting_reasons)
+    draws = (_config, _log, _files, _others, _environment)
     with st.container(key="live-files"):
-        config_tab, log_tab, files_tab, others_tab, about_tab = st.tabs(TABS, default="Log" if failed else "Config")
-        with config_tab:
-            component.config(config_text(view))
-        with log_tab:
-            _log(view, failed)
-        with files_tab:
-            component.files(run_files.files(reader, run_id, view.job))
-        with others_tab:
-            others = runs.views(workspace, since.others(reader, view.record), resources.waiting_reasons)
-            component.others(others, run_id, view.record.tags.get(names.TAG_CONFIG_HASH, ""))
-        with about_tab:
-            component.environment(view.record)
+        front = "Log" if view.state == "failed" else "Config"
+        tabs = st.tabs(TABS, default=front, key="files", bind="query-params")
+    for tab, draw in zip(tabs, draws, strict=True):
+        if tab.open:
+            with tab:
+                draw(view)
 
 
-def _log(view: RunView, failed: bool) -> None:
-    job = view.job
+def _config(view: RunView) -> None:
+    component.config(config_text(view))
+
+
+def _files(view: RunView) -> None:
+    component.files(run_files.files(resources.reader(), view.id, view.job))
+
+
+def _others(view: RunView) -> None:
+    others = runs.views(resources.workspace(), since.others(resources.reader(), view.record), resources.waiting_reasons)
+    component.others(others, view.id, view.record.tags.get(names.TAG_CONFIG_HASH, ""))
+
+
+def _environment(view: RunView) -> None:
+    component.environment(view.record)
+
+
+def _log(view: RunView) -> None:
+    job, failed = view.job, view.state == "failed"
     looked_for = component.log_box(job.log.read_bytes if job and job.log.exists() else None, f"{view.title}-log")
     if looked_for and job:
         component.log_lines(*run_files.found_in(job.log, looked_for))

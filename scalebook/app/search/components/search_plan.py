@@ -7,7 +7,7 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.search.services.search_setup import Example
-from scalebook.app.shared.components import html, press
+from scalebook.app.shared.components import code, html, press
 
 Intent = Literal["start", "save"]
 
@@ -66,6 +66,6 @@ def examples(listed: Sequence[Example]) -> None:
 def text(cell: str, command: str) -> None:
     """The cell as it would be written, and how to run it without a browser."""
     html.draw('<div class="sb-eyebrow">The cell in the notebook</div>')
-    st.code(cell, language="yaml", wrap_lines=True)
+    code.draw(cell, "yaml", wrap=True)
     html.draw('<div class="sb-eyebrow">Run it without the browser</div>')
-    st.code(command, language="bash", wrap_lines=True)
+    code.draw(command, wrap=True)

@@ -16,6 +16,7 @@ SCRIPTS = (
     "bell.js",
     "links.js",
     "history.js",
+    "copy.js",
 )
 
 

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from scalebook.app import resources, state
+from scalebook.app.shared.components import code
 from scalebook.app.shared.services.trusting import asking
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trust
@@ -21,7 +22,7 @@ def draw() -> None:
         return
     with st.container(border=True):
         st.markdown(f":material/shield: {WORDS}")
-        st.code("\n".join(question.lines()), language=None)
+        code.draw("\n".join(question.lines()), wrap=True)
         if st.button("Trust this folder", key="trust-folder"):
             trust(workspace)
             resources.look_anew()
