@@ -1,10 +1,13 @@
-"""The HTML that a browser loads before Streamlit's own pages: it says at once what it is and where its server is.
+"""The HTML that a browser loads before Streamlit's own pages: it says at once what it is, where its server is, and what
+else is needed (`early`).
 
 Streamlit guesses from the address how deep its server's root lies, asks for files there, and so leaves two errors of
 404 in the console of every page but the first. Told where the root is, it does not guess.
 """
 
 from typing import TYPE_CHECKING
+
+from scalebook.app.serving.early import links
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +17,7 @@ OURS = b"<title>Scalebook</title><script>window.__streamlit = {BACKEND_BASE_URL:
 
 
 class Shell:
-    """`app`, whose page gets our title and the address of its server."""
+    """`app`, whose page gets our title, the address of its server and the names of what it will need."""
 
     def __init__(self, app: "ASGIApp") -> None:
         self._app = app
@@ -24,7 +27,8 @@ class Shell:
             await self._app(scope, receive, send)
             return
         plain = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]  # a packed page cannot be changed
-        await self._app({**scope, "headers": plain}, receive, _Changed(send))
+        early = links(scope["path"], scope.get("query_string", b""))
+        await self._app({**scope, "headers": plain}, receive, _Changed(send, OURS + early))
 
 
 def _wants_html(scope: "Scope") -> bool:
@@ -34,8 +38,8 @@ def _wants_html(scope: "Scope") -> bool:
 class _Changed:
     """Sends a page when it is there as a whole, since its length is told first; anything else as it comes."""
 
-    def __init__(self, send: "Send") -> None:
-        self._send = send
+    def __init__(self, send: "Send", head: bytes) -> None:
+        self._send, self._head = send, head
         self._start: Message | None = None
         self._parts: list[bytes] = []
 
@@ -56,7 +60,7 @@ class _Changed:
 
     async def _whole(self) -> None:
         assert self._start is not None, "a body comes after its start"
-        body = b"".join(self._parts).replace(TITLE, OURS, 1)
+        body = b"".join(self._parts).replace(TITLE, self._head, 1)
         kept = [pair for pair in self._start["headers"] if pair[0].lower() != b"content-length"]
         headers = [*kept, (b"content-length", str(len(body)).encode())]
         await self._send({**self._start, "headers": headers})

@@ -37,7 +37,7 @@ def told(
 
 @pytest.mark.parametrize("parts", [[PAGE], [PAGE[:20], PAGE[20:], b""]])
 def test_a_page_says_at_once_what_it_is_and_where_its_server_is(parts: list[bytes]) -> None:
-    headers, body = told("/compose", b"text/html; charset=utf-8", parts)
+    headers, body = told("/unknown", b"text/html; charset=utf-8", parts)
     assert body == PAGE.replace(TITLE, OURS)
     assert headers[b"content-length"] == str(len(body)).encode()
     assert headers[b"etag"] == b"1"

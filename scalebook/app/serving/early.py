@@ -1,0 +1,71 @@
+"""What of Streamlit's pages a page of ours needs beyond their frame, to be named in its HTML.
+
+Streamlit asks for the library of a kind of element when the first of it is to be drawn, and for what that library needs
+when it has come. Named in the HTML, the browser fetches and compiles them all while Streamlit itself starts.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs
+
+FRAME: Final = ("Html", "Button", "PageLink")
+BOXES: Final = ("Selectbox", "TextInput")
+CHARTS: Final = "PlotlyChart"
+"""4.7 MB, on which a browser works for a quarter of a second."""
+NEEDED: Final[dict[tuple[str, str], Sequence[str]]] = {
+    ("/", ""): ("Selectbox", "DownloadButton", "MenuButton"),
+    ("/compose", ""): (*BOXES, "ButtonGroup", "Checkbox", "DownloadButton"),
+    ("/runs", ""): (*BOXES, "DataFrame"),
+    ("/runs", "run"): (CHARTS, "LinkButton", "ButtonGroup", "Checkbox", "Slider", "Multiselect"),
+    ("/search", ""): (),
+    ("/search", "search"): (CHARTS, "Selectbox", "LinkButton"),
+    ("/search", "notebook"): (*BOXES, "ButtonGroup", "Radio"),
+    ("/compare", ""): ("Multiselect",),
+    ("/compare", "runs"): (CHARTS, *BOXES, "Multiselect", "LinkButton", "ButtonGroup", "Checkbox", "Slider"),
+}
+"""By path and a parameter of the address; without one, what the page needs when none of its parameters is there."""
+IMPORT = re.compile(r"""(?:from|import)\s*["'`]\./([\w.-]+\.js)["'`]""")
+
+
+def links(path: str, query: bytes) -> bytes:
+    """The elements for the head of the page at this address; nothing for a path that is no page of ours."""
+    told = parse_qs(query.decode("latin-1"))
+    views = {parameter: parts for (page, parameter), parts in NEEDED.items() if page == path}
+    if not views:
+        return b""
+    parts = next((parts for parameter, parts in views.items() if parameter in told), views[""])
+    return b"".join(
+        b'<link rel="modulepreload" crossorigin href="./static/js/%s">' % name.encode() for name in _files((*FRAME, *parts))
+    )
+
+
+@cache
+def _files(parts: Sequence[str]) -> list[str]:
+    """The files of these libraries and of what they need; those that the frame names itself are left out."""
+    named = set(re.findall(r"static/js/([\w.-]+\.js)", (_static() / "index.html").read_text(encoding="utf-8")))
+    found: dict[str, None] = {}
+    _gather([path.name for part in parts if (path := library(part)) is not None], found)
+    return [name for name in found if name not in named]
+
+
+def _gather(names: Iterable[str], found: dict[str, None]) -> None:
+    for name in names:
+        if name not in found:
+            found[name] = None
+            _gather(IMPORT.findall((_static() / "static" / "js" / name).read_text(encoding="utf-8")), found)
+
+
+def library(part: str) -> Path | None:
+    """The file of one kind of element, as `Selectbox`; None where this Streamlit has none of that name."""
+    return next(iter((_static() / "static" / "js").glob(f"{part}.*.js")), None)
+
+
+@cache
+def _static() -> Path:
+    spec = find_spec("streamlit")
+    assert spec is not None and spec.origin is not None, "Streamlit serves this"
+    return Path(spec.origin).parent / "static"
