@@ -39,7 +39,8 @@ def links(path: str, query: bytes) -> bytes:
         return b""
     parts = next((parts for parameter, parts in views.items() if parameter in told), views[""])
     return b"".join(
-        b'<link rel="modulepreload" crossorigin href="./static/js/%s">' % name.encode() for name in _files((*FRAME, *parts))
+        b'<link rel="modulepreload" crossorigin href="./static/js/%s">' % name.encode()
+        for name in _files((*FRAME, *parts))
     )
 
 
@@ -67,5 +68,6 @@ def library(part: str) -> Path | None:
 @cache
 def _static() -> Path:
     spec = find_spec("streamlit")
-    assert spec is not None and spec.origin is not None, "Streamlit serves this"
-    return Path(spec.origin).parent / "static"
+    origin = spec.origin if spec is not None else None
+    assert origin is not None, "Streamlit serves this"
+    return Path(origin).parent / "static"

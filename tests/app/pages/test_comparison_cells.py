@@ -1,8 +1,10 @@
 """Comparisons made, edited and saved in the browser."""
 
 import json
+from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
@@ -117,3 +119,40 @@ def test_runs_of_no_experiment_cannot_be_saved_and_it_is_said(open_page: Open, w
     job = record(workspace, cell="gone")
     app = press(open_page("compare", runs=job.id), "Save in a notebook")
     assert [one.value for one in app.toast] == ["None of these runs belongs to an experiment of a notebook."]
+
+
+def chosen(app: AppTest) -> list[str]:
+    return list(next(one for one in app.multiselect if one.label == "Experiments").value)
+
+
+def called(app: AppTest) -> Any:
+    return next(one for one in app.text_input if one.label == "Name")
+
+
+def test_a_comparison_that_was_begun_is_a_draft_until_it_is_saved_or_given_up(
+    open_page: Open, workspace: Workspace
+) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + OTHER, encoding="utf-8")
+    app = press(open_page(), "Add a comparison")
+    assert not list(workspace.cache.glob("comparison-draft-*")), "nothing was changed yet"
+    next(one for one in app.multiselect if one.label == "Experiments").set_value(["alone"]).run()
+    called(app).set_value("mine").run()
+    app = open_page()  # a reload: another session
+    assert any("**Draft** of a new comparison, last changed" in one.value for one in app.caption)
+    assert "mine: alone" in html(app)
+    app.button(key="continue-draft-comparison-0").click().run()
+    assert (chosen(app), any("**Draft** of this comparison" in one.value for one in app.caption)) == (["alone"], True)
+    app.button(key="discard-draft-comparison").click().run()
+    assert chosen(app) == ["pixelcnn-async-2", "alone"], "as it would have begun"
+    assert not list(workspace.cache.glob("comparison-draft-*"))
+    called(app).set_value("another").run()
+    app.button(key="comparison-cancel").click().run()
+    assert not list(workspace.cache.glob("comparison-draft-*")), "given up"
+    called(press(app, "Add a comparison")).set_value("mine").run()
+    app = press(open_page(), "Add a comparison")
+    assert called(app).value == "mine"
+    app.button(key="comparison-save").click().run()
+    assert "```yaml comparison=mine\n" in path.read_text(encoding="utf-8")
+    assert not list(workspace.cache.glob("comparison-draft-*"))
+    assert not any("**Draft**" in one.value for one in app.caption)

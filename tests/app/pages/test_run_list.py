@@ -3,6 +3,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.runs.services import remarks, run_query
 from scalebook.app.runs.views import run_list
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
@@ -111,6 +112,33 @@ def test_a_note_and_tags_are_written_to_mlflow(open_page: Open, workspace: Works
     assert (rows(app), list(table["note"]), [list(told) for told in table["tags"]]) == (
         ["a · seed 1"], ["Diverged *late*"], [["good", "kind=big"]],
     )  # fmt: skip
+
+
+def test_tags_of_several_runs_are_added_and_removed_by_one_confirmation(open_page: Open, workspace: Workspace) -> None:
+    first, second, third = (record(workspace, cell=cell) for cell in "abc")
+    for job in (first, second):
+        tag(workspace, job.id, old="", kind="small")
+    remarks.write(
+        RunReader(workspace.tracking_uri()), RunReader(workspace.tracking_uri()).run(first.id), "Kept", ["old"]
+    )
+    app = open_page("runs")
+    app.session_state[key_of_table(app)] = {"selection": {"rows": [1, 2], "columns": [], "cells": []}}
+    app.run()
+    app.button(key="tags-ticked").click().run()
+    assert app.button(key="tags-save").disabled
+    assert app.multiselect(key="tags-remove").options == ["kind=small (of 1)", "old (of 2)"]
+    app.multiselect(key="tags-add").set_value(["good", "mlflow.user"]).run()
+    app.multiselect(key="tags-remove").set_value(["old"]).run()
+    app.button(key="tags-save").click().run()
+    assert "tag: cannot be 'mlflow.user'" in app.error[0].value
+    app.multiselect(key="tags-add").set_value(["good", "kind=big"]).run()
+    app.button(key="tags-save").click().run()
+    assert not app.exception
+    assert "Changed the tags of 2 runs." in [one.value for one in app.toast]
+    read = RunReader(workspace.tracking_uri())
+    assert [run_query.tags(read.run(job.id)) for job in (first, second, third)] == [["good", "kind=big"]] * 2 + [[]]
+    assert run_query.note(read.run(first.id)) == "Kept"
+    assert not [one for one in app.button if one.key == "tags-save"], "the dialog is closed"
 
 
 def test_several_runs_are_deleted_after_a_question_and_living_ones_stay(open_page: Open, workspace: Workspace) -> None:

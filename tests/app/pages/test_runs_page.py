@@ -2,12 +2,16 @@ import json
 import re
 import zipfile
 from dataclasses import asdict, replace
+from threading import Event, current_thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app import resources
 from scalebook.app.runs.services import devices
+from scalebook.training.config import catalogue
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import endings, queue, usage
@@ -22,6 +26,7 @@ from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, codes, html, number, run_names, words
 from tests.app.recorded import config, record, write_pushes
+from tests.training.benches import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -185,6 +190,35 @@ def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experime
     assert others.count("seed 1") == 2
     assert "seed 1 (this one)" in others
     assert (others.count(">the same<"), others.count(">another<")) == (1, 1)
+
+
+def test_a_runs_page_waits_for_no_look_at_the_modules(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a start of the server: it takes seconds, behind the page, which then says what it could not before."""
+    app = open_page("runs", run=record(workspace, seed=1, what=config(workers=3, lr=0.01)).id)
+    for kept in workspace.cache.glob("describe-*.json"):
+        kept.rename(kept.with_suffix(".aside"))
+    resources.look_anew()
+    lookers: list[str] = []
+    looked = Event()
+
+    def look(_: Workspace) -> None:
+        lookers.append(current_thread().name)
+        assert looked.wait(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue, "describe", look)
+        app.run()
+        assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
+        assert "Since then" not in html(app)
+        app.run()
+        assert lookers == [resources.LOOKING], "one look for all who draw"
+        looked.set()
+        wait_for(lambda: all(thread.name != resources.LOOKING for thread in enumerate_threads()), "the look to end")
+    for aside in workspace.cache.glob("describe-*.aside"):
+        aside.rename(aside.with_suffix(".json"))
+    assert "Since then its experiment was changed: trainer.devices was 3 and is 2; " in html(app.run())
 
 
 def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Workspace) -> None:

@@ -18,7 +18,7 @@ NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, with a point whe
 
 def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
     """What the form says now, and what is wrong with it."""
-    cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}"
+    cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}-{plan.left_at or 0:.0f}"
     there = {cell.name for cell in plan.stored.notebook.experiments()}
     name = st.text_input("Name", cell.name, key=f"{key}-name")
     runs = st.multiselect(

@@ -34,6 +34,10 @@ class ComparisonPlan:
     """The name that it has so far, "" for a new one."""
     left_out: list[str] = field(default_factory=list)
     """Names of the chosen runs that are of no experiment of this notebook."""
+    of_runs: str = ""
+    """Of a new one that was begun from chosen runs: their experiments. Another choice is another draft."""
+    left_at: float | None = None
+    """When it was left, in seconds since the epoch, where it begins with a draft."""
 
     @property
     def offered(self) -> list[str]:
@@ -94,7 +98,7 @@ def of_runs(
         if chosen:
             cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
             left = [run.name or run.id[:8] for run in runs if not of[run.id]]
-            plans.append(ComparisonPlan(stored, cell, offered, left_out=left))
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen)))
     return sorted(plans, key=lambda plan: len(plan.left_out))
 
 

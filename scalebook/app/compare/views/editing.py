@@ -1,34 +1,70 @@
-"""Setting up a comparison, in a dialog: a new cell of a notebook, or one that is there."""
+"""Setting up a comparison, in a dialog: a new cell of a notebook, or one that is there. Cancel gives it up; closed
+otherwise it stays as a draft."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 import streamlit as st
 
-from scalebook.app import state
+from scalebook.app import resources, state
 from scalebook.app.compare.components import comparison_form
+from scalebook.app.compare.services import comparison_drafts, plans
 from scalebook.app.compare.services.plans import ComparisonPlan
 from scalebook.app.navigation import NOTEBOOK
+from scalebook.app.shared.components import draft_label
 from scalebook.app.shared.views import dialogs
 from scalebook.app.shared.views.writing import in_conflict, write
+from scalebook.training.notebook.store import Stored
 
 
-def ask(plans: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoReturn:
-    """Opens the dialog; several `plans` are of several notebooks. `leads_there`: what is saved is shown then."""
-    title = "Edit comparison" if plans[0].editing else "New comparison"
-    dialogs.ask(title, partial(_draw, plans, leads_there), "large")
+def ask(fresh: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoReturn:
+    """Opens the dialog; several are of several notebooks. `leads_there`: what is saved is shown then."""
+    _open([comparison_drafts.resumed(resources.workspace(), plan) for plan in fresh], fresh, leads_there)
 
 
-def _draw(plans: Sequence[ComparisonPlan], leads_there: bool) -> None:
-    plan = plans[0]
-    if len(plans) > 1:
-        plan = st.selectbox("Notebook", plans, format_func=lambda plan: plan.stored.notebook.title, key="comparison-in")
+def _open(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], leads_there: bool) -> NoReturn:
+    """It begins with `begun`, which may be drafts, of `fresh`."""
+    title = "Edit comparison" if begun[0].editing else "New comparison"
+    dialogs.ask(title, partial(_draw, begun, fresh, leads_there), "large")
+
+
+def show_left(stored: Stored) -> None:
+    """What was begun in this notebook and not saved, unless it is at work."""
+    if dialogs.is_open():
+        return
+    workspace = resources.workspace()
+    for i, (draft, left_at) in enumerate(comparison_drafts.of_notebook(workspace, stored.path.name)):
+        cell = comparison_drafts.cell_of(draft, stored.notebook)
+        what = f"the comparison {draft.editing}" if cell else "a new comparison"
+        words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
+        asked = draft_label.draw(left_at, what, key=f"comparison-{i}", text=words)
+        if asked == "continue":
+            description = resources.description()
+            fresh = plans.of_cell(stored, cell, description) if cell else plans.new(stored, description, at=draft.at)
+            _open([replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False)
+        elif asked == "discard":
+            comparison_drafts.forget(workspace, draft)
+            st.rerun()
+
+
+def _draw(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], leads_there: bool) -> None:
+    which, workspace = 0, resources.workspace()
+    if len(begun) > 1:
+        which = st.selectbox(
+            "Notebook", range(len(begun)), format_func=lambda i: begun[i].stored.notebook.title, key="comparison-in"
+        )
+    plan = begun[which]
+    if plan.left_at is not None and draft_label.draw(plan.left_at, "this comparison", key="comparison") == "discard":
+        comparison_drafts.discard(workspace, plan)
+        _open([fresh[which] if i == which else other for i, other in enumerate(begun)], fresh, leads_there)
     if leads_there:
         st.caption(f"Becomes a cell of **{plan.stored.path.name}**. It shows the newest runs of these experiments.")
     if plan.left_out:
         st.caption(f"Left out, since this notebook has no such experiment: {', '.join(plan.left_out)}.")
     now, wrong = comparison_form.draw(plan)
+    comparison_drafts.save(workspace, plan, now)
     intent = comparison_form.buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
     if intent == "save":
         done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
@@ -36,8 +72,12 @@ def _draw(plans: Sequence[ComparisonPlan], leads_there: bool) -> None:
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays
         dialogs.close()
+        if done is not None:
+            comparison_drafts.discard(workspace, plan)
         if done is not None and leads_there:
             st.switch_page(NOTEBOOK.script, query_params={"notebook": plan.stored.path.stem})
+    elif intent == "cancel":
+        comparison_drafts.discard(workspace, plan)
     if intent is not None:
         dialogs.close()
         st.rerun()

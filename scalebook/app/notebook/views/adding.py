@@ -10,7 +10,8 @@ from scalebook.training.notebook.store import Stored
 
 
 def show(stored: Stored) -> None:
-    """Buttons for a note and, where there is something to compare, for a comparison."""
+    """Buttons for a note and, where there is something to compare, for a comparison; and comparisons left unsaved."""
+    editing.show_left(stored)
     with st.container(horizontal=True):
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
             note.add(stored, len(stored.notebook.cells))

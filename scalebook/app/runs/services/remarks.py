@@ -12,6 +12,26 @@ LONGEST_VALUE: Final = 5_000
 """Characters that MLflow takes."""
 
 
+def retag(reader: RunReader, records: Iterable[RunRecord], add: Iterable[str], remove: Iterable[str]) -> int:
+    """Give all `records` the tags `add` and take `remove` from them; how many runs were changed. Nothing else of them
+    changes. ConfigError, before anything is written, for a tag that MLflow refuses."""
+    added, removed = dict(_read(tag) for tag in add if tag.strip()), dict(_read(tag) for tag in remove)
+    both = sorted(added.keys() & removed.keys())
+    if both:
+        raise ConfigError("tags", f"cannot add and remove {both[0]!r} at once", "Choose one of the two.")
+    changed = 0
+    for record in records:
+        present = dict(_read(tag) for tag in run_query.tags(record))
+        gone = [key for key, value in removed.items() if present.get(key) == value]
+        new = {key: value for key, value in added.items() if present.get(key) != value}
+        for key in gone:
+            reader.client.delete_tag(record.id, key)
+        for key, value in new.items():
+            reader.client.set_tag(record.id, key, value)
+        changed += bool(gone or new)
+    return changed
+
+
 def write(reader: RunReader, record: RunRecord, note: str, tags: Iterable[str]) -> None:
     """Make `record` say this and no more. A tag is a word, or `key=value`. ConfigError for one that MLflow refuses."""
     wanted = dict(_read(tag) for tag in tags if tag.strip())

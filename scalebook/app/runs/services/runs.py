@@ -9,7 +9,7 @@ from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
 from scalebook.training.jobs.schedule import in_order
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord, tag_is
+from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
 STATES = ("waiting", "running", "finished", "failed", "stopped")

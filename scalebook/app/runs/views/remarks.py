@@ -1,5 +1,7 @@
-"""The note and the tags of a run, in a dialog; written to MLflow."""
+"""The note and the tags of a run, or the tags of several, in a dialog; written to MLflow."""
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -7,12 +9,15 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.runs.services import remarks, run_query
+from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import press
+from scalebook.app.shared.services.words import plural
 from scalebook.app.shared.views import dialogs
 from scalebook.training.errors import ConfigError
 from scalebook.training.tracking.reading import RunRecord
 
 SAVE = "remarks-save"
+SAVE_ALL = "tags-save"
 
 
 def show(record: RunRecord) -> None:
@@ -32,9 +37,43 @@ def ask(record: RunRecord) -> NoReturn:
     dialogs.ask("Note and tags", partial(_draw, record))
 
 
+def ask_tags(views: Sequence[RunView]) -> NoReturn:
+    """Opens the dialog for tags of several runs."""
+    dialogs.ask(f"Tags of {plural(len(views), 'run')}", partial(_draw_tags, [view.record for view in views]))
+
+
+def _known() -> set[str]:
+    """Every tag that somebody has given a run."""
+    return {tag for run in resources.all_runs() for tag in run_query.tags(run)}
+
+
+def _draw_tags(records: Sequence[RunRecord]) -> None:
+    present = Counter(tag for record in records for tag in run_query.tags(record))
+    added = st.multiselect("Add to all", sorted({*_known(), *present}), key="tags-add", accept_new_options=True,
+                           placeholder="Type a word, or key=value")  # fmt: skip
+    removed = st.multiselect(
+        "Remove from all", sorted(present), key="tags-remove", placeholder="Choose tags", disabled=not present,
+        format_func=lambda tag: f"{tag} (of {present[tag]})",
+    )  # fmt: skip
+    st.caption("They are written to MLflow. Notes and all other tags stay.")
+    shown = " ".join(record.id for record in records)
+    if press.button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
+        try:
+            changed = remarks.retag(resources.reader(), records, added, removed)
+        except ConfigError as error:
+            state.clicks().settle(SAVE_ALL, done=False)
+            st.error(str(error))
+            return
+        state.clicks().settle(SAVE_ALL, done=False)
+        resources.look_at_all_runs_anew()
+        state.say(f"Changed the tags of {plural(changed, 'run')}.")
+        dialogs.close()
+        st.rerun()
+
+
 def _draw(record: RunRecord) -> None:
     present = run_query.tags(record)
-    known = sorted({*present, *(tag for run in resources.all_runs() for tag in run_query.tags(run))})
+    known = sorted({*present, *_known()})
     tags = st.multiselect("Tags", known, present, key="remarks-tags", accept_new_options=True,
                           placeholder="Type a word, or key=value")  # fmt: skip
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)

@@ -13,7 +13,7 @@ from scalebook.app.runs.components import progress, run_filters, run_table, usag
 from scalebook.app.runs.components.run_filters import ListView
 from scalebook.app.runs.services import devices, run_query, runs
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.runs.views import removing
+from scalebook.app.runs.views import remarks, removing
 from scalebook.app.shared.components import broken, html, page_head, press
 from scalebook.app.shared.services.words import plural
 from scalebook.training.errors import ConfigError
@@ -174,7 +174,9 @@ def _actions(ticked: Sequence[RunView], counted: str) -> None:
         st.switch_page(COMPARE.script, query_params={"runs": ",".join(view.id for view in ticked)})
     if ticked and st.button(f"Delete {len(ticked)}", key="delete-ticked", icon=":material/delete:"):
         removing.ask(ticked)
-    words = f"{counted} Tick runs to compare or delete them."
+    if ticked and st.button("Tags", key="tags-ticked", icon=":material/sell:"):
+        remarks.ask_tags(ticked)
+    words = f"{counted} Tick runs to compare, tag or delete them."
     html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 

@@ -20,14 +20,15 @@ YAML = re.compile(
 """Enough for colours: the text of a block scalar is taken for YAML too."""
 
 
-def draw(text: str, language: Literal["text", "yaml"] = "text", *, height: int | None = None, wrap: bool = False) -> None:
+def draw(
+    text: str, language: Literal["text", "yaml"] = "text", *, height: int | None = None, wrap: bool = False
+) -> None:
     """`height` in pixels, beyond which it scrolls; with `wrap` no line is longer than the place is wide."""
     text = text.rstrip("\n")
     style = f' style="max-height:{height}px"' if height else ""
     shown = yaml(text) if language == "yaml" else escape(text)
-    html.draw(
-        f'<div class="sb-code{" sb-wrapped" if wrap else ""}">{COPY}<pre tabindex="0"{style}><code>{shown}</code></pre></div>'
-    )
+    body = f'<pre tabindex="0"{style}><code>{shown}</code></pre>'
+    html.draw(f'<div class="sb-code{" sb-wrapped" if wrap else ""}">{COPY}{body}</div>')
 
 
 def yaml(text: str) -> str:

@@ -18,6 +18,11 @@ def ask(title: str, draw: Callable[[], None], width: Width = "small") -> NoRetur
     st.rerun()
 
 
+def is_open() -> bool:
+    """Whether one waits for its answer."""
+    return state.recall(OPEN, None) is not None
+
+
 def close() -> None:
     state.take(OPEN, None)
 
