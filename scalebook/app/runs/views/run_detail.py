@@ -106,8 +106,10 @@ def _back(view: RunView) -> None:
 def _siblings(view: RunView) -> None:
     """The same experiment with other seeds; this one is no link."""
     record = view.record
-    trial = names.TAG_TRIAL in record.tags or record.notebook is None
-    siblings = runs.siblings(resources.reader() if trial else resources.notebook_runs(record.notebook), record)
+    reader = resources.reader()
+    if record.notebook and names.TAG_TRIAL not in record.tags:
+        reader = resources.notebook_runs(record.notebook)
+    siblings = runs.siblings(reader, record)
     if len(siblings) > 1:
         workspace = resources.workspace()
         with st.container(horizontal=True, vertical_alignment="center"):
