@@ -132,6 +132,8 @@ class Witness:
         if not trials or any(trial.state in ("waiting", "running") for trial in trials):
             done = sum(trial.state not in ("waiting", "running") for trial in trials)
             return _without(side, f"{done} of {len(trials)} points tried" if trials else "the search has no such point")
+        if len(trials) > 1 and not choosing:
+            return _without(side, f"has {len(trials)} points, and choose_by is 0, so none of them can be chosen")
         choose, judge = ran.seeds[:choosing], ran.seeds[choosing:]
         marks = [
             (mark, trial.number, trial) for trial in trials if (mark := self._mark(cell, trial, choose)) is not None
@@ -143,7 +145,8 @@ class Witness:
         lacking = ""
         if len(runs) < len(judge):
             lacking = f"{len(runs)} of {len(judge)} seeds finished; {chosen.failure or chosen.state}: {chosen.cause}"
-        told = self._told(cell, flow(side).strip("{}"), runs, lacking)
+        part = canonical(self.nb, cell, side, self.description)
+        told = self._told(cell, summary(ran.spec, part), runs, lacking)
         seeds = f"seed{'s' if len(choose) > 1 else ''} {', '.join(map(str, choose))}"
         words = f"of {len(trials)}, by {seeds}" if choose and len(trials) > 1 else ""
         return replace(told, point=summary(ran.spec, chosen.point), chosen=words, at_edge=_at_edge(ran, chosen, trials))

@@ -85,7 +85,7 @@ class ClaimCell:
 
     `figure` is what it takes to bring `metric` to `target` (updates, samples, seconds), the best value of `metric`, or
     a rate. `search` is the search that sides of the second kind are parts of; its first `choose_by` seeds choose each
-    side's point, and only the others are judged by.
+    side's point, and only the others are judged by. 0: each side is a single point, and all seeds judge.
     """
 
     source: str

@@ -37,8 +37,8 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     search, choose_by = content.get("search"), content.get("choose_by", 2)
     if search is not None and (not isinstance(search, str) or not search):
         raise ConfigError("search", "is not the name of a search", "Write the name of a search cell.")
-    if not _is_int(choose_by) or not 1 <= choose_by <= MOST_CHOOSING:
-        raise ConfigError("choose_by", "is no number of seeds", "Write a whole number, as 2.")
+    if not _is_int(choose_by) or not 0 <= choose_by <= MOST_CHOOSING:
+        raise ConfigError("choose_by", "is no number of seeds", "Write a whole number, as 2; 0: no choice.")
     sides: list[Side] = [*runs, *([] if against is None else [against])]
     if search is None and any(isinstance(side, dict) for side in sides):
         raise ConfigError("search", "is missing: runs names parts of a search", "Write search: NAME of a search cell.")

@@ -165,12 +165,13 @@ def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
         ("runs: gone\nagainst: base", "no such experiment in this notebook"),
         ("runs: base\nmetric: val/other", "3 runs recorded no val/other"),
         ("runs: [{workers: 3}]\nsearch: batch-size", "the search has no such point"),
+        ("runs: [{workers: 4}]\nsearch: batch-size\nchoose_by: 0", "has 3 points, and choose_by is 0"),
     ],
 )
 def test_what_is_missing_is_said_and_nothing_is_judged(told: Store, body: str, why: str) -> None:
     found = told.judge(f"{body}\nfigure: updates\ntarget: 0.5\nat_most: 2\n")
     assert found.verdict == "not resolved"
-    assert found.rows[-1].why == why
+    assert found.rows[-1].why.startswith(why)
     assert why in text(found)
 
 
@@ -181,8 +182,8 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point_by_other_seeds(to
     """At one fixed rate, 0.1, four workers would take three times as long; and the seeds that judge choose nothing."""
     found = told.judge(f"{PARTS}at_least: 1.2\nat_most: 1.8\n")
     one, four = found.rows
-    assert (one.evidence.label, one.evidence.point) == ("workers: 1", "rate 0.1, 1 worker")
-    assert (four.evidence.label, four.evidence.point) == ("workers: 4", "rate 0.2, 4 workers")
+    assert (one.evidence.label, one.evidence.point) == ("1 worker", "rate 0.1, 1 worker")
+    assert (four.evidence.label, four.evidence.point) == ("4 workers", "rate 0.2, 4 workers")
     assert sorted(four.evidence.amounts) == [3, 4, 5]
     assert four.claimed is not None
     assert four.claimed.value == pytest.approx(1.5, rel=0.03)
@@ -190,7 +191,7 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point_by_other_seeds(to
     assert found.verdict == "supported"
     said = text(found)
     assert "Each at its own best point (of 3, by seeds 1, 2); the other seeds judge." in said
-    assert "At the edge of what was tried, so the best point may lie beyond: workers: 1 (learning_rate)." in said
+    assert "At the edge of what was tried, so the best point may lie beyond: 1 worker (learning_rate)." in said
 
 
 def test_a_search_that_has_changed_or_never_ran_judges_nothing(told: Store) -> None:

@@ -62,7 +62,7 @@ def test_a_claim_is_read() -> None:
         ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
         ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, not below at_most"),
         ("runs: [{workers: 2}]\nfigure: best\nat_most: 1\n", "search", "is missing: runs names parts of a search"),
-        ("runs: [one]\nfigure: best\nat_most: 1\nchoose_by: 0\n", "choose_by", "is no number of seeds"),
+        ("runs: [one]\nfigure: best\nat_most: 1\nchoose_by: -1\n", "choose_by", "is no number of seeds"),
         ("runs: [one]\nfigure: best\nat_mots: 1\n", "at_mots", "is no key of a claim. Did you mean `at_most`?"),
     ],
 )

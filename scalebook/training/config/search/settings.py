@@ -7,6 +7,7 @@ from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import AMOUNTS, SearchSpec
+from scalebook.training.config.workload import workload
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
@@ -36,7 +37,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
         what = "has no effect: no objective says what it takes to get there"
         remedy = f"Write objective: [{metrics[0]}, seconds], or leave it out."
         problems.append(Problem("target", what, remedy, "warning"))
-    if "seconds" in metrics and not spec.exclusive:
+    if "seconds" in metrics and not spec.exclusive and not workload(spec.config, description).is_virtual:
         what = "is false, so trials slow each other down while their times are compared"
         problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
     return problems

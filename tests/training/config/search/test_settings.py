@@ -95,3 +95,10 @@ def test_settings_that_do_not_go_together(
     (problem,) = problems(space, description, **told)
     assert problem.severity == severity
     assert str(problem).startswith(said)
+
+
+def test_virtual_seconds_do_not_depend_on_what_runs_beside(description: Description) -> None:
+    args = {"host": "virtual", "workers": 4, "clock": {"gradient_s": 0.1}}
+    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": args}
+    config = {"model": "MLPClassifier", "data": "Digits", "trainer": {"strategy": strategy}}
+    assert problems(SPACE, description, objective=["val/loss", "seconds"], config=config) == []
