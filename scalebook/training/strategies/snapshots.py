@@ -205,6 +205,8 @@ class Snapshots(IndependentWorkers):
     def _portable(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
         assert self._snapshot is not None
         ours = {"versions": self._snapshot.versions, "samples": self._samples(), **self._clock_state()}
+        if self._joined is not None and (residuals := self._joined.residuals()):
+            ours["residuals"] = residuals
         step = {"global_step": sum(self._snapshot.versions)}  # Lightning asked before there was a snapshot
         if self._joined is not None and self._data is not None:
             self._position = self._data.position()
@@ -235,7 +237,8 @@ class Snapshots(IndependentWorkers):
         self._position = position_in(self._ours)
         if self._joined is not None:
             if self._worker == 0:
-                self._joined.restore(self._resumed, states or [optimizer.state_dict() for optimizer in self.optimizers])
+                states = states or [optimizer.state_dict() for optimizer in self.optimizers]
+                self._joined.restore(self._resumed, states, self._ours.get("residuals", ()))
                 self._restore_samples(self._ours.get("samples", 0))
             self._joined.show_state()
 

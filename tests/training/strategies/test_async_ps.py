@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch.optim import SGD, Adagrad, Adam
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.strategies import AsyncPS, register
 from tests.training.strategies.small import (
     SAMPLES,
@@ -91,19 +92,20 @@ def test_the_last_checkpoint_waits_for_every_update(tmp_path: Path) -> None:
     assert torch.equal(weights(again), final)
 
 
-def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["fp32", TopK(0.1)], ids=str)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, codec: Any) -> None:
     def ordered(made: Trainer, **arguments: Any) -> torch.Tensor:
         model = seeded_model(momentum)
         model.net[2] = torch.nn.Identity()  # dropout's random numbers are not part of a checkpoint
         made.fit(model, loader(), loader(), **arguments)
         return weights(model)
 
-    whole = ordered(trainer(tmp_path, AsyncPS(), max_epochs=4))
-    first = trainer(tmp_path, AsyncPS(), max_epochs=2, enable_checkpointing=True)
+    whole = ordered(trainer(tmp_path, AsyncPS(push_codec=codec), max_epochs=4))
+    first = trainer(tmp_path, AsyncPS(push_codec=codec), max_epochs=2, enable_checkpointing=True)
     ordered(first)
     assert first.checkpoint_callback is not None
     path = first.checkpoint_callback.best_model_path  # type: ignore[attr-defined]
-    second = trainer(tmp_path, AsyncPS(), max_epochs=4, enable_checkpointing=True)
+    second = trainer(tmp_path, AsyncPS(push_codec=codec), max_epochs=4, enable_checkpointing=True)
     assert torch.equal(ordered(second, ckpt_path=path), whole)
 
 

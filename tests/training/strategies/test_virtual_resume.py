@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.ps.policy.damping import DelayCompensation
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies import AsyncPS
@@ -39,6 +40,7 @@ RULES: dict[str, Any] = {
     "async": {"rule": Async()},
     "compensated": {"rule": Async(), "damping": DelayCompensation(), "shards": 2, "norms": True},
     "bounded": {"rule": Bounded(1)},
+    "top-k": {"push_codec": TopK(0.1), "shards": 2},
     "sync with a backup": {"rule": Sync(1)},
     "softsync": {"rule": Softsync(3)},
 }

@@ -49,6 +49,7 @@ __all__ = [
     "boundary",
 ]
 
+Residuals = Sequence[Sequence[Sequence[Tensor]]]
 Part = Literal["compute", "data"]
 """What a worker's time is spent on, as far as only the training loop can tell."""
 
@@ -136,8 +137,16 @@ class JoinedEnd(Protocol):
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """What errors call the parameters; those that are not among `named` by their numbers."""
 
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
-        """Go on from these versions and optimizer state dicts; by worker 0, before the run's first update."""
+    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]], residuals: Residuals = ()) -> None:
+        """Go on from these versions and optimizer state dicts; by worker 0, before the run's first update.
+
+        `residuals` as they were told: each worker has its own again. Those of workers that are no more, or of other
+        shards or another codec, are lost.
+        """
+
+    def residuals(self) -> Residuals:
+        """What a codec has left out of each worker's pushes so far, by optimizer, worker and shard; empty without error
+        feedback. Of a worker that trains meanwhile, between two of its pushes."""
 
     def start(self) -> None:
         """Once, before `begin`: what has been written into the parameters since `join` is part of the first version,

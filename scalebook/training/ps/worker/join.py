@@ -17,7 +17,7 @@ from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.memory.region import ALLOCATED, DIGEST, FINISHED, RESTING, STARTED, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.worker.client import Client
-from scalebook.training.ps.worker.end import Need, Snapshot
+from scalebook.training.ps.worker.end import Need, Residuals, Snapshot
 from scalebook.training.ps.worker.replica import Replica
 
 
@@ -156,8 +156,18 @@ class Joined:
         taken = [client.snapshot(renew) for client in self.clients]
         return Snapshot([version for version, _ in taken], [state for _, state in taken])
 
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
+    def residuals(self) -> Residuals:
+        """By optimizer, worker and shard; empty where nothing is kept."""
+        every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
+        kept = [[one.kept(worker) for worker in every] if one is not None else [] for one in coded]
+        return kept if any(shards for workers in kept for shards in workers) else []
+
+    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]], residuals: Residuals = ()) -> None:
         """Go on from these versions and optimizer state dicts; by one worker, before the run's first update."""
+        for client, workers in zip(self.clients, residuals, strict=False):
+            for worker, kept in enumerate(workers[: self.run.control.workers]):
+                if client.host.section.coded is not None:
+                    client.host.section.coded.restore(worker, kept)
         for client, version, state in zip(self.clients, versions, states, strict=True):
             client.grow()  # a callback may have added the groups that the checkpoint has
             section = client.host.section

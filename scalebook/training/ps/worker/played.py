@@ -13,7 +13,7 @@ from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.worker.client import Client
-from scalebook.training.ps.worker.end import Pushed, Snapshot
+from scalebook.training.ps.worker.end import Pushed, Residuals, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.under_way import can_be_kept, go_on, is_of, kept
 from scalebook.training.ps.worker.virtual import VirtualWorkers
@@ -54,8 +54,11 @@ class PlayedJoined:
         for joined in self.workers.joined.values():
             joined.name_parameters(zip(called, [p for c in joined.clients for p in c.replica.parameters], strict=True))
 
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]]) -> None:
-        self.workers.joined[0].restore(versions, states)
+    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]], residuals: Residuals = ()) -> None:
+        self.workers.joined[0].restore(versions, states, residuals)
+
+    def residuals(self) -> Residuals:
+        return self.workers.joined[0].residuals()
 
     def start(self) -> None:
         """What has been written into the model is worker 0's, and so the first version."""
