@@ -14,8 +14,8 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
-        "claims", "notebook", "planning.answer", "planning.chart", "planning.links", "planning.profile",
-        "planning.quantities", "planning.question", "planning.reliability", "planning.words",
+        "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
+        "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.words",
         "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names", "tracking.reading", "trust",
         "workspace",
     )
@@ -32,7 +32,7 @@ LAYERS = {
         "replay", "launch",
     ],
     "training/search": ["study", "folder", "launch", "map", "driver"],
-    "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "notebook"],
+    "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "plan", "notebook"],
 }  # fmt: skip
 """The rooms of each house, from the ground up: a room knows only those before it."""
 TRAINERS_MAY_USE = tuple(

@@ -36,4 +36,5 @@ COMPOSE = PageEntry("compose.py", "compose", "Compose", ":material/edit_note:", 
 RUNS = PageEntry("runs.py", "runs", "Runs", ":material/view_list:")
 SEARCH = PageEntry("search.py", "search", "Search", ":material/travel_explore:")
 COMPARE = PageEntry("compare.py", "compare", "Compare", ":material/stacked_line_chart:")
-PLACES = (NOTEBOOK, COMPOSE, RUNS, SEARCH, COMPARE)
+PLAN = PageEntry("plan.py", "plan", "Plan", ":material/timeline:")
+PLACES = (NOTEBOOK, COMPOSE, RUNS, SEARCH, COMPARE, PLAN)

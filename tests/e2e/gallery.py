@@ -23,6 +23,7 @@ from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import SETTINGS, Workspace
 from tests.app import searches
+from tests.app.plan.planned import keep
 from tests.app.recorded import config, record
 
 NOTE = """---
@@ -132,6 +133,9 @@ class Gallery:
             "compare": f"/compare?runs={both}",
             "compare-virtual": f"/compare?runs={run['finished']},{run['virtual']}",
             "compare-empty": "/compare",
+            "plan": "/plan?notebook=staleness&cell=pixelcnn-async-2&system=Form",
+            "plan-measured": "/plan?notebook=staleness&cell=pixelcnn-async-2",
+            "plan-yaml": "/plan?system=YAML",
         }
 
 
@@ -210,6 +214,7 @@ def _fill(workspace: Workspace, trials: int) -> Gallery:
     JobFolder(workspace.jobs / runs["running"]).write(
         Progress(time.time(), "training", 480, 15_360, 7.4, 1, 0.4, 11.0, {names.TRAIN_LOSS: 2.41})
     )
+    keep(workspace, measured=hashes["pixelcnn-async-2"])
     search = _search(workspace, trials)
     return Gallery(runs, _trial(workspace, search), search)
 

@@ -33,6 +33,8 @@ PAGES = {
     "search-table": "batch-size · Search",
     "compare": "Compare",
     "compare-empty": "Compare",
+    "plan": "Plan pixelcnn-async-2 · Does staleness hurt?",
+    "plan-measured": "Plan pixelcnn-async-2 · Does staleness hurt?",
 }
 NOT_OURS = (re.compile("GL Driver Message"),)
 """Of a Chromium that draws without a GPU, where parallel coordinates are drawn."""

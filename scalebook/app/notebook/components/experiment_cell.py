@@ -17,7 +17,7 @@ from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
-Intent = Literal["run", "stop", "edit", "search", "duplicate", "delete", "comparison"] | cell_menu.Intent
+Intent = Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison"] | cell_menu.Intent
 MENU: dict[str, Intent] = {**cell_menu.PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
 
 
@@ -79,6 +79,9 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Int
         if press.button("Search", f"search-{name}", type="tertiary",
                         help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
             asked = "search"
+        if press.button("Plan", f"plan-{name}", type="tertiary",
+                        help="How fast it would train with more workers, and where they stop helping."):  # fmt: skip
+            asked = "plan"
         if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary"):
             asked = "duplicate"
         picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")

@@ -5,7 +5,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
-from scalebook.app.navigation import COMPOSE, SEARCH
+from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import LIVE, SeedView
@@ -69,6 +69,9 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     elif intent == "search":
         state.clicks().settle(clicked)
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
+    elif intent == "plan":
+        state.clicks().settle(clicked)
+        st.switch_page(PLAN.script, query_params=PLAN.cell(stored.path.stem, cell.name))
     elif intent == "delete":
         deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":

@@ -1,0 +1,1 @@
+"""These draw and return what the person wants; they read and write nothing."""

@@ -1,0 +1,107 @@
+"""What was found, against the number of workers."""
+
+from collections.abc import Callable, Sequence
+
+import plotly.graph_objects as go
+
+from scalebook.app.plan.services import findings
+from scalebook.app.shared.components import charts
+from scalebook.app.shared.components.charts import PALETTE, Series
+from scalebook.training.planning.answer import Answer, Curve, Point, Range
+
+HEIGHT = 340
+IDEAL = "ideal"
+READING = (
+    "Dotted: as many times one worker as there are workers. A diamond is the knee: beyond it an added worker brings "
+    "less than half as much as the first."
+)
+
+
+def samples(answer: Answer, dark: bool) -> go.Figure:
+    """Samples a second; log-log, with the ideal line and the knees."""
+    known = answer.reliability.updates_per_s
+    figure = _speed(answer, "samples/s", dark, lambda point: point.samples_per_s, 1.0, known)
+    for curve, colour in zip(answer.curves, _colours(answer.curves), strict=True):
+        if curve.knee is not None:
+            figure.add_trace(_knee(curve.knee.workers, curve.knee.samples_per_s, colour, dark))
+    return figure
+
+
+def updates(answer: Answer, dark: bool) -> go.Figure:
+    """Updates a second; the ideal line is of one gradient an update."""
+    known = answer.reliability.updates_per_s
+    return _speed(answer, "updates/s", dark, lambda point: point.updates_per_s, 1 / _batch(answer), known)
+
+
+def idle(answer: Answer, dark: bool) -> go.Figure:
+    """The share of their time in which workers do not compute."""
+    figure = _lines(answer, "time without computing", dark, lambda point: 1 - point.compute, None)
+    figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
+    return figure
+
+
+def staleness(answer: Answer, dark: bool) -> go.Figure:
+    """The mean, with the range of its prediction; dashed the 95th percentile."""
+    figure = _lines(answer, "staleness", dark, lambda point: point.staleness, answer.reliability.staleness)
+    for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
+        figure.add_trace(
+            go.Scatter(
+                x=[point.workers for point in curve.points],
+                y=[point.staleness_p95 for point in curve.points],
+                name=f"{name}, p95", legendgroup=name, showlegend=False, mode="lines",
+                line={"color": colour, "width": 1.4, "dash": "dash"}, hovertemplate="p95 %{y:,}",
+            )
+        )  # fmt: skip
+    return figure
+
+
+def _speed(
+    answer: Answer, title: str, dark: bool, value: Callable[[Point], float], unit: float, known: Range
+) -> go.Figure:
+    figure = _lines(answer, title, dark, value, known)
+    workers = _workers(answer.curves)
+    one = max(curve.one_per_s for curve in answer.curves) * unit
+    figure.add_trace(
+        go.Scatter(
+            x=workers, y=[one * count for count in workers], name=IDEAL, mode="lines", hovertemplate="%{y:.4~g}",
+            line={"color": "#8a9493", "width": 1.4, "dash": "dot"},
+        )
+    )  # fmt: skip
+    figure.update_yaxes(type="log", dtick=1, exponentformat="none")
+    return figure
+
+
+def _lines(answer: Answer, title: str, dark: bool, value: Callable[[Point], float], known: Range | None) -> go.Figure:
+    """A line for each curve, with the band that measurements have had around predictions."""
+    series = []
+    for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
+        y = [value(point) for point in curve.points]
+        low = [at / known.highest for at in y] if known else []
+        high = [at / known.lowest for at in y] if known else []
+        series.append(Series(name, [point.workers for point in curve.points], y, colour, low=low, high=high))
+    figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)
+    ticks = _workers(answer.curves)
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks], rangemode="normal")
+    figure.update_traces(showlegend=True, selector={"mode": "lines+markers"})
+    return figure
+
+
+def _knee(workers: float, value: float, colour: str, dark: bool) -> go.Scatter:
+    return go.Scatter(
+        x=[workers], y=[value], mode="markers", showlegend=False, name="knee",
+        marker={"symbol": "diamond", "size": 12, "color": colour,
+                "line": {"width": 1.6, "color": "#14181b" if dark else "#fbfbfa"}},
+        hovertemplate="knee at %{x:.3~g} workers",
+    )  # fmt: skip
+
+
+def _workers(curves: Sequence[Curve]) -> list[int]:
+    return sorted({point.workers for curve in curves for point in curve.points})
+
+
+def _colours(curves: Sequence[Curve]) -> list[str]:
+    return [PALETTE[i % len(PALETTE)] for i in range(len(curves))]
+
+
+def _batch(answer: Answer) -> int:
+    return int(answer.profile["batch_size"])

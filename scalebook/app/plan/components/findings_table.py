@@ -1,0 +1,39 @@
+"""All figures of an answer, a row for each number of workers."""
+
+import streamlit as st
+
+from scalebook.app.plan.services import findings
+from scalebook.app.shared.components import html
+from scalebook.app.shared.services.words import figure
+from scalebook.training.planning.answer import Answer
+
+HEAD = (
+    "Setting", "workers", "updates/s", "samples/s", "× one worker", "computing", "sending", "idle", "staleness", "p95",
+)  # fmt: skip
+
+
+def draw(answer: Answer, file: str) -> None:
+    """The table; below it, what it can be downloaded as. The knee's row is bold."""
+    rows = []
+    for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
+        beyond = curve.knee.beyond if curve.knee else None
+        for i, point in enumerate(curve.points):
+            last_before = i + 1 < len(curve.points) and curve.points[i + 1].workers == beyond
+            rows.append(
+                [
+                    html.text(name if i == 0 else "", "" if i == 0 else "dim"),
+                    html.number(f"{point.workers}", best=last_before),
+                    html.number(figure(point.updates_per_s, 3)),
+                    html.number(figure(point.samples_per_s, 3), best=last_before),
+                    html.number(figure(findings.speedup(curve, point), 3)),
+                    html.number(f"{point.compute:.0%}"),
+                    html.number(f"{point.communicate:.0%}"),
+                    html.number(f"{point.idle:.0%}"),
+                    html.number(figure(point.staleness, 3)),
+                    html.number(f"{point.staleness_p95}"),
+                ]
+            )
+    html.draw(html.table(HEAD, rows, numeric=range(1, len(HEAD))))
+    st.caption("Bold: the last number of workers before the knee. Sending: a push, queues included, and a pull.")
+    st.download_button("CSV", findings.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
+                       icon=":material/download:", type="tertiary")  # fmt: skip

@@ -1,0 +1,64 @@
+"""What is asked: for which workers, rules, shards and links. All of it stands in the address."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import streamlit as st
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.planning.links import NETWORKS, OWN, WORDS
+from scalebook.training.planning.question import WORKERS, numbers
+
+RULES: Final = ("async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
+SHARDS: Final = ("1", "2", "4", "8", "16")
+MOST: Final = 64
+MOST_CURVES: Final = 24
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What the widgets say, as `PlanRequest` has it."""
+
+    workers: list[int]
+    rules: list[str]
+    shards: list[int]
+    networks: list[str]
+
+
+def draw(asked: Mapping[str, Sequence[str]]) -> Asking:
+    """The widgets; `asked` is what the address says.
+
+    ConfigError for what is no number, and for more than MOST_CURVES at once.
+    """
+    columns = st.columns(2)
+    with columns[0]:
+        rules = st.multiselect(
+            "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), ["async", "sync"], key="rules",
+            bind="query-params", accept_new_options=True, placeholder="async, sync:1",
+            help="A rule's name, and after a colon its first argument: bounded:2, sync:1 (one spare worker).",
+        )  # fmt: skip
+        most = st.select_slider("Workers up to", [str(count) for count in WORKERS[2:]], str(MOST), key="most",
+                                bind="query-params")  # fmt: skip
+    with columns[1]:
+        titles = {OWN: "the system's own", **{name: WORDS[name].partition(",")[0] for name in NETWORKS}}
+        links = st.multiselect(
+            "Links", list(titles.values()), [titles[OWN]], key="links", bind="query-params",
+            placeholder="the system's own, 10 Gbit/s Ethernet",
+            help="Any but the system's own puts each worker on a machine of its own.",
+        )  # fmt: skip
+        shards = st.multiselect(
+            "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), ["1"], key="shards",
+            bind="query-params", accept_new_options=True, placeholder="1, 4",
+            help="Into how many parts the parameters are divided, each with a server of its own.",
+        )  # fmt: skip
+    said = Asking(
+        [count for count in WORKERS if count <= int(most)],
+        list(rules),
+        list(numbers(",".join(shards) or "1", "--shards")),
+        [name for name, title in titles.items() if title in links],
+    )
+    if (curves := len(said.rules) * len(said.shards) * len(said.networks)) > MOST_CURVES:
+        remedy = f"Choose fewer rules, shards or links: {MOST_CURVES} together at most."
+        raise ConfigError("plan", f"asks for {curves} curves", remedy)
+    return said

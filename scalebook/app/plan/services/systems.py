@@ -1,0 +1,110 @@
+"""A system as it is written by hand: the fields of a form, or YAML; both make a profile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.planning.profile import Profile, mean, read_profile
+from scalebook.training.planning.quantities import shown
+from scalebook.training.ps.policy.clock import Distribution
+
+
+@dataclass(frozen=True)
+class SystemField:
+    """One box. `key` stands in the address; `default` is of an example, a model of 25 M parameters on accelerators."""
+
+    key: str
+    label: str
+    default: str
+    hint: str
+
+
+FIELDS: Final = (
+    SystemField("gradient", "One gradient takes", "180 ms", "Fetching, forward and backward, of one worker."),
+    SystemField("spread", "Its spread", "0.1", "Standard deviation / mean; empty: always the same."),
+    SystemField("batch", "Samples of a gradient", "32", "The batch size of one worker."),
+    SystemField("parameters", "Parameters", "100 MB", "Bytes of a push, and of a pull."),
+    SystemField("copying", "A server moves", "10 GB/s", "What one core copies in memory; an update reads and writes."),
+    SystemField("bandwidth", "Link", "10 Gbit/s", "Of each worker, and of all servers together; empty: no limit."),
+    SystemField("latency", "Latency", "20 us", "One way."),
+)
+TEMPLATE: Final = """\
+title: a model of 25 M parameters on accelerators
+gradient: {kind: gamma, mean: 180 ms, cv: 0.1}
+batch_size: 32
+parameters: 100 MB        # or push and pull, one by one
+copy_bandwidth: 10 GB/s   # of a server; or server: 0.03 (seconds of a push)
+stragglers: {}            # {3: 2.0}: worker 3 takes twice as long
+server_machines: one      # or each: a machine, with its link, for each shard
+link: {bandwidth: 10 Gbit/s, latency: 20 us}
+server_link: {bandwidth: 10 Gbit/s}
+"""
+
+
+def from_fields(typed: Mapping[str, str]) -> Profile:
+    """`typed` by the keys of FIELDS; ConfigError, naming key and remedy, for what is no profile."""
+    given = {key: text.strip() for key, text in typed.items()}
+    gradient: Any = given["gradient"]
+    if given["spread"]:
+        gradient = {"kind": "gamma", "mean": gradient, "cv": _number(given["spread"], "profile.gradient.cv", "0.1")}
+    link = {name: _plain(given[name]) for name in ("bandwidth", "latency") if given[name]}
+    return read_profile(
+        {
+            "gradient": _plain(gradient),
+            "batch_size": _number(given["batch"], "profile.batch_size", "32"),
+            "parameters": _plain(given["parameters"]),
+            "copy_bandwidth": _plain(given["copying"]),
+            "network": link,
+        }
+    )
+
+
+def from_text(text: str) -> Profile:
+    """Of YAML; ConfigError, naming key and remedy, for what is no profile."""
+    try:
+        raw = yaml.load(text)
+    except ConfigError as error:
+        raise ConfigError(yaml.place_of(error), error.problem.message, error.problem.remedy) from None
+    if not isinstance(raw, dict):
+        raise ConfigError("profile", "is no mapping of names", "Write gradient: 180 ms, and so on, one a line.")
+    return read_profile({str(key): value for key, value in raw.items()})
+
+
+def facts(profile: Profile) -> list[tuple[str, str]]:
+    """What it is made of, as names and figures."""
+    cv = profile.gradient_s.cv if isinstance(profile.gradient_s, Distribution) else None
+    spread = f" ± {cv:.0%}" if cv else ""
+    return [
+        ("one gradient", f"{shown(profile.gradient_mean_s, 's')}{spread}"),
+        ("samples of it", f"{profile.batch_size:,}"),
+        ("a push", shown(profile.push_bytes, "B")),
+        ("a pull", shown(profile.pull_bytes, "B")),
+        ("server, a push", shown(mean(profile.server_s), "s")),
+        ("link", _bandwidth(profile)),
+        *([("cores", str(profile.cores))] if profile.cores else []),
+    ]
+
+
+def _bandwidth(profile: Profile) -> str:
+    bandwidth = profile.network.link.bandwidth
+    return shown(bandwidth, "B/s") if isinstance(bandwidth, float | int) else "no limit"
+
+
+def _plain(text: Any) -> Any:
+    """A number without a unit as the number that it is."""
+    if isinstance(text, str):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _number(text: str, key: str, example: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(key, f"is {text!r}, which is no number", f"Write one, as {example}.") from None
+    return int(value) if value.is_integer() else value

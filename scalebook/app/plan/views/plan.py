@@ -1,0 +1,129 @@
+"""Planning: a system and a question make an answer, which a process of its own plays."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import NOTEBOOK
+from scalebook.app.plan.components import question, system
+from scalebook.app.plan.views import finding
+from scalebook.app.shared.components import html, page_head, press
+from scalebook.app.shared.services import notebooks
+from scalebook.training.config.identity import config_hash
+from scalebook.training.config.validate import require
+from scalebook.training.errors import ConfigError
+from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.planning.asked import Asked, PlanRequest, measured
+from scalebook.training.planning.profile import Profile, as_mapping
+
+MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
+PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
+EVERY_S = 1.0
+ABOUT = (
+    "How fast a system would train with more workers, where adding them stops helping, and why. Timing alone is "
+    "played, by the rules and queues of the engine itself; nothing is trained."
+)
+
+
+def show(notebook: str, name: str) -> None:
+    """The whole page; `name` is the experiment's whose parts are measured, "" where the system is written by hand."""
+    cell = _cell(notebook, name)
+    try:
+        left, right = st.columns([11, 9], gap="large")
+        with left:
+            st.subheader("System")
+            profile = _system(cell)
+        with right:
+            st.subheader("Question")
+            asking = question.draw({key: st.query_params.get_all(key) for key in ("rules", "shards")})
+        if profile is None and cell is not None:
+            known, hashed = None, config_hash(cell.config, resources.description())
+        else:
+            assert profile is not None, "the form has made one"
+            known, hashed = as_mapping(profile), ""
+        asked = Asked(resources.workspace(), PlanRequest(known, hashed, **asdict(asking)))
+        asked.request.question()
+    except ConfigError as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    working = asked.running() is not None
+    config = cell.config if cell is not None else None
+    st.fragment(_standing, run_every=EVERY_S if working else None)(asked, config, name or "plan", working)
+
+
+def _cell(notebook: str, name: str) -> ExperimentCell | None:
+    """The head of the page, with the way back; None where the address names no experiment, or one that has gone."""
+    choice = notebooks.pick(resources.workspace(), notebook) if notebook else None
+    stored, _ = notebooks.load(choice) if choice else (None, "")
+    if choice is not None:
+        label = " › ".join(part for part in (choice.title, name) if part)
+        st.page_link(NOTEBOOK.script, label=label, icon=":material/arrow_back:",
+                     query_params=NOTEBOOK.cell(choice.name, name))  # fmt: skip
+    page_head.title(f"Plan {name}" if name else "Plan", ABOUT, choice.title if choice else "")
+    cell = stored.notebook.experiment(name) if stored and name else None
+    if name and cell is None:
+        st.warning(f"There is no experiment {name} in {notebook}: it was renamed or deleted. Write a system by hand.")
+    return cell
+
+
+def _system(cell: ExperimentCell | None) -> Profile | None:
+    """The profile that was written; None where this machine is measured."""
+    kinds = [*([MACHINE] if cell is not None else []), FORM, YAML]
+    kind = st.segmented_control("System from", kinds, default=kinds[0], required=True, key="system",
+                                bind="query-params", label_visibility="collapsed")  # fmt: skip
+    if cell is None or kind in (FORM, YAML):
+        return system.text() if kind == YAML else system.fields()
+    found = measured(resources.workspace(), config_hash(cell.config, resources.description()))
+    if found is None:
+        html.empty(
+            "Not measured yet", f"Plan measures the parts of {cell.name} on this machine first, in less than 30 s."
+        )
+    else:
+        system.facts(found)
+    return None
+
+
+def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
+    """Buttons, and how far it is, or what was found."""
+    progress = asked.running()
+    if was_working and progress is None:
+        st.rerun()  # the page stops looking every second, and shows what was measured
+    failure, answer = asked.failure(), None if progress else asked.answer()
+    measures = asked.request.profile is None
+    with st.container(horizontal=True):
+        idle = progress is None
+        if idle and answer is None and press.button("Plan", PLAY, type="primary", icon=":material/timeline:"):
+            _start(asked, config, anew=False)
+        known = measures and asked.profile() is not None
+        if idle and known and press.button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
+            _start(asked, config, anew=True)
+        if not idle and press.button("Stop", STOP, icon=":material/stop:"):
+            asked.stop()
+            state.clicks().settle(STOP)
+            st.rerun()
+    if progress is not None:
+        st.progress(min(1.0, progress.done / (progress.whole or 1)), text=progress.words)
+    elif failure is not None:
+        st.error(f"{failure.key}: {failure.message}. {failure.remedy}", icon=":material/error:")
+    elif answer is None:
+        html.empty("Not played yet", "Press Plan: the answer comes in words, charts and a table, by itself.")
+    else:
+        finding.show(answer, name)
+
+
+def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> None:
+    key = ANEW if anew else PLAY
+    try:
+        if asked.request.profile is None:
+            assert config is not None, "it is a cell's"
+            require(config, resources.description())
+            asked.start(config, anew=anew)
+        else:
+            asked.start()
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+    state.clicks().settle(key)
+    st.rerun()

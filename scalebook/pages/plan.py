@@ -1,0 +1,9 @@
+"""Planning with more workers: of an experiment (`?notebook=N&cell=CELL`), or of a system written by hand."""
+
+import streamlit as st
+
+from scalebook.app.plan.views import plan
+from scalebook.app.shared.views import dialogs
+
+plan.show(st.query_params.get("notebook", ""), st.query_params.get("cell", ""))
+dialogs.show()

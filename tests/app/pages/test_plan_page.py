@@ -1,0 +1,49 @@
+import time
+
+from scalebook.training.workspace import Workspace
+from tests.app.pages.conftest import Open, html, words
+from tests.app.plan.planned import keep
+
+
+def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace: Workspace) -> None:
+    found = keep(workspace)
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
+    assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
+    assert "What would move it, at 8 workers: sums of 4 gradients" in words(app)
+    assert f"In {found.reliability.cells} runs" in words(app)
+    assert len(app.get("plotly_chart")) == 4
+    assert html(app).count("<tr>") == 1 + 14
+    assert [one.label for one in app.button if one.label == "Plan"] == []
+    app.text_input(key="batch").set_value("64").run()
+    assert "Not played yet" in html(app), "another question"
+
+
+def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None:
+    app = open_page("plan", bandwidth="fast")
+    assert app.error[0].value.startswith("profile.network.bandwidth: is 'fast', which is no number of bytes a second")
+    app = open_page("plan", rules="asink")
+    assert "--rules: there is no rule 'asink'" in app.error[0].value
+    app = open_page("plan", notebook="first-steps", cell="gone")
+    assert "There is no experiment gone in first-steps" in app.warning[0].value
+
+
+def test_plan_plays_in_a_process_that_can_be_stopped(open_page: Open) -> None:
+    app = open_page("plan", most="4")
+    next(one for one in app.button if one.label == "Plan").click().run()
+    stop = next(one for one in app.button if one.label == "Stop")
+    stop.click().run()
+    deadline = time.monotonic() + 20
+    while any(one.label == "Stop" for one in app.button):
+        assert time.monotonic() < deadline
+        app.run()
+    assert not app.exception
+    assert [one.label for one in app.button if one.label in ("Plan", "Stop")] == ["Plan"]
+
+
+def test_an_experiment_leads_here(open_page: Open) -> None:
+    app = open_page("", notebook="first-steps")
+    app.button(key="plan-pixelcnn-async-2").click().run()
+    assert not app.exception
+    assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
+    assert [one.label for one in app.button if one.label == "Plan"] == ["Plan"]
+    assert "Plan measures the parts of pixelcnn-async-2" in html(app)

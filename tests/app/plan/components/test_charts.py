@@ -1,0 +1,31 @@
+import pytest
+
+from scalebook.app.plan.components import charts
+from tests.app.plan.planned import answer
+
+
+def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
+    found = answer()
+    figure = charts.samples(found, dark=False)
+    by_name = {trace.name: trace for trace in figure.data if trace.name}
+    assert list(by_name["async"].x) == [1, 2, 4, 8, 16, 32, 64]
+    assert list(by_name["ideal"].y) == [found.curves[0].one_per_s * count for count in (1, 2, 4, 8, 16, 32, 64)]
+    knees = [trace for trace in figure.data if trace.name == "knee"]
+    assert [knee.x[0] for knee in knees] == [curve.knee.workers for curve in found.curves if curve.knee]
+    bands = [trace for trace in figure.data if trace.fill == "toself"]
+    assert max(bands[0].y) == pytest.approx(400 / found.reliability.updates_per_s.lowest, rel=1e-3)
+    assert (figure.layout.xaxis.type, figure.layout.yaxis.type) == ("log", "log")
+
+
+def test_updates_are_ideal_with_one_gradient_each() -> None:
+    found = answer()
+    ideal = next(trace for trace in charts.updates(found, dark=True).data if trace.name == "ideal")
+    assert ideal.y[0] == pytest.approx(found.curves[0].points[0].updates_per_s)
+
+
+def test_staleness_has_its_95th_percentile_and_idle_is_a_share() -> None:
+    found = answer()
+    names = [trace.name for trace in charts.staleness(found, dark=False).data if trace.name]
+    assert names == ["async", "sync", "async, p95", "sync, p95"]
+    idle = next(trace for trace in charts.idle(found, dark=False).data if trace.name == "sync")
+    assert list(idle.y) == [1 - point.compute for point in found.curves[1].points]

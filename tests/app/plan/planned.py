@@ -1,0 +1,48 @@
+"""An answer as the engine has played it once, of what the form's example and its question say."""
+
+from pathlib import Path
+
+from scalebook.app.plan.services.systems import FIELDS, from_fields
+from scalebook.training.files import records
+from scalebook.training.planning.answer import Answer
+from scalebook.training.planning.asked import Asked, PlanRequest
+from scalebook.training.planning.profile import Profile, as_mapping
+from scalebook.training.ps.policy.clock import Distribution
+from scalebook.training.workspace import Workspace
+
+ANSWER = Path(__file__).with_name("answer.json")
+
+
+def example() -> Profile:
+    """The form's."""
+    return from_fields({field.key: field.default for field in FIELDS})
+
+
+def answer() -> Answer:
+    found = records.load(ANSWER, Answer)
+    assert found is not None
+    return found
+
+
+def request(profile: Profile | None = None) -> PlanRequest:
+    """What the page asks where nothing is chosen."""
+    known = as_mapping(profile or example())
+    return PlanRequest(known, "", [1, 2, 4, 8, 16, 32, 64], ["async", "sync"], [1], ["own"])
+
+
+MEASURED = Profile(
+    Distribution("gamma", 0.0458, 0.28), 32, 94_340, 94_340, 0.0075, cores=2, title="PixelCNN",
+    source="measured in 85 steps on 2 cores",
+)  # fmt: skip
+"""Of a PixelCNN on digits, on a busy machine."""
+
+
+def keep(workspace: Workspace, measured: str = "") -> Answer:
+    """Put it where the page looks for it; and MEASURED as that of the config with the hash `measured`."""
+    if measured:
+        Asked(workspace, PlanRequest(None, measured, [], [], [], [])).keep_profile(MEASURED)
+    asked = Asked(workspace, request())
+    asked.keep_answer(example(), answer())
+    found = asked.answer()
+    assert found is not None, "it is an answer to that"
+    return found

@@ -1,0 +1,57 @@
+import pytest
+
+from scalebook.app.plan.services import systems
+from scalebook.app.plan.services.systems import FIELDS, TEMPLATE
+from scalebook.training.errors import ConfigError
+from scalebook.training.ps.policy.clock import Distribution
+
+TYPED = {field.key: field.default for field in FIELDS}
+
+
+def test_form_and_template_say_the_same() -> None:
+    form, text = systems.from_fields(TYPED), systems.from_text(TEMPLATE)
+    assert form.gradient_s == text.gradient_s == Distribution("gamma", 0.18, 0.1)
+    assert (form.batch_size, form.push_bytes, form.pull_bytes, form.server_s) == (32, 1e8, 1e8, 0.03)
+    assert form.server_s == text.server_s
+    assert form.network == text.network
+
+
+def test_what_is_empty_has_no_limit_and_no_spread() -> None:
+    profile = systems.from_fields({**TYPED, "spread": "", "bandwidth": " ", "latency": "", "gradient": "0.2"})
+    assert profile.gradient_s == 0.2
+    assert profile.network.link.bandwidth is None
+    assert dict(systems.facts(profile)) == {
+        "one gradient": "200 ms", "samples of it": "32", "a push": "100 MB", "a pull": "100 MB",
+        "server, a push": "30 ms", "link": "no limit",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "said"),
+    [
+        ("gradient", "soon", "profile.gradient.mean: is 'soon', which is no number of seconds. Write it as 0.18, or"),
+        ("spread", "wide", "profile.gradient.cv: is 'wide', which is no number. Write one, as 0.1."),
+        ("batch", "1.5", "profile.batch_size: is 1.5, which is no whole number"),
+        ("parameters", "many", "profile.parameters: is 'many', which is no number of bytes"),
+        ("copying", "0", "profile.copy_bandwidth: is 0"),
+        ("bandwidth", "0 Gbit/s", "profile.network.bandwidth: is 0, so nothing would ever arrive"),
+    ],
+)
+def test_mistakes_in_the_form_name_key_and_remedy(key: str, typed: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        systems.from_fields({**TYPED, key: typed})
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gradient: [", "line"),
+        ("- 1", "profile: is no mapping of names"),
+        ("gradients: 1", "profile.gradients: there is no such key"),
+    ],
+)
+def test_mistakes_in_yaml_name_place_and_remedy(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        systems.from_text(text)
+    assert said in str(raised.value)

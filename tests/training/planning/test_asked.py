@@ -1,0 +1,93 @@
+"""A question's folder: what another process reads of it, and the process that works on it."""
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.planning import asked as asking
+from scalebook.training.planning import process
+from scalebook.training.planning.asked import Asked, PlanProgress, PlanRequest
+from scalebook.training.planning.profile import as_mapping, read_profile
+from scalebook.training.workspace import Workspace
+
+PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
+REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
+
+
+@pytest.fixture
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace")).create()
+
+
+def prepared(workspace: Workspace, request: PlanRequest) -> Asked:
+    """As `start` leaves it to the process."""
+    asked = Asked(workspace, request)
+    asked.folder.mkdir(parents=True)
+    records.save(asked.folder / "request.json", request)
+    return asked
+
+
+def test_the_process_answers_and_whoever_asks_the_same_finds_it(workspace: Workspace) -> None:
+    asked = prepared(workspace, REQUEST)
+    assert process.main([str(asked.folder)]) == 0
+    found = Asked(workspace, REQUEST).answer()
+    assert found is not None
+    assert [(point.workers, point.samples_per_s) for point in found.curves[0].points] == [(1, 10.0), (2, 20.0)]
+    assert Asked(workspace, replace(REQUEST, workers=[1, 2, 4])).answer() is None
+    assert Asked(workspace, replace(REQUEST, seed=1)).answer() is None
+    told = records.load(asked.folder / "progress.json", PlanProgress)
+    assert told is not None
+    assert told.whole > 2
+
+
+def test_a_mistake_is_told_by_key_and_remedy(workspace: Workspace) -> None:
+    asked = prepared(workspace, replace(REQUEST, rules=["asink"]))
+    assert process.main([str(asked.folder)]) == 2
+    failure = asked.failure()
+    assert failure is not None
+    assert (failure.key, failure.message) == ("--rules", "there is no rule 'asink'")
+    with pytest.raises(ConfigError, match="--rules: there is no rule"):
+        asked.start()
+
+
+@pytest.mark.parametrize(("change", "key"), [({"rules": []}, "--rules"), ({"networks": []}, "--links")])
+def test_an_empty_choice_is_refused(change: dict[str, list[str]], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: is empty. Choose at least one"):
+        replace(REQUEST, **change).question()  # type: ignore[arg-type]
+
+
+def test_a_process_works_until_it_is_stopped(workspace: Workspace) -> None:
+    asked = Asked(workspace, REQUEST)
+    assert asked.running() is None
+    asked.start()
+    assert asked.running() is not None
+    first = records.load(asked.folder / "process.json", ProcessId)
+    asked.start()
+    assert records.load(asked.folder / "process.json", ProcessId) == first, "one at a time"
+    asked.stop()
+    deadline = time.monotonic() + 10
+    while asked.running() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert asked.failure() is None
+    assert asked.answer() is None
+    asked.stop()  # nobody is there
+
+
+def test_old_answers_make_room(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "KEPT", 1)
+    answers = workspace.cache / "plans" / "answers"
+    answers.mkdir(parents=True)
+    for age, name in ((200, "older"), (100, "newer")):
+        (answers / f"{name}.json").write_text("{}", encoding="utf-8")
+        then = time.time() - age
+        os.utime(answers / f"{name}.json", (then, then))
+    asked = Asked(workspace, REQUEST)
+    asked.start()
+    asked.stop()
+    assert [path.name for path in answers.iterdir()] == ["newer.json"]
