@@ -1,5 +1,6 @@
 """Virtual workers under Lightning: what a process that plays all of them tells the engine of model, data and clock."""
 
+import random
 from typing import Any, Final
 
 import torch
@@ -8,6 +9,8 @@ from lightning.pytorch.utilities import rank_zero_info
 from typing_extensions import override
 
 from scalebook.training.strategies.forking import Forking
+from scalebook.training.strategies.launcher import Processes
+from scalebook.training.strategies.random_streams import streams_of
 from scalebook.training.strategies.refused import refuse_playing
 
 _UNDER_WAY: Final = "under_way"
@@ -22,6 +25,20 @@ class Playing(Forking):
     virtual moment; they take no virtual time.
     """
 
+    _python: tuple[Any, ...] | None = None  # its random numbers before the fork
+
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
+        self._python = random.getstate()
+        return super().before_fork(trainer)
+
+    @override
+    def after_fork(self, worker: int, trainer: Trainer) -> None:
+        """Python's random numbers go on in a process that plays: Python seeds them anew after a fork."""
+        super().after_fork(worker, trainer)
+        if self._playing is not None and self._python is not None:
+            random.setstate(self._python)
+
     def play_if_virtual(self, trainer: Trainer) -> None:
         """Before the workers join, with the model where it will be trained. ValueError for what cannot be played."""
         if self._playing is None:
@@ -34,7 +51,8 @@ class Playing(Forking):
             self._follow_schedules()  # the rate of its gradient is that of the version it computes from
 
         buffers = [buffer for buffer in trainer.lightning_module.buffers() if not statistics.has(buffer)]
-        self._playing.play(self._own_data.work, buffers, begins, statistics.be, torch.initial_seed())
+        streams = streams_of(self.root_device)
+        self._playing.play(self._own_data.work, buffers, begins, statistics.be, torch.initial_seed(), streams)
 
     def claimed_before(self) -> dict[str, Any] | None:
         """When training starts: what the checkpoint's workers had claimed, if these go on with what was under way."""

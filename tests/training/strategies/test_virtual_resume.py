@@ -1,12 +1,14 @@
 """A virtual run that was interrupted goes on to the last bit: weights and trace are those of the uninterrupted one."""
 
 import os
+import random
 import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -22,7 +24,7 @@ from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.ps.policy.damping import DelayCompensation
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies import AsyncPS
-from tests.training.strategies.small import SAMPLES, Diary, Small, diaries, fit, trainer
+from tests.training.strategies.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
 BATCHES = SAMPLES // 8
 """Of an epoch; a run has two."""
@@ -52,10 +54,18 @@ def scheduled(model: LightningModule) -> Any:
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
+class Noisy(Small):
+    """Draws from Python's and NumPy's random numbers too; of the latter one of a pair."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        batch[0] += 0.1 * random.random() + 0.1 * float(np.random.randn())
+        return super().training_step(batch, batch_idx)
+
+
 def model() -> Small:
     """Dropout, normalisation, Adam, a schedule."""
     torch.manual_seed(7)
-    made = Small(scheduled)
+    made = Noisy(scheduled)
     made.net.insert(1, torch.nn.BatchNorm1d(16))
     return made
 

@@ -1,8 +1,9 @@
 """What a worker shares with the others beside parameters: parts of its end (`end.py`, which has what holds for all)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -69,6 +70,23 @@ class Work(Protocol):
 
     def returns(self, worker: int) -> None:
         """It is there again."""
+
+
+class RandomStream(ABC):
+    """Random numbers of a process, of which each virtual worker has its own. A state is plain: numbers, texts, bytes,
+    tensors, tuples of them."""
+
+    @abstractmethod
+    def seeded(self, seed: int) -> Any:
+        """The state with this seed. Nothing is drawn or changed."""
+
+    @abstractmethod
+    def state(self) -> Any:
+        """The state of now."""
+
+    @abstractmethod
+    def load(self, state: Any) -> None:
+        """Go on from a state, after `state` has been asked if anybody may have drawn."""
 
 
 class Signals(Protocol):

@@ -23,7 +23,7 @@ from scalebook.training.ps.coordination.measures import Counts, PushMeasures, St
 from scalebook.training.ps.coordination.meetings import AFTER, IN_BATCH, Phase, boundary
 from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.beside import DataCursor, Meetings, Rows, Signals, Work
+from scalebook.training.ps.worker.beside import DataCursor, Meetings, RandomStream, Rows, Signals, Work
 from scalebook.training.ps.worker.cursor import Claim
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "PlateauStep",
     "PlayingEnd",
     "Pushed",
+    "RandomStream",
     "Rows",
     "Signals",
     "Snapshot",
@@ -279,10 +280,11 @@ class PlayingEnd(WorkerEnd, Protocol):
         begins: Callable[[int], None],
         shown: Callable[[int], None],
         seed: int,
+        streams: Sequence[RandomStream] = (),
     ) -> None:
         """Once, before `join`. `begins(worker)` is told before each worker's next gradient begins, `shown(worker)` when
-        the model has become that worker's. `seed`: worker w's random numbers are those of seed + w, worker 0's those
-        that are there when training begins."""
+        the model has become that worker's. `seed`: worker w's random numbers (torch's, and those of `streams`) are
+        those of seed + w, worker 0's those that are there when training begins."""
 
     def turn(self) -> int | None:
         """Let virtual time pass until a worker's gradient is due, and show it; None when nobody will compute any more.

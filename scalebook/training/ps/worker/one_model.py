@@ -9,6 +9,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.optimizer.rebuilding import parameters_of, rebuild
+from scalebook.training.ps.worker.beside import RandomStream
 
 Hyper = list[dict[str, Any]]
 """Param groups without their parameters."""
@@ -18,7 +19,9 @@ class _Own:
     """What one worker has of its own: optimizers over parameters that point to the version it holds, buffers, and the
     state of torch's random numbers on the CPU."""
 
-    def __init__(self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor) -> None:
+    def __init__(
+        self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor, streams: list[Any]
+    ) -> None:
         self.optimizers = [
             rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
             for optimizer in optimizers
@@ -26,6 +29,7 @@ class _Own:
         self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
         self.buffers = [buffer.clone() for buffer in buffers]
         self.random_state = random_state
+        self.streams = streams
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
 
 
@@ -33,7 +37,8 @@ class OneModel:
     """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
 
     `buffers`: the model's; each worker begins with copies of what they are now. `seed`: worker w's random numbers are
-    those of `torch.manual_seed(seed + w)`. From `show(worker)` until another is shown the model is that worker's;
+    those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `show(worker)` until another is shown
+    the model is that worker's;
     `put` gives it other parameters meanwhile, to be looked at.
 
     Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
@@ -41,7 +46,14 @@ class OneModel:
     travels with that gradient, and stays, from `shown_again` on, for those who begin later.
     """
 
-    def __init__(self, optimizers: Sequence[Optimizer], buffers: Iterable[Tensor] = (), seed: int = 0) -> None:
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        buffers: Iterable[Tensor] = (),
+        seed: int = 0,
+        streams: Sequence[RandomStream] = (),
+    ) -> None:
+        self._streams = streams
         self._optimizers, self._buffers, self._seed = list(optimizers), list(buffers), seed
         self.parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
         """The model's, those of each optimizer in turn."""
@@ -53,7 +65,8 @@ class OneModel:
     def make(self, worker: int) -> list[Optimizer]:
         """The optimizers with which `worker` joins, and joins again when it returns."""
         random_state = torch.Generator().manual_seed(self._seed + worker).get_state()
-        self._own[worker] = _Own(self._optimizers, self._first, random_state)
+        streams = [stream.seeded(self._seed + worker) for stream in self._streams]
+        self._own[worker] = _Own(self._optimizers, self._first, random_state, streams)
         if self._shown == worker:
             self._shown = None
         return self._own[worker].optimizers
@@ -89,13 +102,17 @@ class OneModel:
         for buffer, kept in zip(self._buffers, own.buffers, strict=True):
             buffer.data = kept
         torch.set_rng_state(own.random_state)
+        for stream, state in zip(self._streams, own.streams, strict=True):
+            stream.load(state)
 
     def _keep(self) -> None:
         """What the one that is shown has of its own."""
+        streams = [stream.state() for stream in self._streams]
         if self._shown is not None:
             before = self._own[self._shown]
             before.buffers = [buffer.data for buffer in self._buffers]
             before.random_state = torch.get_rng_state()
+            before.streams = streams
 
     def state(self) -> dict[str, Any]:
         """What each worker has of its own beside parameters, and what a worker that returns begins with."""
@@ -106,6 +123,7 @@ class OneModel:
                 worker: {
                     "buffers": [buffer.clone() for buffer in own.buffers],
                     "random": own.random_state,
+                    "streams": own.streams,
                     "asked": own.asked,
                     "groups": [_hyper(optimizer) for optimizer in own.optimizers],
                 }
@@ -119,7 +137,7 @@ class OneModel:
         for worker, kept in state["own"].items():
             own = self._own[worker]
             own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], self._buffers, strict=True)]
-            own.random_state, own.asked = kept["random"], kept["asked"]
+            own.random_state, own.streams, own.asked = kept["random"], kept["streams"], kept["asked"]
             _set(own.optimizers, kept["groups"])
         self.be(0)
 

@@ -12,7 +12,7 @@ from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.ps.worker.end import Need, Part, Work
+from scalebook.training.ps.worker.end import Need, Part, RandomStream, Work
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.played import PlayedJoined
 from scalebook.training.ps.worker.shared_end import SharedEnd
@@ -39,6 +39,7 @@ class PlayedEnd(SharedEnd):
         self._notice: Callable[[int], None] = lambda worker: None
         self._begins: Callable[[int], None] = lambda worker: None
         self._seed = 0
+        self._streams: list[RandomStream] = []
         self._played: PlayedJoined | None = None
 
     def play(
@@ -48,7 +49,9 @@ class PlayedEnd(SharedEnd):
         begins: Callable[[int], None],
         shown: Callable[[int], None],
         seed: int,
+        streams: Sequence[RandomStream] = (),
     ) -> None:
+        self._streams = list(streams)
         self._work, self._buffers, self._begins, self._notice, self._seed = work, list(buffers), begins, shown, seed
 
     def rendezvous(self, name: str) -> None:
@@ -66,7 +69,7 @@ class PlayedEnd(SharedEnd):
                 f"model: it has {len(optimizers)} optimizers, and virtual workers push once a batch. Use one, or host: "
                 "inline."
             )
-        one_model = OneModel(optimizers, self._buffers, self._seed)
+        one_model = OneModel(optimizers, self._buffers, self._seed, self._streams)
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer
