@@ -1,5 +1,6 @@
 """`scalebook plan`: where adding workers stops helping, why, and what would move it."""
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,30 +11,40 @@ from scalebook.training.config.command_line import CONFIG_OPTIONS
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
 from scalebook.training.jobs.interrupting import sigterm_interrupts
-from scalebook.training.planning.answering import answer
-from scalebook.training.planning.chart import check_figure, save_figure
+from scalebook.training.planning.answering import Setting, answer
+from scalebook.training.planning.chart import check_figure, save_figure, style
 from scalebook.training.planning.links import NETWORKS
+from scalebook.training.planning.measuring import NotMeasured, measure
 from scalebook.training.planning.profile import Profile, as_mapping, load_profile
-from scalebook.training.planning.question import WORKERS, Question, numbers, rules
+from scalebook.training.planning.question import MOST_WORKERS, WORKERS, Question, numbers, rules
+from scalebook.training.planning.reaching import MOST_TRAINED, reach
+from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
 from scalebook.training.planning.words import printed
 from scalebook.training.trust import OPTION
 from scalebook.training.tuning.configs import HELP as HELP_OPTIONS
-from scalebook.training.tuning.configs import prepared, whole_number
+from scalebook.training.tuning.configs import number, prepared, whole_number
+from scalebook.training.tuning.following import INTERRUPTED
 
 OPTIONS: Final = (
     "--profile", "--save-profile", "--workers", "--rules", "--shards", "--links", "--seed", "--json", "--figure",
+    "--target", "--metric", "--seeds",
 )  # fmt: skip
 RULES: Final = "async,bounded:4,sync"
+METRIC: Final = "val/accuracy"
 HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {RULES}] [--shards 1]
                       [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE] [--figure FILE]
-                      [--KEY VALUE ...]
+                      [--target VALUE [--metric {METRIC}] [--seeds 1]] [--KEY VALUE ...]
        scalebook plan --profile PROFILE.yaml [the same options]
 
 Measures the parts of a config on this machine (a gradient and its spread, the bytes of a push and a pull, the servers'
 time for one; under 30 s), or reads them from a profile, and plays the timing of runs with so many workers: updates/s,
 samples/s, staleness; where adding workers stops helping, what causes it, and what would move it. A rule's first
 argument follows it: bounded:4, sync:1 (backup workers), softsync:8. Links: `own` are the profile's; after a measurement
-workers are processes of this machine and share its cores. Any other link puts each worker on a machine of its own."""
+workers are processes of this machine and share its cores. Any other link puts each worker on a machine of its own.
+
+With --target the config is also trained, with up to {MOST_TRAINED} virtual workers (or all that --workers names), under
+the first rule, link and number of shards: updates to the target, times the seconds of an update, is the time to it."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
     if "--profile" not in options:
         raise ConfigError("plan", "names no system", "Write -c FILE for a config, or --profile FILE.")
     question = _question(options)
+    if "--target" in options:
+        raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
     return _answered(load_profile(Path(options["--profile"] or "")), question, options, sys.stdout)
 
 
@@ -58,17 +71,43 @@ def _of_config(argv: Sequence[str]) -> int:
     question = _question(line.options)
     if "--profile" in line.options:
         raise ConfigError("--profile", "and -c are both given", "Leave one of them out.")
-    from scalebook.training.planning.measuring import NotMeasured, measure
-
+    target = number(line.options, "--target", None, -math.inf)
+    seeds = whole_number(line.options, "--seeds", 1) or 1
     with sigterm_interrupts():
         try:
             profile = measure(workspace.create(), line.config, description, sys.stdout)
+            if (path := line.options.get("--save-profile")) is not None:
+                Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
+            code = _answered(profile, question, line.options, sys.stdout)
+            if target is not None:
+                setting = Setting(profile, question.rules[0], question.shards[0], question.networks[0], question.seed)
+                most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
+                counts = [count for count in question.workers if count <= most]
+                metric = line.options.get("--metric") or METRIC
+                found = reach(workspace, line.config, description, setting, counts, metric, target, seeds, sys.stdout)
+                _told(found, line.options, sys.stdout)
         except NotMeasured as error:
             print(f"scalebook: {error}", file=sys.stderr)
             return 1
-    if (path := line.options.get("--save-profile")) is not None:
-        Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
-    return _answered(profile, question, line.options, sys.stdout)
+        except KeyboardInterrupt:
+            print("\nInterrupted.")
+            return INTERRUPTED
+    return code
+
+
+def _told(found: TargetAnswer, options: Mapping[str, str | None], out: TextIO) -> None:
+    """Print it; as files beside those of the answer, called `NAME-target`."""
+    print(file=out)
+    for text in target_lines(found, reliability()):
+        print(text, file=out)
+    if (path := options.get("--json")) is not None:
+        records.save(_beside(Path(path)), found)
+    if (path := options.get("--figure")) is not None:
+        save_target_figure(found, _beside(Path(path)), style())
+
+
+def _beside(path: Path) -> Path:
+    return path.with_stem(f"{path.stem}-target")
 
 
 def _options(argv: Sequence[str]) -> dict[str, str | None]:

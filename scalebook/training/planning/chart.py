@@ -48,12 +48,12 @@ def _chart(curves: Sequence[Curve], of: Of, title: str, *, ideal: bool) -> str:
     if dashed:
         parts.append(f'<path d="M{path(dashed)}" class="target"/>')
     for number, (curve, line) in enumerate(zip(curves, lines, strict=True)):
-        style = f"line c{number % HUES}"
+        look = f"line c{number % HUES}"
         if line:
-            parts.append(f'<path d="M{path(line)}" class="{style}"/>')
+            parts.append(f'<path d="M{path(line)}" class="{look}"/>')
         if ideal and curve.knee is not None and curve.knee.workers >= 1:
             x, _, y = path([(curve.knee.workers, curve.knee.samples_per_s)]).partition(" ")
-            parts.append(f'<circle cx="{x}" cy="{y}" r="4" class="{style} dot"/>')
+            parts.append(f'<circle cx="{x}" cy="{y}" r="4" class="{look} dot"/>')
     parts.append(text(left + box[2] / 2, box[1] + HEIGHT + 34, "workers", "middle", "tick"))
     parts.append(text(13, box[1] + HEIGHT / 2, title, "middle", "tick", turned=True))
     marks = [
@@ -71,9 +71,7 @@ def save_figure(curves: Sequence[Curve], path: Path) -> None:
     """Throughput, as `.svg` or `.png`. ConfigError for another ending."""
     check_figure(path)
     if path.suffix == ".svg":
-        css = resources.files("scalebook.training.export").joinpath("chart.css").read_text(encoding="utf-8")
-        svg = throughput_chart(curves)
-        path.write_text(svg.replace(">", f"><style>{css}</style>", 1), encoding="utf-8")
+        path.write_text(throughput_chart(curves).replace(">", f"><style>{style()}</style>", 1), encoding="utf-8")
         return
     from matplotlib.figure import Figure  # 0.4 s, and only pictures need it
 
@@ -97,6 +95,11 @@ def save_figure(curves: Sequence[Curve], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(path)
+
+
+def style() -> str:
+    """What a chart's classes look like, for a file of its own."""
+    return resources.files("scalebook.training.export").joinpath("chart.css").read_text(encoding="utf-8")
 
 
 def check_figure(path: Path) -> None:

@@ -45,7 +45,7 @@ def shop(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_config_is_measured_and_planned_for(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
     code = scalebook(
-        ["plan", "-c", str(config), "--workers", "1,2,4", "--rules", "async", "--links", "own,1gbe",
+        ["plan", "-c", str(config), "--workers", "1,4", "--rules", "async", "--links", "own,1gbe", "--target", "0.2",
          "--save-profile", str(saved), "--json", str(found)]
     )  # fmt: skip
     printed = capsys.readouterr()
@@ -59,8 +59,14 @@ def test_a_config_is_measured_and_planned_for(shop: Workspace, capsys: pytest.Ca
     assert 1e-5 < profile.server_s < 0.1
     assert profile.cores is not None
     assert 0.5 <= profile.shard_shares[2] < 1
-    (job,) = all_jobs(shop)
-    assert reader(shop).run(job.id).tags[names.TAG_TEST] == "plan"
+    jobs = all_jobs(shop)
+    assert [reader(shop).run(job.id).tags[names.TAG_TEST] for job in jobs] == ["plan"] * 3
+    reached = json.loads((shop.root / "a-target.json").read_text())
+    assert [point["workers"] for point in reached["points"]] == [1, 4]
+    assert {job.id for job in jobs} > set(reached["runs"])
+    assert all(0 < point["updates"] <= 3 * 19 for point in reached["points"])  # 300 samples, three epochs
+    assert reached["points"][1]["updates_per_s"] > reached["points"][0]["updates_per_s"]
+    assert "To val/accuracy 0.2 under async" in printed.out
     answer = json.loads(found.read_text())
     assert [curve["network"] for curve in answer["curves"]] == ["own", "1gbe"]
     assert "MLPClassifier: a gradient of 16 samples takes" in printed.out
@@ -84,6 +90,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
         (["--profile", "p.yaml", "--rules", "asink"], "--rules: there is no rule 'asink'. Did you mean `async`?"),
         (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
         (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
+        (["--profile", "p.yaml", "--target", "1"], "--target: needs a model"),
         (["--profile", "p.yaml", "--lr", "1"], "--lr: is no option of plan without a config"),
     ],
 )

@@ -1,0 +1,109 @@
+"""How many updates a config needs to a target with so many workers: virtual runs of the person's own model."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from scalebook.training.config.complete import seeds_from
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.owners import hold
+from scalebook.training.notebook.rows import first_at
+from scalebook.training.planning.answering import Setting
+from scalebook.training.planning.measuring import STRATEGY, NotMeasured
+from scalebook.training.planning.question import label
+from scalebook.training.planning.target import TargetAnswer, TargetPoint
+from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, Link, Seconds
+from scalebook.training.ps.policy.rules import Rule
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.tuning.following import follow
+from scalebook.training.workspace import Workspace
+
+MOST_TRAINED: Final = 16
+"""Workers of a virtual run, where nobody asks for more by name."""
+
+
+def reach(
+    workspace: Workspace,
+    config: Mapping[str, Any],
+    description: Description,
+    setting: Setting,
+    workers: Sequence[int],
+    metric: str,
+    target: float,
+    seeds: int,
+    out: TextIO,
+) -> TargetAnswer:
+    """Train with each number of virtual workers, and play each number's seconds. NotMeasured where a run fails."""
+    allowed = [count for count in workers if setting.allows(count)]
+    lower = names.lower_is_better(metric)
+    points, runs = [], []
+    with hold(workspace):
+        for count in allowed:
+            asked = virtual_config(config, count, setting)
+            jobs = queue.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
+            needed = []
+            for job in jobs:
+                open_store(workspace).set_tag(job.id, names.TAG_TEST, "plan")
+                print(f"scalebook: training with {count} virtual workers ({job.id[:8]})", file=out)
+                out.flush()
+                _finished(workspace, job)
+                curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
+                if not curve.values:
+                    raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
+                needed.append(first_at(curve, "updates", target, lower))
+                runs.append(job.id)
+            reached = [updates for updates in needed if updates is not None]
+            mean = statistics.fmean(reached) if len(reached) == len(needed) else None
+            points.append(TargetPoint(count, mean, setting.play(count).updates_per_s))
+    return TargetAnswer(metric, target, label(setting.rule), setting.network, seeds, points, runs)
+
+
+def _finished(workspace: Workspace, job: JobFolder) -> None:
+    result = follow(workspace, job, lambda *_: None)
+    if result.status != "finished":
+        why = f"{result.failure}: {result.cause}" if result.failure else result.cause
+        raise NotMeasured(f"training {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+
+
+def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
+    """The config with so many virtual workers, on the clock that is also played without gradients."""
+    arguments = {
+        "workers": workers,
+        "host": "virtual",
+        "rule": _rule(setting.rule),
+        "shards": setting.shards,
+        "clock": _clock(setting.clock(workers)),
+    }
+    trainer = {**(config.get("trainer") or {}), "devices": 1}
+    return {**config, "trainer": {**trainer, "strategy": {"class_path": STRATEGY, "init_args": arguments}}}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    kind = type(rule)
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": rule.settings()}
+
+
+def _clock(clock: ClockSettings) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "gradient_s": _value(clock.gradient_s),
+        "server_s": _value(clock.server_s),
+        "link": _link(clock.link),
+        "server_link": _link(clock.server_link),
+    }
+    if clock.stragglers:
+        written["stragglers"] = dict(clock.stragglers)
+    return written
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {"latency_s": _value(link.latency_s), "bandwidth": _value(link.bandwidth)}
+
+
+def _value(value: Seconds | Bandwidth) -> Any:
+    if not isinstance(value, Distribution):
+        return value
+    return {"kind": value.kind, "mean": value.mean} | ({} if value.cv is None else {"cv": value.cv})
