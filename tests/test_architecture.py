@@ -15,9 +15,9 @@ BROWSER_MAY_USE = tuple(
     for name in (
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
         "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
-        "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.words",
-        "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names", "tracking.reading", "trust",
-        "workspace",
+        "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.target",
+        "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
+        "tracking.reading", "trust", "workspace",
     )
 )  # fmt: skip
 LAYERS = {
