@@ -120,9 +120,11 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
     damping, codec = choice("damping", args, info), choice("push_codec", args, info)
     pushes = in_words(codec) if codec else ""
+    pull = choice("pull_codec", args, info)
+    pulls = f"{in_words(pull)}{' deltas' if args.get('pull_delta') else ''}" if pull and in_words(pull) else ""
     warmup = _count(args.get("warmup_updates"))
     parts = [in_words(rule), in_words(damping) if damping else "", f"pushes {pushes}" if pushes else ""]
-    parts += [f"warm-up {warmup}"] if warmup else []
+    parts += [f"pulls {pulls}" if pulls else "", f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
 
 

@@ -17,6 +17,7 @@ from typing_extensions import override
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import CodecName, make_codec
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
@@ -69,6 +70,10 @@ class AsyncPS(SharedMeasures, Playing):
             `sign`: a thirty-second; `qsgd`: few levels, drawn; `topk`, `randomk`: a share of the values; `powersgd`:
             thin matrices. In shared memory (hosts `inline` and `process`) they cost time and save none, and show what
             fewer bytes do to the training. Virtual workers' links carry fewer bytes.
+        pull_codec: How parameters travel, all of them by `fp32`, `bf16`, `fp16` or `int8`. A worker then computes with
+            what is decoded, while the shards keep their own values; validation and checkpoints are of these.
+        pull_delta: Whether the difference to the worker's last parameters travels instead, by any codec that loses
+            something: what one pull leaves out is part of the next.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
             part of the cores. On the command line it is the config's own key `threads`.
     """
@@ -91,6 +96,8 @@ class AsyncPS(SharedMeasures, Playing):
         deadline_s: PositiveFloat = 600.0,
         clock: ClockSettings | None = None,
         push_codec: CodecName | Codec = "fp32",
+        pull_codec: CodecName | Codec = "fp32",
+        pull_delta: bool = False,
         threads: CountOrNone = None,
     ) -> None:
         require_linux()
@@ -106,6 +113,8 @@ class AsyncPS(SharedMeasures, Playing):
                     norms=norms,
                     clock=clock,
                     push_codec=make_codec(push_codec),
+                    pull_codec=make_codec(pull_codec, f"{ARGUMENTS}.pull_codec"),
+                    pull_delta=pull_delta,
                 ),
                 workers=workers,
                 batch_norm=batch_norm,

@@ -186,6 +186,7 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"damping": "inverse", "warmup_updates": 100}, "async, inverse damping, warm-up 100", 16),
         ({"damping": "drop_above"}, "async, drop above 8", 16),
         ({"push_codec": "topk", "warmup_updates": 5}, "async, pushes topk 0.01, warm-up 5", 16),
+        ({"pull_codec": "sign", "pull_delta": True}, "async, pulls sign deltas", 16),
         ({"push_codec": {"class_path": "Bf16", "init_args": {"zstd": 3}}}, "async, pushes bf16, zstd 3", 16),
         (
             {"damping": {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}},

@@ -118,6 +118,64 @@ def test_a_worker_that_died_between_push_and_residual_goes_on_with_the_newer_one
         assert_all_is_there(run, start, [gradients(0, step) for step in range(3)])
 
 
+@pytest.mark.parametrize("host", ["inline", "process"])
+@pytest.mark.parametrize(
+    ("codec", "delta", "off"), [(Bf16(), False, 2**-8), (Int8(64), False, 0.02), (Fp32(zstd=1), False, 0.0)], ids=str
+)
+def test_a_replica_is_what_was_decoded_and_the_shards_keep_their_own(
+    codec: Codec, delta: bool, off: float, host: HostName
+) -> None:
+    start = random_tensors(SHAPES, seed=1)
+    settings = Settings(host=host, shards=2, pull_codec=codec, pull_delta=delta)
+    exact = [tensor.clone() for tensor in start]
+    with driven(2, settings, start, lambda p: SGD(p, lr=RATE)) as run:
+        before = [row.pulled_bytes for row in run.run.pushes() if row.worker == 0]
+        for step in range(STEPS):
+            run.push(0, gradients(0, step))
+            exact = [a - RATE * g for a, g in zip(exact, gradients(0, step), strict=True)]
+            for mine, whole in zip(run.replicas[0], exact, strict=True):
+                assert torch.allclose(mine.detach(), whole, rtol=0, atol=off * float(whole.abs().max()) + 1e-5)
+        if not codec.exact:
+            assert any(not torch.allclose(m, w, rtol=0, atol=1e-5) for m, w in zip(run.replicas[0], exact, strict=True))
+            for row, first, shapes in zip(run.run.pushes(), before, (SHAPES[:2], SHAPES[2:]), strict=False):
+                assert row.pulled_bytes - first == STEPS * codec.nbytes(shapes)
+        run.joined[0].snapshot()
+        assert all(torch.allclose(m, w, rtol=0, atol=1e-5) for m, w in zip(run.replicas[0], exact, strict=True))
+        run.joined[0].pull()
+
+
+@pytest.mark.parametrize("rule", [Async(), Async(pull_every=3), Sync()], ids=repr)
+@pytest.mark.parametrize(
+    "codec", [Bf16(), Int8(64), Sign(64), TopK(0.1), RandomK(0.1), PowerSgd(1), Qsgd(1, 64)], ids=repr
+)
+def test_deltas_come_to_the_newest_when_it_stands_still(codec: Codec, rule: Rule) -> None:
+    """What one pull leaves out is part of the next."""
+    start = random_tensors(SHAPES, seed=1)
+    settings = Settings(rule=rule, pull_codec=codec, pull_delta=True)
+    with driven(1, settings, start, lambda p: SGD(p, lr=RATE)) as run:
+        for step in range(6):
+            run.push(0, gradients(0, step))
+        newest = run.joined[0].clients[0].host.section.shards[0]
+        whole = [value.clone() for value in newest.views[newest.newest().buffer]]
+
+        def away() -> float:
+            pairs = zip(run.replicas[0], whole, strict=True)
+            return float(torch.cat([(mine.detach() - value).flatten() for mine, value in pairs]).norm())
+
+        first = away()
+        assert first > 0
+        for _ in range(100):
+            run.joined[0].pull()
+        assert away() < 0.25 * first
+
+
+def test_pulls_that_carry_a_part_need_deltas() -> None:
+    with pytest.raises(ValueError, match=r"init_args\.pull_delta: is false, and topk cannot carry whole .* Write true"):
+        Settings(pull_codec=TopK()).check(2)
+    with pytest.raises(ValueError, match=r"init_args\.pull_delta: is true, and fp32 carries whole .* Write false"):
+        Settings(pull_delta=True).check(2)
+
+
 @pytest.mark.parametrize("rule", [Async(), Async(push_every=2), Async(pull_every=3), Sync(), Softsync(2)], ids=repr)
 @pytest.mark.parametrize("codec", [Fp32(zstd=3), Bf16(), Int8(), Qsgd(1), TopK(0.1, zstd=3)], ids=repr)
 def test_bytes_counted_are_those_of_the_frames_in_files(

@@ -1,14 +1,14 @@
-"""Pushes as frames: what a worker encodes, what the shards decode, and what stays with the worker."""
+"""Pushes and pulls as frames: what is encoded on one side and decoded on the other, and what stays with a worker."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from scalebook.training.ps.applying.plan import SectionPlan
-from scalebook.training.ps.applying.shard import Shard
+from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.codecs.coder import Coder, Spec
 from scalebook.training.ps.memory.region import SectionCounters
 from scalebook.training.ps.policy.frames import Codec
@@ -96,3 +96,43 @@ class CodedPushes:
 
     def _draw(self, worker: int, seq: int, shard: int) -> int:
         return seq << 32 | worker << 16 | self._section << 12 | shard
+
+
+class CodedPulls:
+    """One worker's pulls of one optimizer, a frame for each shard. `known` are its parameters, by place, as the last
+    pull left them: fp32 or whatever type they have, on the CPU; those of a `first` pull travel as they are.
+
+    With `delta` what travels is how the newest differ from `known`, so that what one frame leaves out is part of the
+    next difference: errors feed back by themselves.
+    """
+
+    def __init__(self, plan: SectionPlan, codec: Codec, delta: bool, worker: int, known: list[Tensor]) -> None:
+        self._plan, self._delta, self._worker, self.known = plan, delta, worker, known
+        self._count = 0
+        specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
+        self._coders = [Coder(codec, of_shard, codec.KEY, feedback=delta) for of_shard in specs]
+
+    @torch.no_grad()
+    def know(self, versions: Sequence[Newest], shards: Sequence[Shard]) -> None:
+        """These versions, one for each shard, have come as they are."""
+        for shard, newest in zip(shards, versions, strict=True):
+            for place, value in zip(shard.plan.parameters, shard.views[newest.buffer], strict=True):
+                self.known[place].copy_(value)
+
+    @torch.no_grad()
+    def take(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
+        """Bring what is known of a shard to what it is now; returns the bytes of its frame. `newest`: the shard's own
+        parameters; those at the places in `without` do not travel."""
+        self._count += 1  # each draws anew, also of one version
+        places, coder = self._plan.shards[number].parameters, self._coders[number]
+        given: list[Tensor | None] = [
+            None if place in without else one - self.known[place] if self._delta else one
+            for place, one in zip(places, newest, strict=True)
+        ]
+        frame = coder.encode(given, None, 1 << 63 | self._count << 16 | self._worker).frame
+        for place, decoded in zip(places, coder.decode(frame), strict=True):
+            if decoded is not None and self._delta:
+                self.known[place].add_(decoded)
+            elif decoded is not None:
+                self.known[place].copy_(decoded)
+        return frame.numel()

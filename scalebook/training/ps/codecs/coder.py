@@ -97,7 +97,9 @@ class Coder:
     Lossy codecs compute in fp32. ValueError for tensors of whole or complex numbers.
     """
 
-    def __init__(self, codec: Codec, specs: Sequence[Spec], key: str = Codec.KEY) -> None:
+    def __init__(self, codec: Codec, specs: Sequence[Spec], key: str = Codec.KEY, feedback: bool | None = None) -> None:
+        """`feedback`: whether what is left out comes back, so that what is decoded must be nearer than zeros are, and
+        not right on the average; as the codec says, unless told."""
         for place, spec in enumerate(specs):
             if not spec.dtype.is_floating_point:
                 raise ValueError(
@@ -105,6 +107,7 @@ class Coder:
                     "Write fp32, or register it as a buffer."
                 )
         self.codec, self.specs = codec, list(specs)
+        self._feedback = codec.error_feedback if feedback is None else feedback
         self._all = (True,) * len(specs)
         self._plans: dict[tuple[bool, ...], _Plan] = {self._all: _Plan(codec, self.specs)}
         self._zstd = (zstandard.ZstdCompressor(codec.zstd), zstandard.ZstdDecompressor()) if codec.zstd else None
@@ -204,7 +207,7 @@ class Coder:
         if plan.kernel is None or head.flags & PLAIN:
             return self._placed([v.view(s) for v, s in zip(found, plan.shapes, strict=True)], present)
         values = torch.empty(plan.count) if into is None else into[: plan.count]
-        plan.kernel.read(found, values, head.draw, self.codec.error_feedback)
+        plan.kernel.read(found, values, head.draw, self._feedback)
         tensors = plan.cut(values)
         if not plan.is_fp32:
             tensors = [v.to(dtype) for v, dtype in zip(tensors, plan.dtypes, strict=True)]

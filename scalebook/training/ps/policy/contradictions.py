@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count, terms
+from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, RuleFacts, count, terms
 
 ARGUMENTS: Final = "trainer.strategy.init_args"
 
@@ -17,6 +17,8 @@ class CheckedSettings(NamedTuple):
     overlap: bool
     norms: bool
     has_clock: bool = False
+    pull: CodecFacts = CodecFacts("fp32", exact=True)
+    pull_delta: bool = False
 
 
 class Contradiction(NamedTuple):
@@ -82,6 +84,18 @@ TABLE: Final = (
         lambda a: a.host != "virtual" and a.has_clock,
         "is for virtual workers; those of host {host} take the time they take",
         "Write host: virtual, or leave clock out.",
+    ),
+    _Row(
+        "pull_delta",
+        lambda a: not a.pull.whole and not a.pull_delta,
+        "is false, and {pull.name} cannot carry whole parameters",
+        "Write true, or pull_codec: int8.",
+    ),
+    _Row(
+        "pull_delta",
+        lambda a: a.pull_delta and a.pull.exact,
+        "is true, and {pull.name} carries whole parameters without loss",
+        "Write false, or another pull_codec.",
     ),
     _Row("overlap", lambda a: a.overlap and a.norms, "does not go with norms", "Write false, or leave norms out."),
 )

@@ -50,6 +50,8 @@ class Settings:
         norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
         clock: How long everything takes for virtual workers; None for real ones.
         push_codec: How gradients travel to the shards.
+        pull_codec: How parameters travel to the workers, whose replicas are what is decoded.
+        pull_delta: What travels is how the parameters differ from the worker's last ones.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -64,6 +66,8 @@ class Settings:
     norms: bool = False
     clock: ClockSettings | None = None
     push_codec: Codec = field(default_factory=Fp32)
+    pull_codec: Codec = field(default_factory=Fp32)
+    pull_delta: bool = False
 
     def check(self, workers: int) -> None:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
@@ -76,7 +80,14 @@ class Settings:
             self.clock.check(workers)
         for contradiction in contradictions(
             CheckedSettings(
-                self.rule.facts(), self.damping.facts(), self.host, self.overlap, self.norms, self.clock is not None
+                self.rule.facts(),
+                self.damping.facts(),
+                self.host,
+                self.overlap,
+                self.norms,
+                self.clock is not None,
+                self.pull_codec.facts(),
+                self.pull_delta,
             )
         ):
             raise contradiction.error()
@@ -92,8 +103,12 @@ class Settings:
         Only with one worker that pushes and pulls after every gradient, without `overlap` and `trace`: its replica is
         then always the newest version.
         """
-        own_steps = self.rule.push_every > 1 or self.rule.pull_every > 1
-        return workers == 1 and not own_steps and not self.overlap and self.trace is None
+        return workers == 1 and not self.own_replica and not self.overlap and self.trace is None
+
+    @property
+    def own_replica(self) -> bool:
+        """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
+        return self.rule.push_every > 1 or self.rule.pull_every > 1 or self.pull_codec.codes
 
     def growable(self, workers: int) -> bool:
         """Whether param groups may be added to an optimizer while training: only if no other process has laid out its

@@ -219,8 +219,8 @@ class Client:
         self.leg = Leg.DOWN
         yield from self._clock.receives(self._worker, self._taken)
 
-    def _take(self) -> None:
-        sizes, at = self.replica.take(self.bases), self._worker * METER + PULLED
+    def _take(self, whole: bool = False) -> None:
+        sizes, at = self.replica.take(self.bases, whole), self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
             shard.counters.meters[at] += size
         self._taken = sum(sizes)
@@ -279,7 +279,7 @@ class Client:
                 state.update(copied(shard.optimizer_state()))
         self.pulled = self._now()
         if renew:
-            self._take()
+            self._take(whole=True)
             self.replica.privatise()
         self._snapshot = dict(sorted(state.items()))
         return self.version, {"state": self._snapshot, "param_groups": self.groups()}

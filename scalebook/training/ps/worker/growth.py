@@ -29,6 +29,6 @@ def grown(old: Section, worker: int, version: int, state: Mapping[int, Any]) -> 
     for shard in section.shards:
         shard.initialise([parameters[place].detach() for place in shard.plan.parameters])
         shard.restore(version, state)
-    replica = Replica(section, parameters, own_steps=False, lending=Lending.of(memory))
+    replica = Replica(section, parameters, own=False, lending=Lending.of(memory))
     memory.close()
     return make_host(section), replica

@@ -233,13 +233,12 @@ def join_steps(
     if not sections:
         sections += make_sections(run, plans, optimizers, worker, membership.deadline_s)
         shared.lending = Lending.of(run.memory)
-    own_steps = run.settings.rule.push_every > 1 or run.settings.rule.pull_every > 1
     clients = []
     for section, optimizer in zip(sections, optimizers, strict=True):
         parameters = parameters_of(optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
-        replica = Replica(section, parameters, own_steps, shared.lending)
+        replica = Replica(section, parameters, run.settings.own_replica, shared.lending, worker)
         clients.append(Client(control, worker, make_host(section), replica, optimizer))
     if worker == 0 and not late:
         control.head[STARTED] = 1

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.memory.layout import lay_out
@@ -26,13 +27,18 @@ class Replica:
     """
 
     def __init__(
-        self, section: Section, parameters: Sequence[Parameter], own_steps: bool, lending: Lending | None = None
+        self,
+        section: Section,
+        parameters: Sequence[Parameter],
+        own: bool,
+        lending: Lending | None = None,
+        worker: int = 0,
     ) -> None:
         self.parameters = list(parameters)
         self.frozen = {place for place, p in enumerate(self.parameters) if not p.requires_grad}
-        self._shards, self._own_steps = section.shards, own_steps
+        self._shards = section.shards
         self._on_cpu = all(p.device.type == "cpu" for p in self.parameters)
-        self.lent = not own_steps and self._on_cpu
+        self.lent = not own and self._on_cpu
         self._lending = lending if self.lent else None
         self._views = [self._lent_views(shard) for shard in range(len(self._shards))] if self.lent else []
         self._place = {
@@ -41,18 +47,22 @@ class Replica:
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
         self._staging = self._stage()
         self._own = self._allocate()
+        self._pulls = self._coded(section, worker)
         self._held: list[Newest] = []
         self._touched = self._stepped = False
         self._watch()
 
-    def take(self, versions: Sequence[Newest]) -> Sequence[int]:
+    def take(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
         """Become these versions, one for each shard, which the worker holds. What was written before is gone.
 
-        Returns the bytes that were taken, by copy or lent, by shard.
+        Returns the bytes that were taken, by copy, lent or in frames, by shard. Where a codec carries them it becomes
+        what is decoded, unless it is to have the versions `whole`, as with the first.
         """
         if self._touched:
             self._drop()
         first, self._held, self._stepped = not self._held, list(versions), False
+        if self._pulls is not None and not (first or whole):
+            return self._decode(self._pulls, versions)
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
             source = shard.views[newest.buffer]
             lent = self._views[number][newest.buffer] if self.lent else source
@@ -65,10 +75,25 @@ class Replica:
                 else:
                     self._own[place].copy_(shared, non_blocking=True)  # the version is held until the next take
                     self.parameters[place].data = self._own[place]
+        if self._pulls is not None:
+            self._pulls.know(versions, self._shards)
         self._watch()
         if first or not self.frozen:
             return self._sizes
         return [self._bytes_of(shard, self.frozen) for shard in self._shards]
+
+    def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
+        sizes = [
+            pulls.take(number, shard.views[newest.buffer], self.frozen)
+            for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
+        ]
+        for place, known in enumerate(pulls.known):
+            if place not in self.frozen:
+                self._own[place].copy_(known)
+                self.parameters[place].data = self._own[place]
+        self._stepped = True  # it is as no version is
+        self._watch()
+        return sizes
 
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
@@ -118,7 +143,7 @@ class Replica:
                 )
             view.copy_(value)
         self.frozen -= set(places)
-        self.take(self._held)
+        self.take(self._held, whole=True)
 
     def thaw(self) -> None:
         """Let those that require a gradient by now be shared from the next take on."""
@@ -128,7 +153,7 @@ class Replica:
     def discard(self) -> None:
         """Be the versions held again, whatever was written."""
         self._touched = True
-        self.take(self._held)
+        self.take(self._held, whole=True)
 
     @torch.no_grad()
     def step(self, groups: Groups) -> None:
@@ -211,6 +236,13 @@ class Replica:
             return shard.views
         plan = shard.plan
         return [self._lending.views(plan.version, plan.version_at(buffer)) for buffer in range(plan.buffers)]
+
+    def _coded(self, section: Section, worker: int) -> CodedPulls | None:
+        settings = section.control.settings
+        if not settings.pull_codec.codes:
+            return None
+        known = [torch.empty_like(parameter, device="cpu") for parameter in self.parameters]
+        return CodedPulls(section.plan, settings.pull_codec, settings.pull_delta, worker, known)
 
     def _stage(self) -> list[Tensor]:
         """Page-locked memory where gradients of a GPU land."""

@@ -36,8 +36,7 @@ _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 
 def can_be_kept(workers: VirtualWorkers) -> bool:
     """Whether training has begun, and has not come to its end, and nobody is in the middle of a gradient."""
-    rule = workers.run.settings.rule
-    if rule.push_every > 1 or rule.pull_every > 1 or len(workers.sections) > 1:
+    if workers.run.settings.own_replica or len(workers.sections) > 1:
         return False  # then a worker has parameters of its own
     return workers.scheduler.is_between_gradients and bool(workers.scheduler.alive)
 

@@ -16,7 +16,9 @@ from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+from scalebook.training.ps.policy.codecs import Bf16, Int8, Sign, TopK
 from scalebook.training.ps.policy.damping import Inverse
+from scalebook.training.ps.policy.frames import HEADER
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.trace import read_updates
 from scalebook.training.ps.worker.virtual import VirtualWorkers
@@ -229,6 +231,23 @@ def test_a_slow_link_of_a_worker_is_its_own() -> None:
     times = {worker: [at_s for at_s, who in made.pushed if who == worker] for worker in range(3)}
     gaps = {worker: {b - a for a, b in pairwise(some)} for worker, some in times.items()}
     assert gaps == {0: {0.75}, 1: {2.5}, 2: {0.75}}  # gradient + 2 latencies + 2 transfers
+
+
+@pytest.mark.parametrize(
+    ("settings", "up", "down"),
+    [
+        (Settings(), 4096, 4096),
+        (Settings(push_codec=Bf16()), 2048 + HEADER, 4096),
+        (Settings(push_codec=TopK(0.125), pull_codec=Int8(), shards=1), 128 * 8 + HEADER, 1024 + 8 + HEADER),
+        (Settings(rule=Sync(), push_codec=Sign(), pull_codec=Sign(), pull_delta=True), 136 + HEADER, 136 + HEADER),
+    ],
+    ids=["fp32", "bf16", "topk-int8", "sign-sync"],
+)
+def test_links_carry_the_bytes_of_the_frames(settings: Settings, up: int, down: int) -> None:
+    timing = ClockSettings(0.25, link=Link(bandwidth=1024.0))
+    made = play(timing, 2, 40, settings, [torch.linspace(1, 2, 1024)])
+    times = [at_s for at_s, who in made.pushed if who == 1]
+    assert {b - a for a, b in pairwise(times)} == {0.25 + (up + down) / 1024}
 
 
 @pytest.mark.parametrize(("workers", "speed"), [(1, 1 / 1.25), (3, 3 / 1.25), (5, 4.0), (16, 4.0)])
