@@ -79,7 +79,7 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.stragglers
-	$(BIN)/python -m benchmarks.virtual_truth --seconds 3
+	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.published
 	$(BIN)/python -m benchmarks.learning_rates
 	$(BIN)/python -m benchmarks.search

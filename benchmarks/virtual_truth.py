@@ -1,14 +1,16 @@
 """Virtual workers beside real ones of the same workload: do they predict updates, staleness and loss?
 
-    python -m benchmarks.virtual_truth [--seconds 4] [--seeds 1] [--only async:4:inline ...] [--json FILE]
+    python -m benchmarks.virtual_truth [--seconds 0.8] [--seeds 5] [--only async:4:inline ...] [--json FILE]
                                        [--reliability scalebook/training/planning/reliability.json]
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
-40 ms, so that 16 fit on few cores. One run of a single worker of a second calibrates the clock: the mean time and the
-spread of a gradient, and of a push. Then every cell is run for real and on the virtual clock, with the same samples.
+40 ms, so that 16 fit on few cores; 2 do not sleep. A run of a single worker calibrates the clock, for either: the mean
+time and the spread of a gradient, and of a push. Then every cell is run for real and on the virtual clock, with the
+same samples, for each seed.
 Ratios are virtual / real; `distance` is the total variation between the two histograms of staleness (0: equal, 1:
 nothing in common); the loss is the mean of the last tenth. `ok`: updates/s and mean staleness within 10 %, distance at
-most 0.15.
+most 0.15. At the end: whether loss curves can be told apart, gradient by gradient, for each rule
+(`benchmarks/apart.py`; p after Holm's correction). With the defaults 6 minutes on a quiet machine.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.optim import SGD
 
+from benchmarks.apart import corrected, p_value, shortened
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
 from benchmarks.virtual import Endless
@@ -40,12 +43,13 @@ SLEEP_S: Final = 0.020
 SLOW: Final = 2.0
 LEARNING_RATE: Final = 0.02
 DEADLINE_S: Final = 60.0
+LEVEL: Final = 0.05
 WARM_UP: Final = 20  # gradients that calibrate nothing: the first ones take ten times as long
 RULES: Final[dict[str, Callable[[], Rule]]] = {
     "async": Async, "bounded 2": lambda: Bounded(2), "sync": Sync, "sync, 1 backup": lambda: Sync(1),
     "softsync 4": lambda: Softsync(4),
 }  # fmt: skip
-WORKERS: Final = (4, 8, 16)
+WORKERS: Final = (2, 4, 8, 16)
 HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
 
 
@@ -55,7 +59,12 @@ class Seen(NamedTuple):
     updates_per_s: float
     staleness: float
     stale: list[float]
-    loss: float
+    losses: list[float]  # of all gradients, in order
+
+    @property
+    def loss(self) -> float:
+        """The mean of the last tenth."""
+        return statistics.fmean(self.losses[-max(1, len(self.losses) // 10) :])
 
 
 class Cost(NamedTuple):
@@ -72,6 +81,11 @@ def computed(model: torch.nn.Module, seed: int, number: int) -> float:
     return gradient(model, batch(seed, epoch, place))
 
 
+def slept(workers: int) -> float:
+    """Seconds that each sleeps beside a gradient: as many as there are cores compute all the time."""
+    return 0.0 if workers <= 2 else SLEEP_S
+
+
 def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) -> Seen:
     """So many processes, the last of which sleeps twice as long."""
     run = SharedRun(workers, Settings(rule, host=host))
@@ -80,7 +94,7 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
         model = perceptron(seed)
         return model, SGD(model.parameters(), lr=LEARNING_RATE)
 
-    def body(worker: int) -> tuple[float, int, list[float]]:
+    def body(worker: int) -> tuple[float, int, list[tuple[float, float]]]:
         torch.set_num_threads(1)
         model, optimizer = made()
         joined = join(run, run.member(worker, DEADLINE_S), [optimizer])
@@ -88,8 +102,9 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
         joined.begin()
         began, number, losses = time.perf_counter(), worker, []
         while time.perf_counter() < began + seconds:
-            losses.append(computed(model, seed, number))
-            time.sleep(SLEEP_S * (SLOW if worker == workers - 1 else 1.0))
+            loss = computed(model, seed, number)
+            time.sleep(slept(workers) * (SLOW if worker == workers - 1 else 1.0))
+            losses.append((time.monotonic(), loss))
             client.push()
             number += workers
         took = time.perf_counter() - began
@@ -102,8 +117,7 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
     try:
         parts = run_workers(workers, body, servers=run.servers, serve=server if run.servers else None)
         versions, took = max(part[1] for part in parts), max(part[0] for part in parts)
-        last = [value for part in parts for value in part[2][-max(1, len(part[2]) // 10) :]]
-        return _seen(run, versions / took, statistics.fmean(last))
+        return _seen(run, versions / took, [loss for _, loss in sorted(pair for part in parts for pair in part[2])])
     finally:
         run.close()
 
@@ -111,8 +125,7 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
 def virtual(rule: Rule, workers: int, cost: Cost, seconds: float, seed: int) -> Seen:
     """The same on a clock made of what one worker alone has taken; the servers serve pushes one after the other."""
     gradient_s = Distribution("gamma", cost.gradient_s, cost.cv) if cost.cv else cost.gradient_s
-    computing = cost.gradient_s - SLEEP_S
-    factor = (computing + SLOW * SLEEP_S) / cost.gradient_s
+    factor = (cost.gradient_s + (SLOW - 1) * slept(workers)) / cost.gradient_s
     clock = VirtualClock(ClockSettings(gradient_s, {workers - 1: factor}, cost.push_s), workers, seed=seed)
     run = SharedRun(workers, Settings(rule), clock)
     model = perceptron(seed)
@@ -127,21 +140,21 @@ def virtual(rule: Rule, workers: int, cost: Cost, seconds: float, seed: int) -> 
         one.hand_over(worker)
         players.push()
     updates = players.sections[0].shards[0].version / clock.now()
-    found = _seen(run, updates, statistics.fmean(losses[-max(1, len(losses) // 10) :]))
+    found = _seen(run, updates, losses)
     players.end()
     players.detach()
     run.close()
     return found
 
 
-def _seen(run: SharedRun, updates_per_s: float, loss: float) -> Seen:
+def _seen(run: SharedRun, updates_per_s: float, losses: list[float]) -> Seen:
     histogram = run.staleness()
     counts = histogram.counts.sum(0).tolist()
-    return Seen(updates_per_s, histogram.mean(), [count / max(1, sum(counts)) for count in counts], loss)
+    return Seen(updates_per_s, histogram.mean(), [count / max(1, sum(counts)) for count in counts], losses)
 
 
-def calibrate(seconds: float) -> Cost:
-    """One worker alone."""
+def calibrate(seconds: float, sleep_s: float) -> Cost:
+    """One worker alone, which sleeps so long beside each gradient."""
     run = SharedRun(1, Settings(Async()))
 
     def body(worker: int) -> Cost:
@@ -155,7 +168,7 @@ def calibrate(seconds: float) -> Cost:
         while time.perf_counter() < until:
             began = time.perf_counter()
             computed(model, 0, number)
-            time.sleep(SLEEP_S)
+            time.sleep(sleep_s)
             handed = time.perf_counter()
             client.push()
             gradients.append(handed - began)
@@ -181,8 +194,8 @@ def distance(first: Sequence[float], second: Sequence[float]) -> float:
 def main() -> None:
     """Print a line for each cell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.8, help="of each run")
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="rule:workers:host")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--reliability", type=Path, help="write the ranges that every plan is told with")
@@ -191,8 +204,11 @@ def main() -> None:
     print(machine())
     rows = []
     others = Others()
-    cost = calibrate(args.seconds)
-    print(f"a gradient {1e3 * cost.gradient_s:.2f} ms (cv {cost.cv:.2f}), a push {1e3 * cost.push_s:.2f} ms")
+    costs = {sleep_s: calibrate(max(2.0, args.seconds), sleep_s) for sleep_s in (0.0, SLEEP_S)}
+    for sleep_s, cost in costs.items():
+        took = f"a gradient {1e3 * cost.gradient_s:.2f} ms (cv {cost.cv:.2f}), a push {1e3 * cost.push_s:.2f} ms"
+        print(f"with {1e3 * sleep_s:g} ms of sleep: {took}")
+    differences: dict[str, list[list[list[float]]]] = {}
     print("rule            workers host     updates/s  ratio  staleness  ratio  distance     loss  virtual  ok")
     for name, make in RULES.items():
         for workers in WORKERS:
@@ -200,14 +216,19 @@ def main() -> None:
                 if args.only and f"{name}:{workers}:{host}" not in args.only:
                     continue
                 seeds = range(args.seeds)
+                cost = costs[slept(workers)]
                 ours = [virtual(make(), workers, cost, args.seconds, seed) for seed in seeds]
                 theirs = [real(make(), workers, host, args.seconds, seed) for seed in seeds]
                 rows.append(_row(name, workers, host, theirs, ours))
+                pairs = [(a.losses, b.losses) for a, b in zip(theirs, ours, strict=True)]
+                differences.setdefault(name, []).append(shortened(pairs))
+    for name, p in corrected({name: p_value(cells) for name, cells in differences.items()}).items():
+        print(f"{name:<15} loss curves {'told apart' if p < LEVEL else 'not told apart'}, p {p:.3f}")
     print(others.sentence())
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     if args.reliability:
-        command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g}"
+        command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g} --seeds {args.seeds}"
         args.reliability.write_text(json.dumps(asdict(ranges(rows, command)), indent=1) + "\n")
 
 
