@@ -22,6 +22,7 @@ HEIGHTS = {400: 860, 1280: 800, 1920: 1080}
 TALLEST = 3000
 EXPORTED = "exported.html"
 PRINTED_AT = 1280  # pixels; once a theme is enough
+PAPER = 688  # pixels of A4 between its margins
 TRUST = "trust"  # with it, the workspace has a module of its own
 SETTLED_MS = 500
 """Without a change on the page for that long, it is taken to be drawn."""
@@ -97,7 +98,7 @@ def _take(browser: Browser, served: Served, views: Sequence[View], theme: str, w
                 page.goto(view.address)
                 page.screenshot(path=folder / f"{view.name}-{width}-{theme}.png", full_page=True)
                 if width == PRINTED_AT:
-                    page.pdf(path=folder / f"{view.name}-{theme}.pdf", format="A4")
+                    _print(page, folder / f"{view.name}-printed-{theme}")
                 continue
             page.goto(served.addresses.app + view.address)
             settle(page)
@@ -110,6 +111,15 @@ def _take(browser: Browser, served: Served, views: Sequence[View], theme: str, w
                 settle(page)
             page.screenshot(path=folder / f"{view.name}-{width}-{theme}.png")
         print(f"{len(views)} views, {width} pixels, {theme}", flush=True)
+
+
+def _print(page: Page, path: Path) -> None:
+    """As a PDF, and as a picture of what is on its paper."""
+    page.pdf(path=path.with_suffix(".pdf"), format="A4")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": PAPER, "height": HEIGHTS[PRINTED_AT]})
+    page.screenshot(path=path.with_suffix(".png"), full_page=True)
+    page.emulate_media(media="screen")
 
 
 def look(browser: Browser, theme: str, width: int) -> BrowserContext:

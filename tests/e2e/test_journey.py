@@ -155,8 +155,8 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
             page.get_by_role("button", name=f"Download this chart as {word}").first.click()
         assert Path(download.value.path()).read_bytes().startswith(begins)
     table = page.locator("table.sb").first
-    expect(table).to_contain_text("pixelcnn-asyncps-x2 seed 1")
-    expect(table).to_contain_text("pixelcnn-ddp-x2 seed 1")
+    expect(table).to_contain_text("pixelcnn-asyncps-x2 · seed 1")
+    expect(table).to_contain_text("pixelcnn-ddp-x2 · seed 1")
     differing = page.locator("table.sb").nth(1)
     expect(differing).to_contain_text("trainer.strategy")
     expect(differing).not_to_contain_text("max_epochs")

@@ -160,7 +160,8 @@ def _failure(run: RunRecord) -> Remark:
     tags = run.tags
     why, cause = tags.get(names.TAG_FAILURE, "failed"), tags.get(names.TAG_CAUSE, "its process is gone")
     seed = tags.get(names.TAG_SEED, "")
-    return Remark(f"Seed {seed}: {why}. {cause.rstrip('.')}. {tags.get(names.TAG_ADVICE, '')}".strip(), trouble=True)
+    cause = f"{cause[:1].upper()}{cause[1:].rstrip('.')}"
+    return Remark(f"Seed {seed}: {why}. {cause}. {tags.get(names.TAG_ADVICE, '')}".strip(), trouble=True)
 
 
 def _drawn(by_seed: Sequence[SeedResult], curves: dict[str, MetricCurve]) -> list[DrawnCurve]:

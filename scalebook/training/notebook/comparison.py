@@ -75,7 +75,7 @@ def compare_runs(
     configs: Mapping[str, Mapping[str, Any]] | None = None,
     grouped: bool = False,
 ) -> Comparison:
-    """Any runs side by side, a row each, called by their MLflow names; KeyError for an id that the store has not.
+    """Any runs side by side, a row each, called by their titles; KeyError for an id that the store has not.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
     by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
@@ -184,7 +184,7 @@ def _worst(runs: Sequence[RunRecord]) -> Outcome:
 
 
 def _labels(runs: Sequence[RunRecord], wanted: Sequence[str]) -> dict[str, str]:
-    """The names wanted, else the runs' own, with the beginning of the id where two are called the same."""
-    called = [name or run.name or run.id[:8] for run, name in zip(runs, wanted, strict=True)]
+    """The names wanted, else the runs' titles, with the beginning of the id where two are called the same."""
+    called = [name or run.title for run, name in zip(runs, wanted, strict=True)]
     pairs = zip(runs, called, strict=True)
     return {run.id: name if called.count(name) == 1 else f"{name} ({run.id[:6]})" for run, name in pairs}

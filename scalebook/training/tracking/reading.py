@@ -53,6 +53,12 @@ class RunRecord:
         return self.tags.get(names.TAG_NOTEBOOK)
 
     @property
+    def title(self) -> str:
+        """What people read: cell and seed, or MLflow's name where it has no cell."""
+        cell, seed = self.cell, self.tags.get(names.TAG_SEED)
+        return f"{cell} · seed {seed}" if cell and seed is not None else (cell or self.name or self.id[:8])
+
+    @property
     def outcome(self) -> str:
         """Our word for how it stands: waiting, running, finished, failed or stopped."""
         status = self.tags.get(names.TAG_STATUS)

@@ -15,7 +15,7 @@ def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
     app = open_page("compare", runs=f"{first.id},{second.id}")
     shown = html(app)
     assert len(app.get("plotly_chart")) == 1
-    assert "a seed 1" in shown
+    assert "a · seed 1" in shown
     assert '<td class="num best">1.547</td>' in shown
     number(app, "Target").set_value("2,5").run()
     assert any("'2,5' is not a number" in one.value for one in app.error)
@@ -28,7 +28,7 @@ def test_an_unknown_run_is_named_and_the_others_shown(open_page: Open, workspace
     job = record(workspace, cell="a")
     app = open_page("compare", runs=f"{job.id},{'f' * 32}")
     assert "f" * 32 in app.warning[0].value
-    assert "a seed 1" in html(app)
+    assert "a · seed 1" in html(app)
 
 
 def test_target_scale_and_grouping_come_from_the_address(open_page: Open, workspace: Workspace) -> None:

@@ -118,7 +118,7 @@ def test_an_experiment_has_its_results_by_seed_its_curve_and_its_config(text: st
 def test_a_failure_a_stale_result_and_a_cell_that_never_ran_say_so(text: str) -> None:
     assert '</span> earlier <span class="chip failed">failed</span><span class="chip stale">stale</span></h2>' in text
     assert rows(text, "earlier")[1][1] == "failed, stale"
-    assert "Seed 1: worker lost. no such file: ~/data/x and ~/y." in text
+    assert "Seed 1: worker lost. No such file: ~/data/x and ~/y." in text
     assert '</span> never <span class="chip">not run</span></h2>' in text
 
 

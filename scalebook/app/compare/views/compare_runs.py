@@ -50,21 +50,20 @@ def show(run_ids: Sequence[str]) -> None:
     if main is None:
         _without_curves(records)
         return
-    metric_column, target_column, axis_column = st.columns([2, 1, 3], vertical_alignment="bottom")
+    metric_column, more_column, target_column = st.columns([2, 2, 1], vertical_alignment="bottom")
     with metric_column:
         metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
+    with more_column:
         others = [name for name in metrics if name != metric]
-        more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="More metrics",
-                              label_visibility="collapsed", disabled=not others)  # fmt: skip
+        more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="none", disabled=not others)
     with target_column:
         hint = "Adds what it took to get there first: updates, samples and seconds."
         target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
         st.error(f"Target: {target!r} is not a number. Give one, with a point where it has decimals.")
         target = None
-    with axis_column:
-        look = axis_choice.draw()
     hint = "Runs that differ in their seed alone are one line, with the interval of their mean."
+    look = axis_choice.draw([names.is_virtual(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
         _save(
@@ -116,7 +115,7 @@ def _choice(records: Sequence[RunRecord]) -> None:
     """Which runs: those in the address, and the newest to choose from."""
     offered = {record.id: record for record in [*records, *resources.all_runs()[:OFFERED]]}
     current = [record.id for record in records]
-    called = labels(list(offered.values()), lambda record: record.name or record.id[:8])
+    called = labels(list(offered.values()), lambda record: record.title)
     key = "chosen-" + ",".join(run_id[:6] for run_id in current)
     chosen = st.multiselect(
         "Runs", list(offered), current, format_func=called.__getitem__, key=key,

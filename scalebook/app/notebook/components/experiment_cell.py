@@ -1,6 +1,6 @@
 """An experiment in the notebook: its line, its runs by seed, its buttons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Literal
 
@@ -17,7 +17,10 @@ from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
-Intent = Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison"] | cell_menu.Intent
+Intent = (
+    Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "virtual"] | cell_menu.Intent
+)
+MORE_WORKERS: dict[str, Intent] = {"Try more workers than I have": "virtual"}
 MENU: dict[str, Intent] = {**cell_menu.PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
 
 
@@ -29,15 +32,17 @@ def draw(
     problems: Sequence[Problem],
     page: str,
     crowd: str,
+    real_server: bool,
 ) -> Intent | None:
     """The card; returns what was asked for. `page` tells this state of the notebook from others.
 
-    Run is off until what `crowd` says has been confirmed.
+    Run is off until what `crowd` says has been confirmed. `real_server`: its workers push to a parameter server, and
+    are no virtual ones.
     """
     head = st.container()
     blocked = bool(problems) or not problem_list.confirmed(crowd, f"crowd-{name}-{crowd}")
     with head:
-        intent = _head(name, seeds, blocked, page)
+        intent = _head(name, seeds, blocked, page, {**(MORE_WORKERS if real_server else {}), **MENU})
     _summary(line, repeats)
     for problem in problems:
         st.error(str(problem))
@@ -56,7 +61,7 @@ def draw(
     return intent
 
 
-def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Intent | None:
+def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: Mapping[str, Intent]) -> Intent | None:
     word = state(seeds)
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
@@ -84,8 +89,8 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str) -> Int
             asked = "plan"
         if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary"):
             asked = "duplicate"
-        picked = st.menu_button("More", list(MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
-    return MENU[picked] if picked else asked
+        picked = st.menu_button("More", list(menu), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
+    return menu[picked] if picked else asked
 
 
 def _summary(line: ExperimentSummary, repeats: int) -> None:

@@ -8,8 +8,8 @@ from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
-from scalebook.app.runs.services.experiments import LIVE, SeedView
-from scalebook.app.shared.services import notebooks
+from scalebook.app.runs.services.experiments import LIVE, SeedView, virtual_copy
+from scalebook.app.shared.services import drafts, notebooks
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.services.words import plural
 from scalebook.app.shared.views import deleting, placing
@@ -54,8 +54,10 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     problems = [problem for problem in validate(cell.config, description) if problem.severity == "error"]
     line = summary(cell.config, description, cell.remark)
     live = experiments.state(seeds) in LIVE
-    crowd = "" if problems or live else crowd_words(workload(cell.config, description), len(this_machine().cores))
-    intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, problems, stored.stamp, crowd)
+    load = workload(cell.config, description)
+    crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
+    real_server = load.strategy == "AsyncPS" and not load.is_virtual and not problems
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, problems, stored.stamp, crowd, real_server)
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().settle(clicked, done=_run(stored, cell))
@@ -63,15 +65,9 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         asked = experiments.stop(seeds)
         state.clicks().settle(clicked)
         state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
-    elif intent == "edit":
+    elif intent in ("edit", "search", "plan", "virtual"):
         state.clicks().settle(clicked)
-        st.switch_page(COMPOSE.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
-    elif intent == "search":
-        state.clicks().settle(clicked)
-        st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "experiment": cell.name})
-    elif intent == "plan":
-        state.clicks().settle(clicked)
-        st.switch_page(PLAN.script, query_params=PLAN.cell(stored.path.stem, cell.name))
+        _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
         deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":
@@ -81,6 +77,18 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         state.clicks().settle(clicked)
     if intent is not None:
         st.rerun()
+
+
+def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> None:
+    """To the page where the cell is edited, searched over or planned for, or where one like it begins."""
+    if intent == "edit":
+        st.switch_page(COMPOSE.script, query_params={"notebook": notebook, "cell": cell.name})
+    elif intent == "search":
+        st.switch_page(SEARCH.script, query_params={"notebook": notebook, "experiment": cell.name})
+    elif intent == "plan":
+        st.switch_page(PLAN.script, query_params=PLAN.cell(notebook, cell.name))
+    drafts.save(resources.workspace(), virtual_copy(notebook, cell, workers))
+    st.switch_page(COMPOSE.script, query_params={"notebook": notebook})
 
 
 def _run(stored: Stored, cell: ExperimentCell) -> bool:

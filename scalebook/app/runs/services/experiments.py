@@ -1,11 +1,13 @@
 """Running and ending experiments: what the buttons do. Runs belong to the supervisor from here on."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.runs import Reasons, RunView
+from scalebook.app.shared.services import form
 from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue
@@ -16,6 +18,7 @@ from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 
+VIRTUAL_WORKERS = 16
 LIVE = ("running", "waiting", "stopping")
 
 
@@ -77,3 +80,13 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
         return SavedDraft(stem, "", "", cell.repeats, cell.config)
     assert view.job is not None, "only runs of this workspace can be copied"
     return SavedDraft(stem, "", "", 1, view.job.content())
+
+
+def virtual_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
+    """A new experiment of `notebook`, with more virtual workers than the `workers` that the cell has."""
+    config = copy.deepcopy(cell.config)
+    strategy = form.get(config, "trainer.strategy")
+    if not isinstance(strategy, dict):  # written as its bare name
+        form.put(config, "trainer.strategy", {"class_path": strategy})
+    form.make_virtual(config, max(VIRTUAL_WORKERS, 4 * workers))
+    return SavedDraft(notebook, "", "", cell.repeats, config)

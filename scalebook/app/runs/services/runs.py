@@ -39,9 +39,7 @@ class RunView:
 
     @property
     def title(self) -> str:
-        """Cell and seed, or MLflow's name where it has no cell."""
-        cell, seed = self.record.cell, self.record.tags.get(names.TAG_SEED)
-        return f"{cell} · seed {seed}" if cell and seed is not None else (cell or self.record.name or self.id[:8])
+        return self.record.title
 
     @property
     def strategy(self) -> str:

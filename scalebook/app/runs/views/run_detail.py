@@ -13,7 +13,7 @@ from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.origins import origin
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.views import remarks, run_files
-from scalebook.app.shared.components import axis_choice, html, page_head
+from scalebook.app.shared.components import axis_choice, charts, html, page_head
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import drafts, links
 from scalebook.training.errors import ConfigError
@@ -25,7 +25,7 @@ CURVES_EVERY_S = 2.0
 """A chart that has changed is built anew (80 ms of the browser's time, and it blinks), so these change more rarely."""
 
 DESCRIBED_EVERY_S = 1.0
-LINES = 16  # workers whose throughput is drawn
+LINES = len(charts.PALETTE)  # workers whose throughput is drawn
 CHARTS = 6  # more do not help while it runs; all are in MLflow
 
 
@@ -137,7 +137,8 @@ def _curves(run_id: str, look: CurveLook) -> None:
     with st.container(key="live-curves"):
         chosen, in_one = run_detail.metrics_choice(runs.all_metrics(view.record))
         metrics = chosen or _main_metrics(view)
-        rates = runs.rates(view.record)[:LINES]
+        all_rates = runs.rates(view.record)
+        rates = all_rates[:LINES]
         curves = resources.curves(view.record, list(dict.fromkeys([*metrics, *rates])))
         own = [curve for curve in curves if curve.metric in metrics]
         if own and in_one:
@@ -149,6 +150,8 @@ def _curves(run_id: str, look: CurveLook) -> None:
         workers.throughput(
             [curve for curve in curves if curve.metric in rates], look.axis, look.x_title, view.is_virtual
         )
+        if len(all_rates) > LINES:
+            st.caption(f"The first {LINES} of {len(all_rates):,} workers; the others' metrics are in the list above.")
 
 
 def _main_metrics(view: RunView) -> list[str]:
