@@ -192,9 +192,10 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
         for factor in (2, 4)
         if factor * setting.shards <= MOST_SHARDS
     ]
-    if profile.server_machines == "one" and setting.shards > 1:
-        each = replace(profile, server_machines="each")
-        changes.append(("a machine, with a link of its own, for each shard", replace(setting, profile=each)))
+    if profile.server_machines == "one":
+        shards, each = max(4, setting.shards), replace(profile, server_machines="each")
+        words = f"{shards} shards, each on a machine with a link of its own"
+        changes.append((words, replace(setting, profile=each, shards=shards)))
     changes += [
         (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
         for name, parts in (("bf16", 2), ("int8", 4))

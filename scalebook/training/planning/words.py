@@ -93,12 +93,15 @@ def _reach(curve: Curve, reliability: Reliability) -> str:
     low, high = likely(knee.samples_per_s / curve.one_per_s, reliability.updates_per_s)
     at = max(1, round(knee.workers))
     most = max(curve.points, key=lambda point: point.samples_per_s)
-    worse = ""
+    more = ""
+    if most.samples_per_s > 1.1 * knee.samples_per_s:
+        low_most, high_most = likely(most.samples_per_s / curve.one_per_s, reliability.updates_per_s)
+        more = f" {most.workers} train {_three(low_most)} to {_three(high_most)} times as fast."
     if last.samples_per_s < 0.95 * most.samples_per_s:
-        worse = f" {last.workers} are slower than {most.workers}."
+        more += f" {last.workers} are slower than {most.workers}."
     return (
         f"Workers help up to about {at}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one, and "
-        f"an added one brings less than half of what the first did.{worse}"
+        f"an added one brings less than half of what the first did.{more}"
     )
 
 

@@ -60,7 +60,9 @@ def test_workers_that_help_up_to_the_last() -> None:
 
 def test_more_workers_that_are_slower_are_said_to_be() -> None:
     worse = replace(CURVE, points=[*CURVE.points, point(16, 300, 15.0)])
-    assert sentences(worse, WITHIN)[0].endswith(" 16 are slower than 8.")
+    assert sentences(worse, WITHIN)[0].endswith("of what the first did. 16 are slower than 8.")
+    better = replace(CURVE, points=[*CURVE.points, point(16, 600, 15.0)])
+    assert sentences(better, WITHIN)[0].endswith("of what the first did. 16 train 4.8 to 7.5 times as fast.")
 
 
 def test_the_table_stands_below_its_head() -> None:
