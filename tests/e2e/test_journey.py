@@ -175,7 +175,7 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
 def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     """From its button; a system written by hand is played, the address says all that was asked."""
     page.goto(served.addresses.app)
-    page.locator(".st-key-plan-pixelcnn-asyncps-x2 button").click(timeout=20_000)
+    page.locator(".st-key-plan-pixelcnn-asyncps-x2 button").first.click(timeout=20_000)
     expect(page.get_by_role("heading", name="Plan pixelcnn-asyncps-x2")).to_be_visible()
     expect(page.get_by_text("Plan measures the parts of pixelcnn-asyncps-x2")).to_be_visible()
     page.goto(f"{page.url}&system=Form&rules=async&most=4")

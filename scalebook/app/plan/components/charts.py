@@ -13,7 +13,7 @@ HEIGHT = 340
 IDEAL = "ideal"
 READING = (
     "Dotted: as many times one worker as there are workers. A diamond is the knee: beyond it an added worker brings "
-    "less than half as much as the first."
+    "less than half as much as the first. Bands: where measurements would lie. Dashed: the 95th percentile."
 )
 
 

@@ -75,9 +75,9 @@ def from_text(text: str) -> Profile:
 def facts(profile: Profile) -> list[tuple[str, str]]:
     """What it is made of, as names and figures."""
     cv = profile.gradient_s.cv if isinstance(profile.gradient_s, Distribution) else None
-    spread = f" ± {cv:.0%}" if cv else ""
     return [
-        ("one gradient", f"{shown(profile.gradient_mean_s, 's')}{spread}"),
+        ("one gradient", shown(profile.gradient_mean_s, "s")),
+        *([("its spread", f"± {cv:.0%}")] if cv else []),
         ("samples of it", f"{profile.batch_size:,}"),
         ("a push", shown(profile.push_bytes, "B")),
         ("a pull", shown(profile.pull_bytes, "B")),
