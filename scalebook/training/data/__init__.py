@@ -2,10 +2,11 @@
 
 from scalebook.training.data.cifar10 import CIFAR10
 from scalebook.training.data.digits import Digits
+from scalebook.training.data.docstrings import Docstrings
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import ImageSpec, LabelledImages
 from scalebook.training.data.mnist import MNIST
 from scalebook.training.data.module import ImageDataModule
 from scalebook.training.data.photo_patches import PhotoPatches
 
-__all__ = ["CIFAR10", "MNIST", "DataError", "Digits", "ImageDataModule", "ImageSpec", "LabelledImages", "PhotoPatches"]
+__all__ = ["CIFAR10", "MNIST", "DataError", "Digits", "Docstrings", "ImageDataModule", "ImageSpec", "LabelledImages", "PhotoPatches"]

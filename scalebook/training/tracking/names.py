@@ -13,6 +13,8 @@ VAL_LOSS: Final = "val/loss"
 VAL_ACCURACY: Final = "val/accuracy"  # share of the validation images classified right, 0 to 1
 TRAIN_BITS_PER_DIM: Final = "train/bits_per_dim"
 VAL_BITS_PER_DIM: Final = "val/bits_per_dim"  # negative log-likelihood in bits per pixel and channel
+VAL_MRR: Final = "val/mrr"  # mean reciprocal rank of the right document among those of validation, 0 to 1
+VAL_RECALL_10: Final = "val/recall_at_10"  # share of the queries whose document is among the first ten
 
 # The three x-axes
 UPDATES: Final = "updates"  # applications of a gradient to the parameters, over all workers
@@ -157,13 +159,13 @@ def time_words(virtual: Collection[bool]) -> str:
 def lower_is_better(metric: str) -> bool:
     """Whether the smaller value of `metric` wins: losses and bits, but not accuracies."""
     last = metric.rsplit("/", 1)[-1]
-    return not any(word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "score"))
+    return not any(word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "mrr", "score"))
 
 
 def main_metric(metrics: Iterable[str]) -> str | None:
-    """By which metric runs are judged: validation bits, accuracy, loss, any other of validation, then training's."""
+    """By which metric runs are judged: validation bits, accuracy, rank, loss, any other, then training's."""
     known = set(metrics)
-    for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_LOSS):
+    for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_MRR, VAL_LOSS):
         if name in known:
             return name
     own = sorted(name for name in known if name.startswith("val/"))

@@ -1,0 +1,120 @@
+"""The docstrings of Python's standard library as queries and documents: real text that every machine has."""
+
+from typing import Final
+
+import numpy as np
+from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from typing_extensions import override
+
+from scalebook.training.data.download import cache_folder
+from scalebook.training.data.ngrams import Bags
+from scalebook.training.data.standard_library import Corpus, corpus
+from scalebook.training.shuffle import EpochShuffle
+
+RankingBatch = tuple[Tensor, Tensor]
+"""queries int64 [batch, n-grams], and the document that belongs to each, int64 [batch, n-grams]: hashes, filled up."""
+QUERY_NGRAMS: Final = 128
+
+
+class Docstrings(LightningDataModule):
+    """Find the function that a sentence describes: about 6,000 functions and classes of Python's standard library.
+
+    The query is the first line of a docstring; the document is the object's name and its body without the docstring,
+    both as bags of hashed n-grams. Modules are either trained on or validated with, so no file is in both parts. The
+    library is that of the Python that runs, so figures of two versions of Python differ a little.
+
+    Args:
+        batch_size: Pairs in a batch of one worker; the other documents of a batch are the wrong answers.
+        limit: Train on the first so many pairs only. Default: all.
+        val_fraction: Share of the modules held out for validation.
+        split_seed: Seed of the split of modules; independent of the run's seed.
+        document_ngrams: N-grams of a document that are kept, from its beginning.
+    """
+
+    def __init__(
+        self,
+        batch_size: PositiveInt = 32,
+        limit: PositiveInt | None = None,
+        val_fraction: OpenUnitInterval = 0.2,
+        split_seed: NonNegativeInt = 0,
+        document_ngrams: PositiveInt = 256,
+    ) -> None:
+        super().__init__()
+        self.batch_size, self.limit, self.document_ngrams = batch_size, limit, document_ngrams
+        self.val_fraction, self.split_seed = val_fraction, split_seed
+        self._parts: dict[str, RankingPairs] = {}
+
+    @override
+    def prepare_data(self) -> None:
+        """Read the library's source, once for each version of Python: some seconds."""
+        corpus(cache_folder())
+
+    @override
+    def setup(self, stage: str) -> None:
+        if not self._parts:
+            whole = corpus(cache_folder())
+            train, validation = self.split(whole)
+            self._parts = {"train": self._pairs(whole, train), "val": self._pairs(whole, validation)}
+
+    def split(self, whole: Corpus) -> tuple[list[int], list[int]]:
+        """The places of the pairs that are trained on, and of those that are validated with, in the library's order."""
+        count = min(max(1, round(self.val_fraction * whole.files)), whole.files - 1)
+        held_out = np.random.RandomState(self.split_seed).permutation(whole.files)[:count]
+        validated = np.isin(whole.file, held_out)
+        return np.flatnonzero(~validated)[: self.limit].tolist(), np.flatnonzero(validated).tolist()
+
+    @override
+    def train_dataloader(self) -> DataLoader[RankingBatch]:
+        pairs = self._parts["train"]
+        return DataLoader(pairs, self.batch_size, sampler=EpochShuffle(pairs), collate_fn=_as_it_is)
+
+    @override
+    def val_dataloader(self) -> DataLoader[RankingBatch]:
+        """One batch of all, in every worker: a rank is among all documents, whatever the strategy."""
+        return DataLoader(_Whole(self._parts["val"]), batch_size=None)
+
+    @override
+    def predict_dataloader(self) -> DataLoader[RankingBatch]:
+        """The validation pairs."""
+        return self.val_dataloader()
+
+    def _pairs(self, whole: Corpus, places: list[int]) -> "RankingPairs":
+        queries = whole.queries.part(places, QUERY_NGRAMS)
+        return RankingPairs(queries, whole.documents.part(places, self.document_ngrams))
+
+
+class RankingPairs(Dataset[RankingBatch]):
+    """Queries and documents in memory. `__getitems__` draws a whole batch."""
+
+    def __init__(self, queries: Bags, documents: Bags) -> None:
+        self.queries, self.documents = queries, documents
+
+    def __len__(self) -> int:
+        return len(self.queries.ends)
+
+    def __getitem__(self, index: int) -> RankingBatch:
+        query, document = self.__getitems__([index])
+        return query[0], document[0]
+
+    def __getitems__(self, indices: list[int]) -> RankingBatch:
+        return self.queries.rows(indices), self.documents.rows(indices)
+
+
+class _Whole(Dataset[RankingBatch]):
+    """A set of one element, which is all pairs."""
+
+    def __init__(self, pairs: RankingPairs) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> RankingBatch:
+        return self._pairs.__getitems__(list(range(len(self._pairs))))
+
+
+def _as_it_is(batch: RankingBatch) -> RankingBatch:
+    return batch
