@@ -9,4 +9,14 @@ from scalebook.training.data.mnist import MNIST
 from scalebook.training.data.module import ImageDataModule
 from scalebook.training.data.photo_patches import PhotoPatches
 
-__all__ = ["CIFAR10", "MNIST", "DataError", "Digits", "Docstrings", "ImageDataModule", "ImageSpec", "LabelledImages", "PhotoPatches"]
+__all__ = [
+    "CIFAR10",
+    "MNIST",
+    "DataError",
+    "Digits",
+    "Docstrings",
+    "ImageDataModule",
+    "ImageSpec",
+    "LabelledImages",
+    "PhotoPatches",
+]

@@ -38,8 +38,8 @@ class Ranker(LightningModule):
     def __init__(
         self,
         rows: PositiveInt = 65_536,
-        width: PositiveInt = 32,
-        temperature: PositiveFloat = 0.05,
+        width: PositiveInt = 128,
+        temperature: PositiveFloat = 0.1,
         dropout: ClosedUnitInterval = 0.5,
         sparse: bool = False,
     ) -> None:
@@ -50,7 +50,9 @@ class Ranker(LightningModule):
         self.weights = nn.ModuleList(
             nn.Embedding(int(rows) + 1, 1, sparse=sparse, padding_idx=PADDING) for _ in ("query", "document")
         )
+        nn.init.normal_(self.table.weight, std=float(width) ** -0.5)
         with torch.no_grad():
+            self.table.weight[PADDING] = 0
             for weight in self.weights:
                 weight.weight.fill_(1.0)
 
