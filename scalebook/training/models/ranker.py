@@ -47,14 +47,10 @@ class Ranker(LightningModule):
         self.save_hyperparameters()
         self.temperature, self.dropout = float(temperature), float(dropout)
         self.table = nn.EmbeddingBag(int(rows) + 1, int(width), mode="sum", sparse=sparse, padding_idx=PADDING)
-        self.weights = nn.ModuleList(
-            nn.Embedding(int(rows) + 1, 1, sparse=sparse, padding_idx=PADDING) for _ in ("query", "document")
-        )
+        self.weights = nn.ModuleList(_ones(int(rows) + 1, sparse) for _ in ("queries", "documents"))
         nn.init.normal_(self.table.weight, std=float(width) ** -0.5)
         with torch.no_grad():
             self.table.weight[PADDING] = 0
-            for weight in self.weights:
-                weight.weight.fill_(1.0)
 
     @override
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:
@@ -100,3 +96,9 @@ def ranks(scores: Tensor) -> Tensor:
     """The rank of document i for query i, from 1: float [queries]. Of equal scores the middle rank is taken."""
     right = scores.diagonal().unsqueeze(1)
     return 0.5 + (scores > right).sum(1) + 0.5 * (scores == right).sum(1)
+
+
+def _ones(rows: int, sparse: bool) -> nn.Embedding:
+    weights = nn.Embedding(rows, 1, sparse=sparse, padding_idx=PADDING)
+    nn.init.ones_(weights.weight)
+    return weights

@@ -79,7 +79,7 @@ def test_gradients_of_a_sparse_one_have_the_rows_of_the_batch() -> None:
     dense, sparse = Ranker(rows=500, dropout=0.0), Ranker(rows=500, dropout=0.0, sparse=True)
     sparse.load_state_dict(dense.state_dict())
     for model in (dense, sparse):
-        model._loss(model(*whole())).backward()
+        model._loss(model(*whole())).backward()  # type: ignore[no-untyped-call]
     for one, other in zip(dense.parameters(), sparse.parameters(), strict=True):
         assert one.grad is not None
         assert other.grad is not None
