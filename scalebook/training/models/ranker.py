@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from scalebook.training.data.docstrings import RankingBatch
 from scalebook.training.data.ngrams import PADDING
+from scalebook.training.errors import ConfigError
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10
 
 AMONG_FIRST: Final = 10
@@ -51,6 +52,12 @@ class Ranker(LightningModule):
         nn.init.normal_(self.table.weight, std=float(width) ** -0.5)
         with torch.no_grad():
             self.table.weight[PADDING] = 0
+
+    @override
+    def configure_model(self) -> None:
+        data = None if self._trainer is None else getattr(self._trainer, "datamodule", None)
+        if hasattr(data, "images"):
+            raise ConfigError("data", f"{type(data).__name__} has images, and Ranker ranks texts", "Choose Docstrings.")
 
     @override
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:

@@ -7,9 +7,11 @@ from torch.utils.data import DataLoader
 
 from scalebook.training.data.docstrings import RankingBatch, RankingPairs
 from scalebook.training.data.ngrams import bags
+from scalebook.training.errors import ConfigError
 from scalebook.training.models import Ranker
 from scalebook.training.models.ranker import ranks
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10, lower_is_better, main_metric
+from tests.training.models.fitting import fit
 
 COLOURS = ("red", "green", "blue", "yellow")
 THINGS = ("house", "river", "engine", "letter", "garden")
@@ -86,6 +88,12 @@ def test_gradients_of_a_sparse_one_have_the_rows_of_the_batch() -> None:
         assert other.grad.is_sparse
         torch.testing.assert_close(one.grad, other.grad.to_dense())
         assert (one.grad.abs().sum(1) > 0).sum() <= len(other.grad.coalesce().indices()[0]) < 400
+
+
+def test_images_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Digits has images, and Ranker ranks texts") as refused:
+        fit(tmp_path, {"class_path": "scalebook.training.models.Ranker"})
+    assert refused.value.key == "data"
 
 
 def test_runs_are_judged_by_the_rank() -> None:
