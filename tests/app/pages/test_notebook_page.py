@@ -266,5 +266,5 @@ def test_a_card_says_what_its_cell_says_of_itself(open_page: Open, workspace: Wo
 def test_the_theme_is_switched_by_a_button_on_every_page(open_page: Open) -> None:
     for path in ("", "runs"):
         shown = html(open_page(path))
-        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare"' in shown
+        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare /plan"' in shown
         assert 'aria-label="Switch to the dark theme"' in shown
