@@ -1,7 +1,7 @@
 """A question that a process of its own works on: what is asked, how far it is, what came of it. Loads no torch.
 
-`.scalebook/cache/plans/` holds `answers/` by profile and question, `profiles/` by the hash of the config that was
-measured, and `asked/`: a folder for each question, with its process. State is derived from these and from the process.
+`.scalebook/cache/plans/` holds `answers/` and `targets/` by profile and question, `profiles/` by the hash of the config
+that was measured, and `asked/`: a folder for each question, with its process. State is derived from these.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question, rules
+from scalebook.training.planning.target import TargetAnswer
 from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 
@@ -34,7 +35,8 @@ KEPT: Final = 100
 class PlanRequest:
     """What is asked, of a profile (as `profile.as_mapping`) or of a config, whose parts are measured first.
 
-    `config_hash` is "" where there is a profile. `rules` as `question.rules` reads them.
+    `config_hash` is "" where there is a profile. `rules` as `question.rules` reads them. With a `target` of `metric`
+    the config is also trained by virtual workers, with so many `seeds` each.
     """
 
     profile: dict[str, Any] | None
@@ -44,6 +46,9 @@ class PlanRequest:
     shards: list[int]
     networks: list[str]
     seed: int = 0
+    metric: str = ""
+    target: float | None = None
+    seeds: int = 1
 
     def question(self) -> Question:
         """ConfigError, naming option and remedy, for what cannot be asked."""
@@ -120,6 +125,11 @@ class Asked:
         profile = self.profile()
         return None if profile is None else records.peek(self._answer(profile), Answer)
 
+    def target_answer(self) -> TargetAnswer | None:
+        """None before there is one, and where no target was named."""
+        profile = self.profile() if self.request.target is not None else None
+        return None if profile is None else records.peek(self._target(profile), TargetAnswer)
+
     def running(self) -> PlanProgress | None:
         """How far the process is; None where none works on it."""
         process = records.peek(self.folder / "process.json", ProcessId)
@@ -136,7 +146,11 @@ class Asked:
         return self._plans / "profiles" / f"{self.request.config_hash}.json"
 
     def _answer(self, profile: Profile) -> Path:
-        return self._plans / "answers" / f"{_key({**asdict(self.request), 'profile': as_mapping(profile)})}.json"
+        played = replace(self.request, metric="", target=None, seeds=1)
+        return self._plans / "answers" / f"{_key({**asdict(played), 'profile': _as_read(profile)})}.json"
+
+    def _target(self, profile: Profile) -> Path:
+        return self._plans / "targets" / f"{_key({**asdict(self.request), 'profile': _as_read(profile)})}.json"
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
@@ -195,10 +209,20 @@ class Asked:
         path.parent.mkdir(parents=True, exist_ok=True)
         records.save(path, answer)
 
+    def keep_target(self, profile: Profile, answer: TargetAnswer) -> None:
+        path = self._target(profile)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records.save(path, answer)
+
 
 def measured(workspace: Workspace, config_hash: str) -> Profile | None:
     """What was measured of a config on this machine; None before it was."""
     return Asked(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
+
+
+def _as_read(profile: Profile) -> dict[str, Any]:
+    """The same for the profile that was measured and the one that was read back, whose whole numbers are floats."""
+    return as_mapping(read_profile(as_mapping(profile)))
 
 
 def _key(content: Mapping[str, Any]) -> str:
@@ -207,7 +231,7 @@ def _key(content: Mapping[str, Any]) -> str:
 
 def _make_room(plans: Path) -> None:
     """Remove the oldest answers and folders; one whose process works is new."""
-    for name in ("answers", "asked"):
+    for name in ("answers", "targets", "asked"):
         held = sorted((plans / name).glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in held[KEPT:]:
             if path.is_dir():

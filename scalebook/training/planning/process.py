@@ -1,5 +1,6 @@
 """The process of one question that was asked in the browser: `python -m scalebook.training.planning.process FOLDER`."""
 
+import io
 import signal
 import sys
 import time
@@ -9,14 +10,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from typing_extensions import override
+
 from scalebook.training.config.catalogue import describe
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.interrupting import sigterm_interrupts
-from scalebook.training.planning.answering import answer
+from scalebook.training.planning.answering import Setting, answer
 from scalebook.training.planning.asked import Asked
 from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.target import TargetAnswer
 
 DEADLINE_S: Final = 900
+TRAINING_S: Final = 6 * 3600
+"""For virtual runs to a target, where one was named."""
 EVERY_S: Final = 0.2
 """Between two words on how far it is."""
 
@@ -46,19 +52,58 @@ def _work(asked: Asked) -> None:
     if profile is None:
         profile = _measure(asked)
         asked.keep_profile(profile)
-    asked.keep_answer(profile, answer(profile, asked.request.question(), _Seldom(asked)))
+    question = asked.request.question()
+    if asked.answer() is None:
+        asked.keep_answer(profile, answer(profile, question, _Seldom(asked)))
+    if asked.request.target is not None:
+        signal.alarm(TRAINING_S)
+        setting = Setting(profile, question.rules[0], question.shards[0], question.networks[0], question.seed)
+        asked.keep_target(profile, _train(asked, setting, question.workers, asked.request.target))
 
 
 def _measure(asked: Asked) -> Profile:
     """Of the config, in a short run of its own. ConfigError where it cannot run, or has failed."""
     from scalebook.training.planning.measuring import NotMeasured, measure  # Lightning, which playing does without
 
-    asked.tell(0, 0, "measuring: a few seconds of training, as soon as a core is free")
-    workspace = asked.workspace
     try:
-        return measure(workspace, asked.config(), describe(workspace), sys.stdout)
+        return measure(asked.workspace, asked.config(), describe(asked.workspace), _Words(asked))
     except NotMeasured as error:
-        raise ConfigError("plan", str(error).partition(". ")[0], str(error).partition(". ")[2]) from error
+        raise _told(error) from error
+
+
+def _train(asked: Asked, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
+    """With each number of virtual workers, up to MOST_TRAINED. ConfigError where a run has failed."""
+    from scalebook.training.planning.measuring import NotMeasured
+    from scalebook.training.planning.reaching import MOST_TRAINED, reach
+
+    request, workspace = asked.request, asked.workspace
+    counts = [count for count in workers if count <= MOST_TRAINED]
+    try:
+        return reach(
+            workspace, asked.config(), describe(workspace), setting, counts, request.metric, target, request.seeds,
+            _Words(asked),
+        )  # fmt: skip
+    except NotMeasured as error:
+        raise _told(error) from error
+
+
+def _told(error: RuntimeError) -> ConfigError:
+    what, _, remedy = str(error).partition(". ")
+    return ConfigError("plan", what, remedy)
+
+
+class _Words(io.StringIO):
+    """Where measuring and training say what they do."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__()
+        self._asked = asked
+
+    @override
+    def write(self, text: str, /) -> int:
+        if words := text.strip().removeprefix("scalebook: "):
+            self._asked.tell(0, 0, words)
+        return len(text)
 
 
 class _Seldom:
@@ -74,7 +119,7 @@ class _Seldom:
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
-    raise ConfigError("plan", f"took more than {DEADLINE_S} s", "Ask for fewer workers, rules, shards or links.")
+    raise ConfigError("plan", "took too long", "Ask for fewer workers, rules, shards or links.")
 
 
 if __name__ == "__main__":

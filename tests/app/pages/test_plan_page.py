@@ -1,8 +1,13 @@
 import time
+from dataclasses import replace
 
+from scalebook.app.shared.services import notebooks
+from scalebook.training.config import catalogue
+from scalebook.training.config.identity import config_hash
+from scalebook.training.planning.asked import Asked
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import Open, html, words
-from tests.app.plan.planned import keep
+from tests.app.pages.conftest import Open, html, number, words
+from tests.app.plan.planned import MEASURED, answer, keep, reached, request
 
 
 def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace: Workspace) -> None:
@@ -47,3 +52,23 @@ def test_an_experiment_leads_here(open_page: Open) -> None:
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
     assert [one.label for one in app.button if one.label == "Plan"] == ["Plan"]
     assert "Plan measures the parts of pixelcnn-async-2" in html(app)
+
+
+def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace) -> None:
+    cell = notebooks.load(notebooks.choices(workspace)[0])[0]
+    assert cell is not None
+    hashed = config_hash(cell.notebook.experiments()[0].config, catalogue.describe(workspace))
+    keep(workspace, measured=hashed)
+    target = replace(request(), profile=None, config_hash=hashed, metric="val/accuracy", target=0.9)
+    Asked(workspace, target).keep_answer(MEASURED, answer())
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", target="0.9")
+    assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]
+    Asked(workspace, target).keep_target(MEASURED, reached())
+    app.run()
+    assert "2 workers are there first" in words(app)
+    assert "Against 1: 1.9 times the updates a second, and 1.2 times as many of them." in words(app)
+    assert len(app.get("plotly_chart")) == 4 + 3
+    assert "missed" in html(app)
+    assert [one.label for one in app.button if one.label in ("Plan", "Train to the target")] == []
+    number(app, "Target").set_value("0,9").run()
+    assert "target: '0,9' is not a number" in app.error[0].value

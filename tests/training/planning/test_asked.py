@@ -13,6 +13,7 @@ from scalebook.training.planning import asked as asking
 from scalebook.training.planning import process
 from scalebook.training.planning.asked import Asked, PlanProgress, PlanRequest
 from scalebook.training.planning.profile import as_mapping, read_profile
+from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.workspace import Workspace
 
 PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
@@ -91,3 +92,16 @@ def test_old_answers_make_room(workspace: Workspace, monkeypatch: pytest.MonkeyP
     asked.start()
     asked.stop()
     assert [path.name for path in answers.iterdir()] == ["newer.json"]
+
+
+def test_a_target_has_an_answer_of_its_own_beside_the_one_that_was_played(workspace: Workspace) -> None:
+    asked = prepared(workspace, REQUEST)
+    assert process.main([str(asked.folder)]) == 0
+    aimed = Asked(workspace, replace(REQUEST, metric="val/loss", target=0.5))
+    assert aimed.answer() == asked.answer(), "played once"
+    assert aimed.target_answer() is None
+    found = TargetAnswer("val/loss", 0.5, "async", "own", 1, [TargetPoint(1, 10.0, 2.0)], ["f" * 32])
+    aimed.keep_target(PROFILE, found)
+    assert aimed.target_answer() == found
+    assert asked.target_answer() is None
+    assert Asked(workspace, replace(REQUEST, metric="val/loss", target=0.6)).target_answer() is None

@@ -8,6 +8,7 @@ from scalebook.app.plan.services import findings
 from scalebook.app.shared.components import charts
 from scalebook.app.shared.components.charts import PALETTE, Series
 from scalebook.training.planning.answer import Answer, Curve, Point, Range
+from scalebook.training.planning.target import TargetAnswer
 
 HEIGHT = 340
 IDEAL = "ideal"
@@ -55,6 +56,26 @@ def staleness(answer: Answer, dark: bool) -> go.Figure:
     return figure
 
 
+def target(found: TargetAnswer, titles: Sequence[str], dark: bool) -> list[go.Figure]:
+    """Updates to the target, seconds of an update, and their product; where all seeds have reached it."""
+    there = [(point.workers, point.updates, point.seconds) for point in found.points if point.updates and point.seconds]
+    values = (
+        [updates for _, updates, _ in there],
+        [seconds / updates for _, updates, seconds in there],
+        [seconds for *_, seconds in there],
+    )
+    figures = []
+    for title, y, colour in zip(titles, values, PALETTE, strict=False):
+        series = [Series(title, [workers for workers, *_ in there], y, colour)]
+        figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT, log_y=True)
+        figures.append(_by_workers(figure, [workers for workers, *_ in there]))
+    return figures
+
+
+def _by_workers(figure: go.Figure, ticks: Sequence[int]) -> go.Figure:
+    return figure.update_xaxes(type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks], rangemode="normal")
+
+
 def _speed(
     answer: Answer, title: str, dark: bool, value: Callable[[Point], float], unit: float, known: Range
 ) -> go.Figure:
@@ -80,8 +101,7 @@ def _lines(answer: Answer, title: str, dark: bool, value: Callable[[Point], floa
         high = [at / known.lowest for at in y] if known else []
         series.append(Series(name, [point.workers for point in curve.points], y, colour, low=low, high=high))
     figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)
-    ticks = _workers(answer.curves)
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks], rangemode="normal")
+    _by_workers(figure, _workers(answer.curves))
     figure.update_traces(showlegend=True, selector={"mode": "lines+markers"})
     return figure
 

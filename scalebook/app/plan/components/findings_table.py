@@ -5,7 +5,9 @@ import streamlit as st
 from scalebook.app.plan.services import findings
 from scalebook.app.shared.components import html
 from scalebook.app.shared.services.words import figure
+from scalebook.training.durations import roughly
 from scalebook.training.planning.answer import Answer
+from scalebook.training.planning.target import TargetAnswer
 
 HEAD = (
     "Setting", "workers", "updates/s", "samples/s", "× one worker", "computing", "sending", "idle", "staleness", "p95",
@@ -37,3 +39,17 @@ def draw(answer: Answer, file: str) -> None:
     st.caption("Bold: the last number of workers before the knee. Sending: a push, queues included, and a pull.")
     st.download_button("CSV", findings.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
+
+
+def draw_target(found: TargetAnswer) -> None:
+    """Both factors, and the time."""
+    rows = [
+        [
+            html.number(f"{point.workers}"),
+            html.number(figure(point.updates, 3) if point.updates is not None else "missed"),
+            html.number(figure(point.updates_per_s, 3)),
+            html.number(roughly(point.seconds) if point.seconds is not None else ""),
+        ]
+        for point in found.points
+    ]
+    html.draw(html.table(("workers", "updates needed", "updates/s", "time"), rows, numeric=range(4)))

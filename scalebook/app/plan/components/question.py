@@ -6,9 +6,11 @@ from typing import Final
 
 import streamlit as st
 
+from scalebook.app.shared.components import number_box
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.links import NETWORKS, OWN, WORDS
 from scalebook.training.planning.question import WORKERS, numbers
+from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
 SHARDS: Final = ("1", "2", "4", "8", "16")
@@ -24,10 +26,12 @@ class Asking:
     rules: list[str]
     shards: list[int]
     networks: list[str]
+    metric: str = ""
+    target: float | None = None
 
 
-def draw(asked: Mapping[str, Sequence[str]]) -> Asking:
-    """The widgets; `asked` is what the address says.
+def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
+    """The widgets; `asked` is what the address says, `trains`: there is a config, which may be trained to a target.
 
     ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
@@ -52,13 +56,31 @@ def draw(asked: Mapping[str, Sequence[str]]) -> Asking:
             bind="query-params", accept_new_options=True, placeholder="1, 4",
             help="Into how many parts the parameters are divided, each with a server of its own.",
         )  # fmt: skip
+        metric, target = _target() if trains else ("", None)
     said = Asking(
         [count for count in WORKERS if count <= int(most)],
         list(rules),
         list(numbers(",".join(shards) or "1", "--shards")),
         [name for name, title in titles.items() if title in links],
+        metric,
+        target,
     )
     if (curves := len(said.rules) * len(said.shards) * len(said.networks)) > MOST_CURVES:
         remedy = f"Choose fewer rules, shards or links: {MOST_CURVES} together at most."
         raise ConfigError("plan", f"asks for {curves} curves", remedy)
     return said
+
+
+def _target() -> tuple[str, float | None]:
+    """A metric and a value of it; ("", None) where no value was written."""
+    hint = (
+        "Also train it with up to 16 virtual workers, under the first rule, link and number of shards: updates to the "
+        "target, times the seconds of an update, is the time to it."
+    )
+    target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
+    if isinstance(target, str):
+        raise ConfigError("target", f"{target!r} is not a number", "Give one, with a point where it has decimals.")
+    if target is None:
+        return "", None
+    metric = st.text_input("Metric", VAL_ACCURACY, key="metric", bind="query-params", help="One that the model logs.")
+    return metric.strip(), float(target)

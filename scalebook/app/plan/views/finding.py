@@ -5,7 +5,9 @@ import streamlit as st
 from scalebook.app.plan.components import charts, findings_table
 from scalebook.app.plan.services import findings
 from scalebook.app.shared.components import chart_view, style
+from scalebook.app.shared.services.words import plural
 from scalebook.training.planning.answer import Answer
+from scalebook.training.planning.target import TargetAnswer, target_words
 from scalebook.training.planning.words import reliability_words, sentences
 
 
@@ -28,3 +30,15 @@ def show(answer: Answer, file: str) -> None:
     st.caption(charts.READING)
     st.subheader("All figures")
     findings_table.draw(answer, file)
+
+
+def show_target(found: TargetAnswer, answer: Answer) -> None:
+    """How long until the target, and both factors of it."""
+    st.subheader(f"Time to {found.metric} {found.target:g}")
+    st.markdown(target_words(found, answer.reliability))
+    titles = ("updates to the target", "seconds of an update", "seconds to the target")
+    for i, (column, figure) in enumerate(zip(st.columns(3), charts.target(found, titles, style.dark()), strict=True)):
+        with column:
+            chart_view.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")
+    findings_table.draw_target(found)
+    st.caption(f"Under {found.rule}, at the config's own learning rate; {plural(found.seeds, 'seed')}.")

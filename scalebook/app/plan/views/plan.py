@@ -38,7 +38,9 @@ def show(notebook: str, name: str) -> None:
             profile = _system(cell)
         with right:
             st.subheader("Question")
-            asking = question.draw({key: st.query_params.get_all(key) for key in ("rules", "shards")})
+            asking = question.draw(
+                {key: st.query_params.get_all(key) for key in ("rules", "shards")}, trains=profile is None
+            )
         if profile is None and cell is not None:
             known, hashed = None, config_hash(cell.config, resources.description())
         else:
@@ -92,10 +94,12 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
     if was_working and progress is None:
         st.rerun()  # the page stops looking every second, and shows what was measured
     failure, answer = asked.failure(), None if progress else asked.answer()
-    measures = asked.request.profile is None
+    reached, measures = asked.target_answer(), asked.request.profile is None
+    missing = answer is None or (asked.request.target is not None and reached is None)
+    label = "Plan" if answer is None else "Train to the target"
     with st.container(horizontal=True):
         idle = progress is None
-        if idle and answer is None and press.button("Plan", PLAY, type="primary", icon=":material/timeline:"):
+        if idle and missing and press.button(label, PLAY, type="primary", icon=":material/timeline:"):
             _start(asked, config, anew=False)
         known = measures and asked.profile() is not None
         if idle and known and press.button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
@@ -108,10 +112,12 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
         st.progress(min(1.0, progress.done / (progress.whole or 1)), text=progress.words)
     elif failure is not None:
         st.error(f"{failure.key}: {failure.message}. {failure.remedy}", icon=":material/error:")
-    elif answer is None:
-        html.empty("Not played yet", "Press Plan: the answer comes in words, charts and a table, by itself.")
-    else:
+    if progress is None and answer is not None:
         finding.show(answer, name)
+        if reached is not None:
+            finding.show_target(reached, answer)
+    elif progress is None and failure is None:
+        html.empty("Not played yet", "Press Plan: the answer comes in words, charts and a table, by itself.")
 
 
 def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> None:

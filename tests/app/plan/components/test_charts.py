@@ -1,7 +1,7 @@
 import pytest
 
 from scalebook.app.plan.components import charts
-from tests.app.plan.planned import answer
+from tests.app.plan.planned import answer, reached
 
 
 def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
@@ -29,3 +29,11 @@ def test_staleness_has_its_95th_percentile_and_idle_is_a_share() -> None:
     assert names == ["async", "sync", "async, p95", "sync, p95"]
     idle = next(trace for trace in charts.idle(found, dark=False).data if trace.name == "sync")
     assert list(idle.y) == [1 - point.compute for point in found.curves[1].points]
+
+
+def test_the_time_to_a_target_stands_beside_its_two_factors() -> None:
+    needed, each, whole = charts.target(reached(), ("updates", "seconds of one", "seconds"), dark=False)
+    assert list(needed.data[0].x) == [1, 2], "where all seeds reached it"
+    assert list(needed.data[0].y) == [100, 125]
+    assert list(each.data[0].y) == pytest.approx([1 / 10, 1 / 19])
+    assert list(whole.data[0].y) == pytest.approx([10, 125 / 19])
