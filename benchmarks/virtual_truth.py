@@ -29,7 +29,9 @@ from benchmarks.apart import corrected, p_value, shortened
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
 from benchmarks.virtual import Endless
-from scalebook.training.planning.answer import Range, Reliability
+from scalebook.training.planning.answer import Point, Range, Reliability
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import Profile
 from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
@@ -147,6 +149,14 @@ def virtual(rule: Rule, workers: int, cost: Cost, seconds: float, seed: int) -> 
     return found
 
 
+def planned(rule: Rule, workers: int, cost: Cost) -> Point:
+    """The same clock, played by the planner: without gradients, in steady state."""
+    gradient_s = Distribution("gamma", cost.gradient_s, cost.cv) if cost.cv else cost.gradient_s
+    slow = (cost.gradient_s - SLEEP_S + SLOW * SLEEP_S) / cost.gradient_s
+    profile = Profile(gradient_s, 1, 0, 0, cost.push_s, {workers - 1: slow})
+    return play(profile, workers, rule)
+
+
 def _seen(run: SharedRun, updates_per_s: float, losses: list[float]) -> Seen:
     histogram = run.staleness()
     counts = histogram.counts.sum(0).tolist()
@@ -219,7 +229,7 @@ def main() -> None:
                 cost = costs[slept(workers)]
                 ours = [virtual(make(), workers, cost, args.seconds, seed) for seed in seeds]
                 theirs = [real(make(), workers, host, args.seconds, seed) for seed in seeds]
-                rows.append(_row(name, workers, host, theirs, ours))
+                rows.append(_row(name, workers, host, theirs, ours, planned(make(), workers, cost)))
                 pairs = [(a.losses, b.losses) for a, b in zip(theirs, ours, strict=True)]
                 differences.setdefault(name, []).append(shortened(pairs))
     for name, p in corrected({name: p_value(cells) for name, cells in differences.items()}).items():
@@ -233,16 +243,18 @@ def main() -> None:
 
 
 def ranges(rows: Sequence[Mapping[str, Any]], command: str) -> Reliability:
-    """Over all cells; staleness where there is any."""
-    rates = [row["updates_ratio"] for row in rows]
-    stale = [row["staleness_ratio"] for row in rows if row["staleness"]]
+    """Of the planner, over all cells; staleness where there is any."""
+    rates = [row["planned_updates_ratio"] for row in rows]
+    stale = [row["planned_staleness_ratio"] for row in rows if row["staleness"]]
     return Reliability(
         Range(round(min(rates), 2), round(max(rates), 2)), Range(round(min(stale), 2), round(max(stale), 2)), len(rows),
         command, machine(),
     )  # fmt: skip
 
 
-def _row(name: str, workers: int, host: str, theirs: Sequence[Seen], ours: Sequence[Seen]) -> dict[str, object]:
+def _row(
+    name: str, workers: int, host: str, theirs: Sequence[Seen], ours: Sequence[Seen], plan: Point
+) -> dict[str, object]:
     def mean(values: Sequence[Seen], what: str) -> float:
         return statistics.fmean(getattr(value, what) for value in values)
 
@@ -259,6 +271,8 @@ def _row(name: str, workers: int, host: str, theirs: Sequence[Seen], ours: Seque
     return {
         "rule": name, "workers": workers, "host": host, "updates_per_s": rate, "updates_ratio": rated,
         "staleness": stale, "staleness_ratio": staled, "distance": apart, "ok": ok,
+        "planned_updates_ratio": plan.updates_per_s / rate,
+        "planned_staleness_ratio": plan.staleness / stale if stale else 1.0,
     }  # fmt: skip
 
 
