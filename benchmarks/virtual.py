@@ -1,7 +1,8 @@
 """What a step of virtual workers costs beside a step of one process without a parameter server.
 
 `python -m benchmarks.virtual`: the perceptron of `engine_task` (669,706 parameters), SGD, one thread, in turn.
-Process CPU time, best of the rounds; the ratio is between the two of one run.
+Process CPU time, best of the rounds; the ratio is between the two of one run. Both keep the blocks that a step frees,
+as a worker's process does.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.rules import RULES
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.strategies.forked import keep_what_is_freed
 
 ROUNDS: Final = 5
 TIMING: Final = ClockSettings(
@@ -115,6 +117,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of each round")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    keep_what_is_freed()
     print("rule      workers  plain ms  virtual ms  ratio  join s")
     for rule in RULES:
         for workers in args.workers:

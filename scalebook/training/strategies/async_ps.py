@@ -33,7 +33,7 @@ from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage
 from scalebook.training.strategies.playing import Playing
-from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
+from scalebook.training.strategies.refused import refuse_model, refuse_optimizers
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.steps import Steps
@@ -145,7 +145,7 @@ class AsyncPS(SharedMeasures, Playing):
             refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
             self._share_statistics(self._end)
             self.play_if_virtual(trainer)
-            self._joined = self._end.join(self.optimizers, announce_memory)
+            self._joined = self._end.join(self.optimizers, self.announce)
             self._begin_anew()
             if self._statistics is not None:
                 self._statistics.share(self._end.rows)

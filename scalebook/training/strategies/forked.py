@@ -155,11 +155,11 @@ def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[in
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     torch.set_num_threads(threads)
-    _keep_what_is_freed()
+    keep_what_is_freed()
     main()
 
 
-def _keep_what_is_freed() -> None:
+def keep_what_is_freed() -> None:
     """A training step frees the blocks that the next one asks for. GNU's malloc would give them back to the system when
     they lie at the end of its heap, and fetch them again, page by page: up to a thousand page faults a step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

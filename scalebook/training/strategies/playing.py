@@ -8,10 +8,11 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from typing_extensions import override
 
+from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.forking import Forking
 from scalebook.training.strategies.launcher import Processes
 from scalebook.training.strategies.random_streams import streams_of
-from scalebook.training.strategies.refused import refuse_playing
+from scalebook.training.strategies.refused import announce_kept, announce_memory, refuse_playing
 
 _UNDER_WAY: Final = "under_way"
 """In a checkpoint, under our key."""
@@ -53,6 +54,12 @@ class Playing(Forking):
         buffers = [buffer for buffer in trainer.lightning_module.buffers() if not statistics.has(buffer)]
         streams = streams_of(self.root_device)
         self._playing.play(self._own_data.work, buffers, begins, statistics.be, torch.initial_seed(), streams)
+
+    def announce(self, need: Need) -> None:
+        """What a run of some size takes: memory, which may be refused, and room for checkpoints."""
+        announce_memory(need)
+        if self._playing is not None:
+            announce_kept(need, self.workers)
 
     def claimed_before(self) -> dict[str, Any] | None:
         """When training starts: what the checkpoint's workers had claimed, if these go on with what was under way."""

@@ -23,7 +23,9 @@ from scalebook.training.ps.policy.clock import ClockSettings, Death, Distributio
 from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.ps.policy.damping import DelayCompensation
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies.refused import announce_kept
 from tests.training.strategies.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
 BATCHES = SAMPLES // 8
@@ -161,3 +163,11 @@ def test_a_plain_trainer_and_real_workers_go_on_from_it_and_back(tmp_path: Path)
     virtual = trainer(tmp_path, AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING), max_epochs=3)
     fit(virtual, model(), ckpt_path=tmp_path / "back.ckpt")
     assert virtual.global_step == 3 * BATCHES
+
+
+def test_how_large_checkpoints_become_is_said_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="lightning.pytorch.utilities.rank_zero"):
+        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), versions=5)
+        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), versions=64)
+    (said,) = caplog.messages
+    assert "up to 64 of 3 MB (0.17 GB)" in said
