@@ -71,6 +71,8 @@ class Host(ABC):
         fields = section.plan.gradients.fields
         self._bytes = [[(place, fields[place].nbytes) for place in shard.plan.parameters] for shard in section.shards]
         self._sizes = [sum(size for _, size in shard) for shard in self._bytes]
+        self._meters = [shard.counters.meters for shard in section.shards]
+        self._coded = section.coded
 
     @abstractmethod
     def push(self, push: Push) -> Steps[Outcome]:
@@ -109,28 +111,28 @@ class Host(ABC):
 
     def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
         """Encode what is to be pushed, where it is encoded at all."""
-        if self.section.coded is None:
+        if self._coded is None:
             return Way(gradients, None, self.sizes(gradients))
         if not valid:  # only that it is there travels
             return Way([None] * len(gradients), None, [0] * len(self._shards))
-        frames = self.section.coded.encode(worker, seq, gradients)
+        frames = self._coded.encode(worker, seq, gradients)
         return Way(gradients, frames, [frame.numel() for frame in frames])
 
     def receive(self, way: Way) -> list[Tensor | None]:
         """The gradients as they arrive; valid until the next call."""
-        if self.section.coded is None or way.frames is None:
+        if self._coded is None or way.frames is None:
             return way.gradients
-        return self.section.coded.decode(way.frames)
+        return self._coded.decode(way.frames)
 
     def keep(self, push: Push, outcome: Outcome) -> None:
         """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
-        if self.section.coded is not None and push.valid and outcome.verdict is Verdict.ADMIT:
-            self.section.coded.keep(push.worker, push.seq)
+        if self._coded is not None and push.valid and outcome.verdict is Verdict.ADMIT:
+            self._coded.keep(push.worker, push.seq)
 
     def come_back(self, worker: int) -> None:
         """Of a worker that died in a push and is back, once that is settled: as `keep`, if it had come so far."""
-        if self.section.coded is not None:
-            self.section.coded.come_back(worker, self._shards)
+        if self._coded is not None:
+            self._coded.come_back(worker, self._shards)
 
     def _contribute(self, push: Push) -> Steps[Outcome]:
         """Under a gathering rule: write the gradient into a slot and add it to the round."""
@@ -151,8 +153,8 @@ class Host(ABC):
     def _handed_in(self, push: Push) -> None:
         """Add the bytes of the push's gradients to the worker's counter; called once for each push."""
         at = push.worker * METER + PUSHED
-        for shard, size in zip(self._shards, push.sizes, strict=True):
-            shard.counters.meters[at] += size
+        for meters, size in zip(self._meters, push.sizes, strict=True):
+            meters[at] += size
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += self._now() - since
