@@ -60,6 +60,7 @@ def _gather(names: Iterable[str], found: dict[str, None]) -> None:
             _gather(IMPORT.findall((_static() / "static" / "js" / name).read_text(encoding="utf-8")), found)
 
 
+@cache
 def library(part: str) -> Path | None:
     """The file of one kind of element, as `Selectbox`; None where this Streamlit has none of that name."""
     return next(iter((_static() / "static" / "js").glob(f"{part}.*.js")), None)

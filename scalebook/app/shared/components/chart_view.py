@@ -21,9 +21,3 @@ def pick(figure: go.Figure, key: str, alt: str) -> int | None:
     clicked = [point["customdata"] for point in event.selection.points if point.get("customdata") is not None]
     number = clicked[0] if clicked else None
     return None if number is None else int(number[0] if isinstance(number, list) else number)
-
-
-def preload() -> None:
-    """Let the browser load the chart library (1 s) while a form is filled in, so that the first curve comes at once."""
-    with st.container(key="preload"):
-        draw(go.Figure(), "preload-chart", "nothing")
