@@ -35,7 +35,7 @@ def draw(answer: Answer, file: str) -> None:
                     html.number(f"{point.staleness_p95}"),
                 ]
             )
-    html.draw(html.table(HEAD, rows, numeric=range(1, len(HEAD))))
+    html.draw(html.table(HEAD, rows, numeric=range(1, len(HEAD)), label="All figures"))
     st.caption("Bold: the last number of workers before the knee. Sending: a push, queues included, and a pull.")
     st.download_button("CSV", findings.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
@@ -52,4 +52,8 @@ def draw_target(found: TargetAnswer) -> None:
         ]
         for point in found.points
     ]
-    html.draw(html.table(("workers", "updates needed", "updates/s", "time"), rows, numeric=range(4)))
+    html.draw(
+        html.table(
+            ("workers", "updates needed", "updates/s", "time"), rows, numeric=range(4), label="Time to the target"
+        )
+    )

@@ -13,12 +13,12 @@ from scalebook.training.planning.words import reliability_words, sentences
 
 def show(answer: Answer, file: str) -> None:
     """`file`: what a download is called."""
-    st.subheader("In words")
+    st.header("In words")
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
         lines = sentences(curve, answer.reliability)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
     st.caption(reliability_words(answer.reliability))
-    st.subheader("Against the number of workers")
+    st.header("Against the number of workers")
     left, right = st.columns(2)
     dark = style.dark()
     with left:
@@ -28,13 +28,13 @@ def show(answer: Answer, file: str) -> None:
         chart_view.draw(charts.updates(answer, dark), "plan-updates", "updates a second against workers")
         chart_view.draw(charts.staleness(answer, dark), "plan-staleness", "mean and p95 staleness against workers")
     st.caption(charts.READING)
-    st.subheader("All figures")
+    st.header("All figures")
     findings_table.draw(answer, file)
 
 
 def show_target(found: TargetAnswer, answer: Answer) -> None:
     """How long until the target, and both factors of it."""
-    st.subheader(f"Time to {found.metric} {found.target:g}")
+    st.header(f"Time to {found.metric} {found.target:g}")
     st.markdown(target_words(found, answer.reliability))
     titles = ("updates to the target", "seconds of an update", "seconds to the target")
     for i, (column, figure) in enumerate(zip(st.columns(3), charts.target(found, titles, style.dark()), strict=True)):

@@ -34,10 +34,10 @@ def show(notebook: str, name: str) -> None:
     try:
         left, right = st.columns([11, 9], gap="large")
         with left:
-            st.subheader("System")
+            st.header("System")
             profile = _system(cell)
         with right:
-            st.subheader("Question")
+            st.header("Question")
             asking = question.draw(
                 {key: st.query_params.get_all(key) for key in ("rules", "shards")}, trains=profile is None
             )

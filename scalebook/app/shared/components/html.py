@@ -44,8 +44,12 @@ def chip(word: str, label: str | None = None) -> str:
     return f'<span class="sb-chip sb-{escape(word)}">{escape(label or word)}</span>'
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence[int] = ()) -> str:
-    """A table of figures; `numeric` are the columns whose head is right-aligned too."""
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence[int] = (), label: str = "") -> str:
+    """A table of figures; `numeric` are the columns whose head is right-aligned too.
+
+    A `label` makes it a stop for the keyboard, so that it can be moved sideways where nothing in it can be reached.
+    """
+    stop = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     heads = "".join(
         f'<th class="num">{escape(column)}</th>' if i in numeric else f"<th>{escape(column)}</th>"
         for i, column in enumerate(head)
@@ -53,9 +57,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence
     body = "".join(
         "<tr>" + "".join(f'<td class="{cell.style}">{cell.html}</td>' for cell in row) + "</tr>" for row in rows
     )
-    return (
-        f'<div class="sb-scroll"><table class="sb"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    rows_of = f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="sb-scroll"{stop}><table class="sb">{rows_of}</table></div>'
 
 
 def draw(content: str, *, narrow: bool = False) -> None:
