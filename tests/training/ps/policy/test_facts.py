@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from scalebook.training.ps.policy.codecs import Fp32, TopK
 from scalebook.training.ps.policy.contradictions import TABLE, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.damping import DAMPINGS, Damping, DampingName
 from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count
@@ -95,12 +96,13 @@ def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() 
 def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None:
     rules: list[type[Rule]] = [*RULES.values(), Picky]
     every = [
-        CheckedSettings(rule.facts(), damping.facts(), host, True, norms, has_clock)
+        CheckedSettings(rule.facts(), damping.facts(), host, True, norms, has_clock, pull.facts(), delta)
         for rule in rules
         for damping in DAMPINGS.values()
         for host in ("inline", "process", "virtual")
         for norms in (False, True)
         for has_clock in (False, True)
+        for pull, delta in ((Fp32, False), (Fp32, True), (TopK, False), (TopK, True))
     ]
     for row in TABLE:
         said = [
