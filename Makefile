@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 
-.PHONY: run demo test check unit shared alone e2e programs drills fuzz mutants gpu wheel-test bench clean
+.PHONY: run demo test check unit shared alone e2e programs drills thorough fuzz mutants gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 shared e2e: export OMP_WAIT_POLICY := passive
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone and not drill" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m alone -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
@@ -62,6 +62,9 @@ drills: programs ## all kill drills, half an hour: of these `make test` runs a p
 	$(BIN)/python -m benchmarks.kill_drills
 	$(BIN)/python -m benchmarks.submit_drills
 	$(BIN)/python -m benchmarks.disk_drills
+
+thorough: programs ## cases alike, of each kind of which `make test` runs a few
+	$(PYTEST) -m thorough --numprocesses $(WORKERS) tests
 
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)

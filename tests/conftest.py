@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from scalebook.training.config.description import Description
+from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
 from tests.prepared import Prepared, prepare
 
@@ -21,6 +22,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that none of them is what all wait for at the end: each is for one process."""
+    leave_others(items)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

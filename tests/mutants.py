@@ -52,7 +52,7 @@ def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
             "no:cacheprovider",
             "--tb=no",
             "-m",
-            "not drill",
+            "not drill and not thorough",
             *selection,
         ],
         cwd=tree,

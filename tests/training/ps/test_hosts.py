@@ -66,7 +66,11 @@ def final(joined: Joined, parameters: list[Parameter]) -> list[float]:
     return sorted({float(value) for p in parameters for value in p.detach().flatten()})
 
 
-everywhere = pytest.mark.parametrize(("host", "shards"), list(product(REAL_HOSTS, [1, 3])))
+def everywhere(test: Callable[..., None]) -> Callable[..., None]:
+    """On each host with one shard and with three; a commit runs each of them once."""
+    cases = pytest.mark.parametrize(("host", "shards"), list(product(REAL_HOSTS, [1, 3])))
+    marked: Callable[..., None] = pytest.mark.each_once(cases(test))
+    return marked
 
 
 class TestHost:

@@ -1,7 +1,6 @@
 """What anybody's rules and dampings can do, over both hosts: real processes through the public interface."""
 
 from collections.abc import Sequence
-from itertools import product
 
 import pytest
 from torch import Tensor
@@ -12,7 +11,7 @@ from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.rules import Arrival, Rule, View
 from scalebook.training.ps.policy.settings import REAL_HOSTS
 from tests.pairs import pairs
-from tests.training.ps.test_hosts import counting, final, in_processes, pushes
+from tests.training.ps.test_hosts import counting, everywhere, final, in_processes, pushes
 
 WORKERS = 3
 PUSHES = 20
@@ -110,9 +109,6 @@ def counted(run: SharedRun) -> tuple[list[int], list[int]]:
     """Of each worker, those applied and those dropped, at the first shard."""
     rows = [row for row in run.pushes() if row.shard == 0]
     return [row.applied for row in rows], [row.dropped for row in rows]
-
-
-everywhere = pytest.mark.parametrize(("host", "shards"), list(product(REAL_HOSTS, [1, 3])))
 
 
 class TestRule:

@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchmetrics import MeanMetric
 
 SAMPLES = 96
+HELD_OUT = 32
+"""Samples to validate on. Few: to Lightning a batch of them is as much work as one to train on."""
 Batch = list[Tensor]
 
 
@@ -66,6 +68,11 @@ def loader(shuffle: bool = False, samples: int = SAMPLES) -> DataLoader[Any]:
     return DataLoader(data(samples), batch_size=8, shuffle=shuffle)
 
 
+def held_out() -> DataLoader[Any]:
+    """For validation, in order."""
+    return loader(samples=HELD_OUT)
+
+
 def trainer(folder: Path, strategy: Strategy | str, devices: int = 1, **settings: Any) -> Trainer:
     seed_everything(11, verbose=False)
     settings = {"max_epochs": 2, "enable_checkpointing": False, **settings}
@@ -84,7 +91,7 @@ def trainer(folder: Path, strategy: Strategy | str, devices: int = 1, **settings
 def fit(made: Trainer, model: LightningModule | None = None, **arguments: Any) -> Tensor:
     """Fit and return all weights, flat, as the process that asked has them afterwards."""
     model = model or seeded_model()
-    made.fit(model, loader(shuffle=True), loader(), **arguments)
+    made.fit(model, loader(shuffle=True), held_out(), **arguments)
     return weights(model)
 
 

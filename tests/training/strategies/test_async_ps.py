@@ -13,12 +13,14 @@ from torch.optim.lr_scheduler import StepLR
 from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.strategies import AsyncPS, register
 from tests.training.strategies.small import (
+    HELD_OUT,
     SAMPLES,
     AtBatch,
     Diary,
     Small,
     diaries,
     fit,
+    held_out,
     loader,
     seeded_model,
     trainer,
@@ -43,6 +45,7 @@ def scheduled_adagrad(model: LightningModule) -> Any:
     }
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("optimizer", [momentum, adam, scheduled_adagrad])
 @pytest.mark.parametrize("settings", [{}, {"gradient_clip_val": 0.1, "accumulate_grad_batches": 2}])
 def test_one_worker_gives_the_weights_of_a_single_process_bit_for_bit(
@@ -59,14 +62,14 @@ def test_workers_share_the_epoch_and_worker_0_validates_on_everything(tmp_path: 
     seen = diaries(tmp_path)
     assert all(len(notes["train"]) >= 8 for notes in seen)
     assert sorted(seen[0]["train"] + seen[1]["train"] + seen[2]["train"]) == list(range(SAMPLES))
-    assert [notes["val"] for notes in seen] == [list(range(SAMPLES)), [], []]
+    assert [notes["val"] for notes in seen] == [list(range(HELD_OUT)), [], []]
     assert len({notes["pid"] for notes in seen}) == 3
 
 
 def test_metrics_that_would_synchronise_do_not_wait(tmp_path: Path) -> None:
     made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1)
     fit(made)
-    assert made.callback_metrics["val/mean_index"].item() == (SAMPLES - 1) / 2
+    assert made.callback_metrics["val/mean_index"].item() == (HELD_OUT - 1) / 2
     assert 0 < made.callback_metrics["train/loss"].item() < 5
 
 
@@ -97,7 +100,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, codec: Any) 
     def ordered(made: Trainer, **arguments: Any) -> torch.Tensor:
         model = seeded_model(momentum)
         model.net[2] = torch.nn.Identity()  # dropout's random numbers are not part of a checkpoint
-        made.fit(model, loader(), loader(), **arguments)
+        made.fit(model, loader(), held_out(), **arguments)
         return weights(model)
 
     whole = ordered(trainer(tmp_path, AsyncPS(push_codec=codec), max_epochs=4))

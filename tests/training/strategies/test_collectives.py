@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import CatMetric, MeanMetric, SumMetric
 
 from scalebook.training.strategies.async_ps import AsyncPS
-from tests.training.strategies.small import AtBatch, Batch, Small, kill_me, loader, trainer
+from tests.training.strategies.small import AtBatch, Batch, Small, held_out, kill_me, loader, trainer
 
 RULES = ["async", "sync"]
 
@@ -48,7 +48,7 @@ def run(model: Told, rule: Any = "async", callbacks: list[Callback] | None = Non
     """Fit with two workers; what each of them heard."""
     strategy = AsyncPS(rule=rule, workers=2, deadline_s=settings.pop("deadline_s", 20), **settings.pop("ps", {}))
     made = trainer(model.folder, strategy, callbacks=callbacks, **{"max_epochs": 1, **settings})
-    made.fit(model, loader(), loader())
+    made.fit(model, loader(), held_out())
     return [json.loads(path.read_text()) for path in sorted(model.folder.glob("?.json"))]
 
 
@@ -248,5 +248,5 @@ def test_one_worker_is_answered_as_lightning_does(tmp_path: Path) -> None:
 
     model: LightningModule = Single(tmp_path)
     made: Trainer = trainer(tmp_path, AsyncPS(workers=1), max_epochs=1)
-    made.fit(model, loader(), loader())
+    made.fit(model, loader(), held_out())
     assert json.loads((tmp_path / "0.json").read_text())["shape"][0] == [3]

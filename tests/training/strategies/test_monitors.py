@@ -11,7 +11,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
 from scalebook.training.strategies.async_ps import AsyncPS
-from tests.training.strategies.small import SAMPLES, Small, loader
+from tests.training.strategies.small import SAMPLES, Small, held_out, loader
 
 BATCHES = 2 * SAMPLES // 8 // 2  # of each worker, in two epochs
 
@@ -44,7 +44,7 @@ def logged(folder: Path, monitor: Callback, rule: Any = "async") -> list[dict[st
         enable_model_summary=False,
         enable_progress_bar=False,
     )
-    made.fit(Halved(), loader(), loader())
+    made.fit(Halved(), loader(), held_out())
     lines = (folder / "metrics.csv").read_text().splitlines()
     names = lines[0].split(",")
     rows = [dict(zip(names, line.split(","), strict=True)) for line in lines[1:]]

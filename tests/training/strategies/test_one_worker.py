@@ -26,7 +26,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import SAMPLES, Batch, fit, loader, make_sgd, trainer, weights
+from tests.training.strategies.small import SAMPLES, Batch, fit, held_out, loader, make_sgd, trainer, weights
 
 pytestmark = pytest.mark.long
 
@@ -81,6 +81,7 @@ def same(folder: Path, make: Callable[[], Plain], strategy: AsyncPS | None = Non
     assert one.global_step == plain.global_step
 
 
+@pytest.mark.each_once
 @PAIRS
 @pytest.mark.parametrize("arguments", [{}, {"shards": 2, "host": "process"}], ids=["inline", "process"])
 def test_two_optimizers_may_have_the_same_parameters(pair: Pair, arguments: dict[str, Any], tmp_path: Path) -> None:
@@ -101,6 +102,7 @@ class Normalised(Plain):
         self.net = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("make", [Plain, Normalised])
 @pytest.mark.parametrize(
     "callback",
@@ -128,6 +130,7 @@ class Backbone(Plain):
 KINDS = [Adam, partial(SGD, momentum=0.9), SGD]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("kind", KINDS, ids=["adam", "momentum", "sgd"])
 @pytest.mark.parametrize("arguments", [{}, {"rule": "sync"}, {"shards": 2}], ids=str)
 def test_a_backbone_is_trained_later(kind: Any, arguments: dict[str, Any], tmp_path: Path) -> None:
@@ -200,7 +203,7 @@ def resumed(folder: Path, make: Callable[[], Plain], strategy: Callable[[], Any]
     def fitted(epochs: int, model: Plain, **arguments: Any) -> Plain:
         saving = ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
         settings["callbacks"] = [*copy.deepcopy(callbacks), saving]
-        trainer(folder, strategy(), max_epochs=epochs, **settings).fit(model, loader(), loader(), **arguments)
+        trainer(folder, strategy(), max_epochs=epochs, **settings).fit(model, loader(), held_out(), **arguments)
         return model
 
     fitted(2, make())

@@ -35,6 +35,7 @@ def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path
         assert Counter(epoch for epoch, _ in notes.read("step", worker)) == {0: -(-mine // 3), 1: -(-mine // 3)}
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(("workers", "turns"), [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize(
     ("settings", "at"),

@@ -22,6 +22,7 @@ def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
 PACES = [(1, 1, (0.0,)), (3, 2, (0.0, 0.02, 0.0)), (2, 1, (0.02, 0.01))]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(("before", "after", "pauses"), PACES)
 @pytest.mark.parametrize("moment", ["batch", "validation", "validation_end", "epoch_end"])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(

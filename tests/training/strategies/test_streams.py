@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.streams import digest
-from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, loader, trainer
+from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, held_out, loader, trainer
 
 Share = tuple[int, int]  # which, of how many
 
@@ -131,7 +131,7 @@ class Partly(Small):
 def test_a_stream_of_nothing_ends_the_fit(tmp_path: Path) -> None:
     """Also one without a last epoch."""
     made = trainer(tmp_path, AsyncPS(workers=2, deadline_s=20), max_epochs=-1, max_steps=2)
-    made.fit(Small(), [], loader())
+    made.fit(Small(), [], held_out())
     assert made.global_step == 0
 
 
@@ -145,7 +145,7 @@ class Nothing(IterableDataset[Any]):
 @pytest.mark.parametrize("processes", [0, 1])
 def test_epochs_of_an_unsized_stream_of_nothing_pass(processes: int, tmp_path: Path) -> None:
     made = trainer(tmp_path, AsyncPS(workers=2, deadline_s=20), max_epochs=2)
-    made.fit(Small(), DataLoader(Nothing(), batch_size=8, num_workers=processes), loader())
+    made.fit(Small(), DataLoader(Nothing(), batch_size=8, num_workers=processes), held_out())
     assert (made.global_step, made.current_epoch) == (0, 2)
 
 

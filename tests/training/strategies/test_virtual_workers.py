@@ -20,12 +20,14 @@ from scalebook.training.ps.policy.clock import ClockSettings, Death, Distributio
 from scalebook.training.ps.policy.rules import Bounded, RuleName
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.small import (
+    HELD_OUT,
     SAMPLES,
     Diary,
     Small,
     data,
     diaries,
     fit,
+    held_out,
     loader,
     make_sgd,
     seeded_model,
@@ -99,8 +101,8 @@ def test_sync_with_several_is_one_process_with_a_batch_as_much_larger(tmp_path: 
         return made
 
     together, alone = model(), model()
-    trainer(tmp_path, virtual(4, rule="sync")).fit(together, loader(), loader())
-    trainer(tmp_path, "auto").fit(alone, DataLoader(data(), batch_size=32), loader())
+    trainer(tmp_path, virtual(4, rule="sync")).fit(together, loader(), held_out())
+    trainer(tmp_path, "auto").fit(alone, DataLoader(data(), batch_size=32), held_out())
     torch.testing.assert_close(weights(together), weights(alone), rtol=0, atol=1e-6)
 
 
@@ -149,7 +151,7 @@ def test_worker_0_validates_where_it_would_and_all_see_its_samples(tmp_path: Pat
     fit(made)
     (diary,) = diaries(tmp_path)
     assert diary["validations"] == 6
-    assert diary["val"] == list(range(SAMPLES)) * 6
+    assert diary["val"] == list(range(HELD_OUT)) * 6
 
 
 def test_the_rate_that_travels_is_that_of_the_version_computed_from(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_what_is_saved_is_what_was_validated_and_a_run_goes_on_from_it(tmp_path:
     fit(trainer(tmp_path, virtual(4), **usual), normed())
     plain, paths = trainer(tmp_path, "auto", **usual), sorted(tmp_path.rglob("*.ckpt"))
     for path in paths:
-        (found,) = plain.validate(normed(), loader(), ckpt_path=path, verbose=False)
+        (found,) = plain.validate(normed(), held_out(), ckpt_path=path, verbose=False)
         assert found["val/loss"] == pytest.approx(float(path.stem.split("-")[1]), abs=1e-6)
     first = paths[0]
     assert len(paths) == 2
@@ -214,7 +216,7 @@ def test_batch_statistics_that_are_validated_are_the_mean_over_the_workers(tmp_p
     model = normed()
     model.net[1] = statistics = torch.nn.BatchNorm1d(16, momentum=None)  # of all batches
     model.make_optimizer = lambda module: SGD(module.parameters(), lr=0.0)
-    trainer(tmp_path, virtual(4, ClockSettings(1.0)), max_epochs=1).fit(model, loader(), loader())
+    trainer(tmp_path, virtual(4, ClockSettings(1.0)), max_epochs=1).fit(model, loader(), held_out())
     with torch.no_grad():
         mean = model.net[0](torch.cat([batch[0] for batch in loader()])).mean(0)
     torch.testing.assert_close(statistics.running_mean, mean)
@@ -269,7 +271,7 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"model: with manual optimization it steps when it likes"):
         fit(trainer(tmp_path, virtual()), by_hand)
     with pytest.raises(ValueError, match=r"data: virtual workers take the batches of one loader in turn"):
-        trainer(tmp_path, virtual()).fit(seeded_model(), DataLoader(Stream(), batch_size=8), loader())
+        trainer(tmp_path, virtual()).fit(seeded_model(), DataLoader(Stream(), batch_size=8), held_out())
 
 
 @pytest.mark.parametrize(

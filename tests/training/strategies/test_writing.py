@@ -122,6 +122,7 @@ def test_an_average_that_is_swapped_in_is_validated_and_not_trained_on(way: Writ
     assert one.callback_metrics == plain.callback_metrics
 
 
+@pytest.mark.each_once
 @ways
 @pytest.mark.parametrize("host", ["inline", "process"])
 def test_so_it_is_with_two_workers(way: Write, host: Any, undisturbed: Tensor, tmp_path: Path) -> None:
@@ -150,6 +151,7 @@ def test_one_worker_may_write_everywhere(hook: str, way: Write, tmp_path: Path) 
     assert torch.equal(found, expected)
 
 
+@pytest.mark.each_once
 @ways
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])
 def test_weights_loaded_before_training_are_the_first(
@@ -164,6 +166,7 @@ def test_workers_that_load_different_weights_are_refused(tmp_path: Path) -> None
         two(tmp_path, In("on_train_start", by_data, only=1))
 
 
+@pytest.mark.each_once
 @ways
 @pytest.mark.parametrize(
     ("hook", "moment"),

@@ -109,6 +109,7 @@ def assert_same(pair: Pair, side: int, expected: list[Parameter], state: dict[st
     torch.testing.assert_close(pair.state(side), state["state"], rtol=0, atol=0)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str, count: int) -> None:
@@ -123,6 +124,7 @@ def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str, count:
         assert_same(pair, side, expected, state)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name", ["momentum", "Adam", "Adagrad", "Python numbers", "rebinding"])
 def test_a_restored_shard_goes_on_as_if_nothing_had_happened(name: str, count: int) -> None:

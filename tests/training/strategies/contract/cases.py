@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from scalebook.training.shuffle import EpochShuffle
 from scalebook.training.strategies import DDP, AsyncPS
-from tests.training.strategies.small import Diary, data, diaries, trainer, weights
+from tests.training.strategies.small import HELD_OUT, Diary, data, diaries, trainer, weights
 
 WORKERS: Final = 2
 BATCH: Final = 8
@@ -83,9 +83,18 @@ SOME: Final = [
 ]
 """For what hangs a little on the rule: each of them once."""
 
-every = pytest.mark.parametrize("case", CASES, ids=str)
-some = pytest.mark.parametrize("case", SOME, ids=str)
-few = pytest.mark.parametrize("case", FEW, ids=str)
+
+def _of_which(cases: list[Case], per_commit: list[Case]) -> pytest.MarkDecorator:
+    """A test of these cases, of which a commit runs some."""
+    left = pytest.mark.thorough
+    return pytest.mark.parametrize(
+        "case", [pytest.param(one, id=one.name, marks=[] if one in per_commit else [left]) for one in cases]
+    )
+
+
+every = _of_which(CASES, SOME)
+some = _of_which(SOME, FEW)
+few = _of_which(FEW, FEW)
 exact = pytest.mark.parametrize("case", [case for case in CASES if case.exact], ids=str)
 parameter_server = pytest.mark.parametrize("case", [case for case in FEW if not case.is_ddp], ids=str)
 
@@ -98,7 +107,7 @@ def batches(size: int = BATCH, samples: int = SAMPLES) -> DataLoader[Any]:
 
 def in_order() -> DataLoader[Any]:
     """For validation, test and prediction."""
-    return DataLoader(data(SAMPLES), batch_size=BATCH)
+    return DataLoader(data(HELD_OUT), batch_size=BATCH)
 
 
 def fitted(

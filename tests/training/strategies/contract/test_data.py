@@ -21,7 +21,7 @@ from tests.training.strategies.contract.cases import (
     some,
 )
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import data, loader, trainer
+from tests.training.strategies.small import HELD_OUT, data, loader, trainer
 
 UNEVEN = 91  # 11 batches and 3 samples
 
@@ -73,7 +73,7 @@ def test_metrics_are_those_of_all_validation_data(case: Case, tmp_path: Path) ->
     model = Plain()
     made, _ = fitted(case, tmp_path, model, max_epochs=1)
     (expected,) = trainer(tmp_path, "auto").validate(model, in_order(), verbose=False)
-    assert made.callback_metrics["val/mean_index"].item() == (SAMPLES - 1) / 2
+    assert made.callback_metrics["val/mean_index"].item() == (HELD_OUT - 1) / 2
     assert made.callback_metrics["val/loss"].item() == pytest.approx(expected["val/loss"], rel=1e-5)
     assert 0 < made.callback_metrics["train/loss"].item() < 5
 
@@ -93,6 +93,6 @@ def test_predictions_come_back_in_order(case: Case, tmp_path: Path) -> None:
     model = Plain()
     predicted = trainer(tmp_path, case.make(), devices=WORKERS).predict(model, in_order())
     assert predicted is not None
-    inputs = torch.stack([data()[index][0] for index in range(SAMPLES)])
+    inputs = torch.stack([data()[index][0] for index in range(HELD_OUT)])
     mine = inputs[:: WORKERS if case.is_ddp else 1]  # DDP divides them among its workers
     torch.testing.assert_close(torch.cat(predicted), model.net(mine).detach())  # type: ignore[arg-type]
