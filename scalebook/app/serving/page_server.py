@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from starlette.middleware import Middleware
     from streamlit import App
 
+    from scalebook.app.serving.left_pages import leave_out
+
+    leave_out()
     threading.Thread(target=warm_up, daemon=True, name="warm-up").start()
     script = str(Path(__file__).resolve().parents[1] / "main.py")
     sys.argv = [script]  # Streamlit takes it for what was started
