@@ -137,9 +137,6 @@ def _compose(page: Page) -> None:
 def _run(page: Page) -> None:
     page.locator(".st-key-compose-run button:visible").click()
     page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}"))
-    page.goto(
-        page.url
-    )  # a tick of the frame, sent before the page changed and answered after, leaves it blank (load 20)
     wait_until_finished(page)
 
 
