@@ -24,6 +24,7 @@ NEEDED: Final[dict[tuple[str, str], Sequence[str]]] = {
     ("/search", ""): (),
     ("/search", "search"): (CHARTS, "Selectbox", "LinkButton"),
     ("/search", "notebook"): (*BOXES, "ButtonGroup", "Radio"),
+    ("/plan", ""): (CHARTS, *BOXES, "ButtonGroup", "Multiselect", "DownloadButton", "Checkbox"),
     ("/compare", ""): ("Multiselect",),
     ("/compare", "runs"): (CHARTS, *BOXES, "Multiselect", "LinkButton", "ButtonGroup", "Checkbox", "Slider"),
 }

@@ -13,7 +13,7 @@ _run_script = ScriptRunner._run_script
 
 def leave_out() -> None:
     """From now on, in all sessions of this server."""
-    ScriptRunner._run_script = _run_what_is_there  # type: ignore[method-assign]
+    ScriptRunner._run_script = _run_what_is_there  # type: ignore[assignment, method-assign]
 
 
 def _run_what_is_there(runner: ScriptRunner, rerun_data: RerunData) -> None:

@@ -112,7 +112,7 @@ def _kept(path: Path) -> Corpus | None:
     try:
         if path.stat().st_size > MOST_BYTES:
             return None
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             queries = Bags(arrays["query_hashes"], arrays["query_ends"])
             documents = Bags(arrays["document_hashes"], arrays["document_ends"])
             kept = Corpus(queries, documents, arrays["files"])

@@ -97,10 +97,10 @@ def test_axes_and_panels_can_be_chosen(open_page: Open, workspace: Workspace) ->
     folder = searches.folder(workspace, found, searches.records(found, 40))
     app = open_page("search", search=folder.id)
     boxes = {one.label: one for one in app.selectbox}
-    assert boxes["Across"].options == ["batch_size", "learning_rate", "model.features"]
+    assert boxes["Across"].options == ["batch size", "learning rate", "model.features"]
     boxes["Across"].set_value("model.features").run()
     boxes = {one.label: one for one in app.selectbox}
-    assert boxes["Upwards"].options == ["batch_size", "learning_rate"]
+    assert boxes["Upwards"].options == ["batch size", "learning rate"]
     boxes["Side by side"].set_value(()).run()
     assert not app.exception
     assert any("over model.features and learning_rate" in one for one in drawn(app))

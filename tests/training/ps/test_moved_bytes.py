@@ -42,8 +42,8 @@ class Seen:
             self.pushed.append(sum(one.nbytes for one in gradients if one is not None))
             write(slots, slot, origins, gradients, *rest)
 
-        def taken(replica: Replica, versions: Sequence[Newest]) -> Sequence[int]:
-            told = take(replica, versions)
+        def taken(replica: Replica, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
+            told = take(replica, versions, whole)
             self.pulled.append(sum(p.nbytes for place, p in enumerate(replica.parameters) if is_as(replica, place)))
             return told
 

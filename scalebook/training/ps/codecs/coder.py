@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
-import zstandard
 from torch import Tensor
 
 from scalebook.training.ps.codecs.blockwise import Int8Kernel, QsgdKernel, SignKernel
@@ -20,6 +19,7 @@ from scalebook.training.ps.codecs.frame import (
     write_head,
 )
 from scalebook.training.ps.codecs.kernels import Cast, Kernel, finite
+from scalebook.training.ps.codecs.lossless import Lossless
 from scalebook.training.ps.codecs.low_rank import PowerSgdKernel
 from scalebook.training.ps.codecs.sparse import RandomKKernel, TopKKernel
 from scalebook.training.ps.policy.codecs import CODECS
@@ -110,7 +110,7 @@ class Coder:
         self._feedback = codec.error_feedback if feedback is None else feedback
         self._all = (True,) * len(specs)
         self._plans: dict[tuple[bool, ...], _Plan] = {self._all: _Plan(codec, self.specs)}
-        self._zstd = (zstandard.ZstdCompressor(codec.zstd), zstandard.ZstdDecompressor()) if codec.zstd else None
+        self._zstd = Lossless(codec.zstd) if codec.zstd else None
 
     @property
     def kept(self) -> int:
@@ -267,7 +267,7 @@ class Coder:
             frame[HEADER:start] = torch.tensor(list(bits.to_bytes(start - HEADER, "little")), dtype=torch.uint8)
             flags |= PARTIAL
         if self._zstd is not None and frame.numel() > start:
-            packed = self._zstd[0].compress(frame[start:].numpy().data)
+            packed = self._zstd.pack(frame[start:].numpy().data)
             if len(packed) < frame.numel() - start:
                 frame = torch.cat([frame[:start], torch.frombuffer(bytearray(packed), dtype=torch.uint8)])
                 flags |= PACKED
@@ -278,14 +278,7 @@ class Coder:
     def _unpacked(self, packed: Tensor, size: int) -> Tensor:
         if self._zstd is None:
             raise FrameError("frame: compressed by zstd, which this codec is not")
-        data = packed.numpy().data
-        try:
-            if zstandard.frame_content_size(data) != size:
-                raise FrameError(f"frame: its zstd is not of {size} bytes")
-            unpacked = self._zstd[1].decompress(data, max_output_size=size)
-        except zstandard.ZstdError as error:
-            raise FrameError(f"frame: {error}") from None
-        return torch.frombuffer(bytearray(unpacked), dtype=torch.uint8)
+        return torch.frombuffer(bytearray(self._zstd.unpack(packed.numpy().data, size)), dtype=torch.uint8)
 
 
 def _fill(body: Tensor, plan: _Plan, tensors: Sequence[Tensor]) -> None:
