@@ -3,6 +3,7 @@
 Torch is recognised by the names of its exceptions, so that the browser side can use this module without loading it.
 """
 
+import re
 import traceback
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,6 +101,9 @@ class TimedOut(RuntimeError):
 
 MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate", "bad_alloc")
 """Of torch's allocators for CPU and GPU, the operating system, NumPy and C++, in lower case."""
+ONEDNN_MEMORY = re.compile(r"could not create a (primitive(?! descriptor)|memory object)", re.IGNORECASE)
+"""What oneDNN says where it has no memory for what a convolution needs beside its tensors. (A descriptor that it cannot
+create is an operation that it does not know.)"""
 
 DATA_MODULES = ("/training/data/", "/torch/utils/data/")
 
@@ -143,7 +147,7 @@ def _class_of(error: BaseException) -> FailureClass:
 
 def wants_memory(text: str) -> bool:
     """Whether an error message, or the end of a log, says that memory could not be had."""
-    return any(words in text.lower() for words in MEMORY_WORDS)
+    return any(words in text.lower() for words in MEMORY_WORDS) or ONEDNN_MEMORY.search(text) is not None
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

@@ -33,6 +33,16 @@ def chained(outer: BaseException, inner: BaseException) -> BaseException:
         ),
         (RuntimeError("std::bad_alloc"), "out of memory", "RuntimeError: std::bad_alloc"),
         (
+            RuntimeError("could not create a primitive"),
+            "out of memory",
+            "RuntimeError: could not create a primitive",
+        ),
+        (
+            RuntimeError("could not create a primitive descriptor for a convolution"),
+            "unknown",
+            "RuntimeError: could not create a primitive descriptor for a convolution",
+        ),
+        (
             OSError(12, "Cannot allocate memory"),
             "out of memory",
             "OSError: [Errno 12] Cannot allocate memory",
