@@ -19,6 +19,7 @@ from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
 from benchmarks.engine_task import BATCH, SAMPLES, make_optimizer, perceptron, samples
+from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
@@ -32,25 +33,6 @@ TIMING: Final = ClockSettings(
     Distribution("gamma", 0.1, 0.2), server_s=1e-4, link=Link(1e-4, 1.25e9), server_link=Link(0.0, 1.25e10)
 )
 Gradient = Callable[[], None]
-
-
-class Endless:
-    """A `Work`: there is always another batch."""
-
-    def take(self, worker: int) -> bool:
-        return True
-
-    def done(self, worker: int) -> None:
-        """Nothing."""
-
-    def may_come_back(self, worker: int) -> bool:
-        return False
-
-    def lost(self, worker: int) -> None:
-        """Nothing."""
-
-    def returns(self, worker: int) -> None:
-        """Nothing."""
 
 
 def gradient_of(model: Module) -> Gradient:

@@ -28,9 +28,8 @@ from torch.optim import SGD
 from benchmarks.apart import corrected, p_value, shortened
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
-from benchmarks.virtual import Endless
 from scalebook.training.planning.answer import Point, Range, Reliability
-from scalebook.training.planning.play import play
+from scalebook.training.planning.play import Endless, play
 from scalebook.training.planning.profile import Profile
 from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock

@@ -150,6 +150,11 @@ class Result:
     worker: int | None = None
     frame: str = ""
 
+    @property
+    def why(self) -> str:
+        """The failure's class and cause; of what has not failed, why it ended, where that is known."""
+        return f"{self.failure}: {self.cause}" if self.failure else self.cause
+
 
 class JobFolder(RecordFolder):
     """One job's files."""

@@ -1,16 +1,14 @@
 """The supervisor (`scalebook.training.supervisor`) for those who need one: whether it lives, and starting it."""
 
 import os
-import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from scalebook.training.jobs import detached
 from scalebook.training.jobs.lock import held, status
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 
 START_DEADLINE_S = 15.0
@@ -35,17 +33,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
         return supervisor
     log = workspace.hidden / "supervisor.log"
     with _appending(log) as output:
-        process = subprocess.Popen(
-            python("-m", "scalebook.training.supervisor", str(workspace.root.resolve()), *options),
-            cwd=HOME,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    # whoever started it must wait for it when it ends, or it would stay a zombie
-    threading.Thread(target=process.wait, name="wait-for-supervisor", daemon=True).start()
+        process = detached.start(output, "scalebook.training.supervisor", str(workspace.root.resolve()), *options)
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         if (supervisor := running(workspace)) and held(workspace):

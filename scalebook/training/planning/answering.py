@@ -94,7 +94,7 @@ def _curve(setting: Setting, workers: Sequence[int], tell: _Telling) -> Curve:
     points = []
     for count in workers:
         if setting.allows(count):
-            tell(f"{name}, {count} workers")
+            tell(f"{name}, {count} worker{'s' * (count > 1)}")
             points.append(setting.play(count))
     curve = Curve(name, setting.shards, setting.network, one, points)
     if not points:

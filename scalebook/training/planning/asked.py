@@ -8,8 +8,6 @@ import hashlib
 import json
 import shutil
 import signal
-import subprocess
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -18,12 +16,12 @@ from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
+from scalebook.training.jobs import detached
 from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question, rules
 from scalebook.training.planning.target import TargetAnswer
-from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 
 CONFIG: Final = "config.yaml"
@@ -172,18 +170,8 @@ class Asked:
             records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
         records.save(self.folder / "request.json", self.request)
         with (self.folder / "log.txt").open("wb") as log:
-            process = subprocess.Popen(
-                python("-m", "scalebook.training.planning.process", str(self.folder.resolve())),
-                cwd=HOME,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = detached.start(log, "scalebook.training.planning.process", str(self.folder.resolve()))
         records.save(self.folder / "process.json", ProcessId.of(process.pid))
-        # whoever started it must wait for it when it ends, or it would stay a zombie
-        threading.Thread(target=process.wait, name="wait-for-plan", daemon=True).start()
 
     def stop(self) -> None:
         """Ask the process to end, with what it measures; nothing happens where none works."""

@@ -48,7 +48,7 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
         result = follow(workspace, job, lambda *_: None)
     told = records.peek(job.path / FILE, StepMeasures)
     if told is None or told.steps < 1:
-        why = f"{result.failure}: {result.cause}" if result.failure else result.cause or "it left no figures"
+        why = result.why or "it left no figures"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
     return profile_of(told, _title(job), _cores(load.threads, load.accelerator))
 

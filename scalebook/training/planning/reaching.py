@@ -11,7 +11,7 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.notebook.rows import first_at
 from scalebook.training.planning.answering import Setting
-from scalebook.training.planning.measuring import STRATEGY, NotMeasured
+from scalebook.training.planning.measuring import STRATEGY, TEST, NotMeasured
 from scalebook.training.planning.question import label
 from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, Link, Seconds
@@ -47,8 +47,8 @@ def reach(
             jobs = queue.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
             needed = []
             for job in jobs:
-                open_store(workspace).set_tag(job.id, names.TAG_TEST, "plan")
-                print(f"scalebook: training with {count} virtual workers ({job.id[:8]})", file=out)
+                open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+                print(f"scalebook: training with {count} virtual worker{'s' * (count > 1)} ({job.id[:8]})", file=out)
                 out.flush()
                 _finished(workspace, job)
                 curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
@@ -65,8 +65,9 @@ def reach(
 def _finished(workspace: Workspace, job: JobFolder) -> None:
     result = follow(workspace, job, lambda *_: None)
     if result.status != "finished":
-        why = f"{result.failure}: {result.cause}" if result.failure else result.cause
-        raise NotMeasured(f"training {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+        raise NotMeasured(
+            f"training {result.status}. {result.why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`."
+        )
 
 
 def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:

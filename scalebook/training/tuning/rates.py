@@ -85,7 +85,7 @@ def curve_of(job: JobFolder) -> RateCurve | None:
 def _report(job: JobFolder, result: Result, out: TextIO) -> int:
     curve = curve_of(job)
     if result.status == "failed" or curve is None or not curve.rates:
-        why = f"{result.failure}: {result.cause}" if result.failure else result.cause or "it left no result"
+        why = result.why or "it left no result"
         _say(out, f"The test {result.status}. {why.rstrip('.')}. {result.advice}".rstrip())
         _say(out, f"Log: `scalebook jobs log {job.id[:8]}`.")
         return 1

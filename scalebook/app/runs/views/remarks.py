@@ -1,7 +1,7 @@
 """The note and the tags of a run, or the tags of several, in a dialog; written to MLflow."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -58,17 +58,7 @@ def _draw_tags(records: Sequence[RunRecord]) -> None:
     st.caption("They are written to MLflow. Notes and all other tags stay.")
     shown = " ".join(record.id for record in records)
     if press.button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
-        try:
-            changed = remarks.retag(resources.reader(), records, added, removed)
-        except ConfigError as error:
-            state.clicks().settle(SAVE_ALL, done=False)
-            st.error(str(error))
-            return
-        state.clicks().settle(SAVE_ALL, done=False)
-        resources.look_at_all_runs_anew()
-        state.say(f"Changed the tags of {plural(changed, 'run')}.")
-        dialogs.close()
-        st.rerun()
+        _save(SAVE_ALL, lambda: _retag(records, added, removed))
 
 
 def _draw(record: RunRecord) -> None:
@@ -79,14 +69,29 @@ def _draw(record: RunRecord) -> None:
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)
     st.caption("They are written to MLflow, and the list of runs can be filtered by them.")
     if press.button("Save", SAVE, record.id, type="primary"):
-        try:
-            remarks.write(resources.reader(), record, note or "", tags)
-        except ConfigError as error:
-            state.clicks().settle(SAVE, done=False)
-            st.error(str(error))
-            return
-        state.clicks().settle(SAVE, done=False)
-        resources.look_at_all_runs_anew()
-        state.say("Saved.")
-        dialogs.close()
-        st.rerun()
+        _save(SAVE, lambda: _write(record, note or "", tags))
+
+
+def _retag(records: Sequence[RunRecord], added: Sequence[str], removed: Sequence[str]) -> str:
+    changed = remarks.retag(resources.reader(), records, added, removed)
+    return f"Changed the tags of {plural(changed, 'run')}."
+
+
+def _write(record: RunRecord, note: str, tags: Sequence[str]) -> str:
+    remarks.write(resources.reader(), record, note, tags)
+    return "Saved."
+
+
+def _save(key: str, write: Callable[[], str]) -> None:
+    """Write, say what `write` returns, and close the dialog; a mistake is shown in it."""
+    try:
+        said = write()
+    except ConfigError as error:
+        st.error(str(error))
+        return
+    finally:
+        state.clicks().settle(key, done=False)
+    resources.look_at_all_runs_anew()
+    state.say(said)
+    dialogs.close()
+    st.rerun()
