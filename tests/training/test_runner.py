@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass
 from scalebook.training.files import yaml
 from scalebook.training.jobs.folder import JobFolder
@@ -92,6 +93,28 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     )
     rates = [record.metrics[names.per_worker(names.UPDATES_PER_SECOND, i)] for i in range(2)]
     assert sum(rates) == pytest.approx(record.metrics[names.UPDATES_PER_SECOND])
+
+
+def test_virtual_workers_take_the_time_that_real_ones_took(workspace: Workspace) -> None:
+    measured, _, _ = run(workspace, config(ASYNC, max_epochs=10, limit_val_batches=0))
+    timings = json.loads(artifacts(workspace, measured.id)[names.TIMINGS_JSON].read_text())
+    recorded = {"kind": "recorded", "run": measured.id[:12]}
+    arguments = {"workers": 8, "host": "virtual", "clock": {"gradient_s": dict(recorded), "server_s": dict(recorded)}}
+    asked = config({"class_path": "AsyncPS", "init_args": arguments}, max_epochs=2) | {"seed_everything": 3}
+    asked["trainer"]["devices"] = 1
+    job, code, record = run(workspace, asked, seed=3)
+    assert code == 0
+    clock = job.content()["trainer"]["strategy"]["init_args"]["clock"]
+    assert clock["server_s"]["mean"] == pytest.approx(timings["server"]["mean"], rel=1e-4)
+    assert clock["gradient_s"]["run"] == measured.id
+    updates_a_worker = 2 * 16 / 8
+    assert record.metrics[names.SECONDS] > 0.3 * updates_a_worker * clock["gradient_s"]["mean"]
+    assert not (job.path / names.TIMINGS_JSON).exists(), "its times are declared"
+    (measured.path / names.TIMINGS_JSON).unlink()
+    assert submitted(workspace, job.content(), seed=3).content() == job.content(), "also where the run is no more"
+    asked["trainer"]["strategy"]["init_args"]["clock"]["gradient_s"]["run"] = job.id
+    with pytest.raises(ConfigError, match="has left no timings: it had no real workers"):
+        submitted(workspace, asked)
 
 
 def test_the_config_that_ran_and_the_log_are_artifacts(

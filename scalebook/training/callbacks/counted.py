@@ -12,6 +12,7 @@ from scalebook.training.ps.coordination.measures import (
     MovedBytes,
     PushMeasures,
     StalenessHistogram,
+    Timings,
     WorkerTimes,
 )
 
@@ -69,6 +70,9 @@ class CountedHere:
 
     def pushes(self) -> list[PushMeasures]:
         return []
+
+    def timings(self) -> Timings:
+        return Timings()
 
     def moved_bytes(self) -> MovedBytes:
         """What each of several workers lays into DDP's buckets, and takes out averaged; NaN before DDP has told."""

@@ -7,6 +7,7 @@ from scalebook.training.ps.coordination.measures import (
     MovedBytes,
     PushMeasures,
     StalenessHistogram,
+    Timings,
     WorkerTimes,
 )
 
@@ -31,6 +32,10 @@ class Measured(Protocol):
     def staleness(self) -> StalenessHistogram | None: ...
 
     def pushes(self) -> list[PushMeasures]: ...
+
+    def timings(self) -> Timings:
+        """Of real workers that push and pull."""
+        ...
 
     def moved_bytes(self) -> MovedBytes:
         """In this run so far."""

@@ -21,8 +21,9 @@ EVERY_S: Final = 1.0
 class PushRecorder(Callback):
     """Worker 0 writes `pushes.json` into `folder`, every second and when training ends.
 
-    At the end it becomes an artifact, with `staleness.json` and a picture of the histogram. Nothing for strategies that
-    are not `Measured`. A writing takes 4 ms on a slow disk, and 0.5 ms of the processor with 4 workers and 3 shards.
+    At the end it becomes an artifact, with `staleness.json`, a picture of the histogram and, of real workers,
+    `timings.json`. Nothing for strategies that are not `Measured`. A writing takes 4 ms on a slow disk, and 0.5 ms of
+    the processor with 4 workers and 3 shards.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,15 +41,24 @@ class PushRecorder(Callback):
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         histogram = self._write(trainer)
+        self._write_timings(trainer)
         if histogram is not None:
             records.save(self.folder / names.STALENESS_JSON, {"counts": histogram.counts.tolist()})
             draw_staleness(histogram, self.folder / names.STALENESS_PICTURE)
             for name in (names.STALENESS_JSON, names.PUSHES_JSON, names.STALENESS_PICTURE):
                 upload(trainer, self.folder / name)
+            if (self.folder / names.TIMINGS_JSON).exists():
+                upload(trainer, self.folder / names.TIMINGS_JSON)
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._write(trainer)
+        self._write_timings(trainer)
+
+    def _write_timings(self, trainer: Trainer) -> None:
+        measured = trainer.strategy
+        if trainer.is_global_zero and isinstance(measured, Measured) and not measured.is_virtual:
+            records.save(self.folder / names.TIMINGS_JSON, measured.timings())
 
     def _now_and_then(self, trainer: Trainer) -> None:
         now = monotonic()

@@ -5,6 +5,7 @@ Torch is imported only when the config is right, so that a mistake is said withi
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
+from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.modules import import_modules
 from scalebook.training.trust import OPTION, settle
 from scalebook.training.workspace import Workspace
@@ -70,7 +72,7 @@ def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], 
     from scalebook.training.runner import run_job
 
     quieten()
-    TrainingCLI("fit", config, None, run=False)
+    TrainingCLI("fit", read_recorded(config, partial(find, workspace)), None, run=False)
     (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
     return run_job(job.path)
 

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 from zipfile import is_zipfile
@@ -25,6 +26,7 @@ from scalebook.training.files.room import understood
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
+from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
@@ -62,6 +64,7 @@ def submit(
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), complete(config, description)
+    done = read_recorded(done, partial(find, workspace))
     if done.get("ckpt_path") is not None:
         done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
     request = JobRequest(

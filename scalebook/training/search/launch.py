@@ -4,6 +4,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
 from scalebook.training.jobs.queue import COMMAND_LINE
+from scalebook.training.jobs.queue import find as find_run
+from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
@@ -40,6 +43,7 @@ def start(
     """
     spec = read_search(body, base, description)
     what = identity(spec, description)
+    read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
     for search in all_searches(workspace):
         asked = search.request()
         if (asked.notebook, asked.name, asked.identity) == (notebook, name, what) and search.may_run():

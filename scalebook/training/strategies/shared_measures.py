@@ -8,6 +8,7 @@ from scalebook.training.ps.coordination.measures import (
     MovedBytes,
     PushMeasures,
     StalenessHistogram,
+    Timings,
     WorkerTimes,
 )
 from scalebook.training.ps.worker.end import Figures, WorkerEnd
@@ -46,6 +47,10 @@ class SharedMeasures:
     def pushes(self) -> list[PushMeasures]:
         """What became of the pushes, by worker and shard."""
         return [] if self._figures is None else self._figures.pushes()
+
+    def timings(self) -> Timings:
+        """What gradients and pushes took."""
+        return Timings() if self._figures is None else self._figures.timings()
 
     def moved_bytes(self) -> MovedBytes:
         """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""

@@ -120,6 +120,7 @@ CONFIG_ARTIFACT: Final = "config.yaml"
 SEARCH_ARTIFACT: Final = "search.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
 PUSHES_JSON: Final = "pushes.json"  # the same counts, pushes by worker and shard, and each worker's seconds
+TIMINGS_JSON: Final = "timings.json"  # seconds of gradients by worker, and of a push at a shard; clocks are made of it
 STALENESS_PICTURE: Final = "staleness.png"
 RATES_JSON: Final = "rates.json"  # of a learning-rate range test: rates, losses, diverged, steepest, largest
 RATES_PICTURE: Final = "rates.png"

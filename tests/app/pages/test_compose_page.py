@@ -294,6 +294,14 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     number(app, "Seconds per gradient").set_value("-1").run()
     assert any("less than 0" in one.value for one in app.error)
     assert all(off(app))
+    run = next(one for one in app.text_input if one.label == "Times as recorded in run")
+    run.set_value("abc").run()
+    recorded = {"kind": "recorded", "run": "abc"}
+    clock = config(app)["trainer"]["strategy"]["init_args"]["clock"]
+    assert clock == {"gradient_s": recorded, "server_s": recorded}
+    assert [one.value for one in app.error] == []
+    next(one for one in app.text_input if one.label == "Times as recorded in run").set_value("").run()
+    assert config(app)["trainer"]["strategy"]["init_args"]["clock"] == {"gradient_s": 0.1}
     next(one for one in app.toggle if one.label == "Virtual workers").set_value(False).run()
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 64

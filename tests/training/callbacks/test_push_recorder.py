@@ -14,13 +14,16 @@ from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.push_recorder import PushRecorder, draw_staleness
+from scalebook.training.files import records
 from scalebook.training.ps.coordination.measures import (
     Counts,
     MovedBytes,
     PushMeasures,
     StalenessHistogram,
+    Timings,
     WorkerTimes,
 )
+from scalebook.training.ps.policy.took import took
 from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 
@@ -49,6 +52,9 @@ class Told(SingleDeviceStrategy):
     def pushes(self) -> list[PushMeasures]:
         one = PushMeasures(0, 0, 0, self.batches, 1, 0, 0.25, math.nan)
         return [one, PushMeasures(1, 0, 0, self.batches, 2, 1, 0.75, 1.5)]
+
+    def timings(self) -> Timings:
+        return Timings([took([(0.25, 3)], 0.75, 0.1875), None], took([(0.5, 4)], 2.0, 1.0))
 
     def moved_bytes(self) -> MovedBytes:
         return MovedBytes(100.0 * self.batches, 50.0 * self.batches)
@@ -86,6 +92,8 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
         "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,
         "drift": None, "pushed_bytes": 0, "pulled_bytes": 0,
     }  # fmt: skip
+    timings = records.load(tmp_path / names.TIMINGS_JSON, Timings)
+    assert timings == strategy.timings()
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
         assert picture.size == (768, 432)
     last = kept.points[-1][1]

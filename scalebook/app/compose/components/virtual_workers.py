@@ -20,6 +20,10 @@ MEANING: Final = (
     "that you declare: 100 workers take as long as 100 machines would."
 )
 OFFER: Final = "To try more workers than this machine has: one process plays them all."
+RUN: Final = (
+    "The id of a run with real workers, or its beginning: gradients take what its workers' took, pushes what its "
+    "servers needed for them, tail and all. Empty: a number."
+)
 SECONDS: Final = (
     "Virtual seconds that a worker takes for one. Stragglers, links, deaths and the servers' time: under `clock`, as "
     "YAML."
@@ -47,9 +51,13 @@ def draw(
         (form.make_virtual if said else form.make_real)(config, workers)
     if not said:
         return ["clock", "host"] if form.is_virtual(last) else ["clock"]  # a fold carries over what was there
+    with left:
+        recorded = _run(config, key("recorded_run"))
     with right:
         seconds: Any = form.get(config, f"{clock}.gradient_s")
-        if isinstance(seconds, dict):
+        if recorded:
+            slot(f"{clock}.server_s")
+        elif isinstance(seconds, dict):
             st.caption(f"A gradient takes what `clock` says: {seconds.get('kind', 'a distribution')}.")
         else:
             gradient_s = number_box.draw("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
@@ -57,6 +65,15 @@ def draw(
         slot(clock)
         slot(f"{clock}.gradient_s")
     return ["clock", "host", "overlap"]
+
+
+def _run(config: form.Config, key: str) -> str:
+    """The run whose timings are taken, which is written into the config; "" for none."""
+    before = form.recorded_run(config)
+    run = st.text_input("Times as recorded in run", before, key=key, placeholder="id of a run", help=RUN).strip()
+    if run != before:
+        form.take_recorded(config, run)
+    return run
 
 
 def real(argument: Field) -> Field:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.workload import VIRTUAL, workload
+from scalebook.training.ps.policy.clock import RECORDED
 
 Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
@@ -133,6 +134,21 @@ def make_virtual(config: Config, workers: Any) -> None:
     drop(config, f"{_STRATEGY}.overlap")
     if get(config, CLOCK) is None:
         put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
+
+
+def recorded_run(config: Mapping[str, Any]) -> str:
+    """The run whose gradients' times the clock has; "" where it says them itself."""
+    return str(get(config, f"{CLOCK}.gradient_s.run") or "")
+
+
+def take_recorded(config: Config, run: str) -> None:
+    """Let gradients and pushes take what they took in this run; "": a number again, and no time."""
+    server_s, recorded = f"{CLOCK}.server_s", {"kind": RECORDED, "run": run}
+    put(config, f"{CLOCK}.gradient_s", dict(recorded) if run else USUAL_GRADIENT_S)
+    if get(config, server_s) is None or get(config, f"{server_s}.run") is not None:
+        drop(config, server_s)
+        if run:
+            put(config, server_s, recorded)
 
 
 def make_real(config: Config, workers: Any) -> None:

@@ -126,9 +126,10 @@ class Rounds:
             return
         with shard.applying:
             if shard.version == version and self._admission.round().version == version:
-                average = whole() if whole is not None else self.average(slots, [number])
-                origins = [self._slots.origin(slot, number) for slot in slots]
-                shard.apply(origins, [average.gradients[i] for i in shard.plan.parameters], average.groups)
+                with shard.serving(len(slots)):
+                    average = whole() if whole is not None else self.average(slots, [number])
+                    origins = [self._slots.origin(slot, number) for slot in slots]
+                    shard.apply(origins, [average.gradients[i] for i in shard.plan.parameters], average.groups)
 
     def _advance(self, version: int) -> None:
         if any(shard.version <= version for shard in self._shards):

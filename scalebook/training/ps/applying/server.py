@@ -58,7 +58,7 @@ class Server:
         shard, slot = section.shards[self.number], worker
         filled = section.slots.read(slot)
         gradients = [filled.gradients[place] for place in shard.plan.parameters]
-        with shard.applying:
+        with shard.applying, shard.serving():
             shard.apply([section.slots.origin(slot, self.number)], gradients, filled.groups)
         self._next = worker + 1
         self._control.event.wake()

@@ -6,7 +6,8 @@ hold the version that they use. A buffer may be written to if nobody holds its v
 being applied. A worker may take a version while an update is made: it takes the newest, to which nobody writes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -83,6 +84,8 @@ class Shard:
         self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
+        self.served_s = 0.0
+        """Seconds in which this process has applied gradients."""
 
     # --- versions ------------------------------------------------------------------------------------------------
 
@@ -232,6 +235,15 @@ class Shard:
         for origin, drift in zip(origins, drifts, strict=False):
             gauges[origin.worker * GAUGE + DRIFT] += drift
             gauges[origin.worker * GAUGE + DRIFTS] += 1
+
+    @contextmanager
+    def serving(self, gradients: int = 1) -> Iterator[None]:
+        """With `applying`: while so many gradients are applied. A virtual clock says itself what that takes."""
+        began = self._now()
+        yield
+        if seconds := self._now() - began:
+            self.served_s += seconds
+            self.counters.served.add(seconds / gradients, gradients)
 
     # --- whole states --------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scalebook.training.ps.clock.steps import Steps, T, Until, Wait
-from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, Link, Seconds
+from scalebook.training.ps.policy.clock import RECORDED, Bandwidth, ClockSettings, Distribution, Link, Seconds
 
 Draw = Callable[[random.Random, Distribution], float]
 _VERSION: Final = 3
@@ -33,7 +33,12 @@ def _uniform(draw: random.Random, values: Distribution) -> float:
     return values.mean * max(0.0, 1 + half * (2 * draw.random() - 1))
 
 
+def _recorded(draw: random.Random, values: Distribution) -> float:
+    return values.values[int(draw.random() * len(values.values))]
+
+
 DRAWS: Final[Mapping[str, Draw]] = {
+    RECORDED: _recorded,
     "uniform": _uniform,
     "exponential": lambda draw, values: values.mean * draw.expovariate(1.0),
     "lognormal": _lognormal,

@@ -2,7 +2,10 @@
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from scalebook.training.ps.policy.took import Took
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,6 +44,16 @@ class WorkerTimes(NamedTuple):
     samples: int
     pushed_bytes: int = 0
     pulled_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What a virtual clock can be made of, by parts: `workers`: each worker's own seconds from one push to the next,
+    waiting and applying left out; None where too few pushes came without an interruption. `server`: seconds of one
+    shard for one push; None before the first."""
+
+    workers: list[Took | None] = field(default_factory=list)
+    server: Took | None = None
 
 
 class PushMeasures(NamedTuple):

@@ -10,7 +10,13 @@ import torch
 
 from scalebook.training.ps.clock import Clock, Steps, Wait
 from scalebook.training.ps.coordination.admission import mark_dead
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    PushMeasures,
+    StalenessHistogram,
+    Timings,
+    WorkerTimes,
+)
 from scalebook.training.ps.memory.region import (
     AGE,
     APPLIED,
@@ -40,6 +46,7 @@ from scalebook.training.ps.memory.region import (
     SectionCounters,
 )
 from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.took import together
 from scalebook.training.ps.trace import Head, write_head
 
 
@@ -174,6 +181,11 @@ class SharedRun:
             flat = torch.tensor(counters.shards[0].meters.tolist(), dtype=torch.int64)
             total += flat.view(self.control.workers, METER)[:, FIRST_BIN:]
         return StalenessHistogram(total)
+
+    def timings(self) -> Timings:
+        """Nothing of a virtual run."""
+        served = [shard.served.took() for counters in _used(self.control) for shard in counters.shards]
+        return Timings([own.took() for own in self.control.own], together([one for one in served if one is not None]))
 
     def pushes(self) -> list[PushMeasures]:
         """A row for each worker at each shard, by worker, section, shard."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from scalebook.training.ps.clock import Clock, RealClock
 from scalebook.training.ps.memory.event import Event
 from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
+from scalebook.training.ps.memory.spread import CLASSES, SUMS, Spread
 from scalebook.training.ps.policy.settings import Settings
 
 LINE: Final = 64  # bytes; what different processes write lies on different cache lines
@@ -55,6 +56,7 @@ AGE: Final = 0  # seconds between pull and application, summed
 DRIFT: Final = 1  # ||w - w_base||, summed
 DRIFTS: Final = 2  # how many norms are in the sum
 GAUGE: Final = 8
+SPREAD_BYTES: Final = sum(-(-8 * count // LINE) * LINE for count in (CLASSES, SUMS))
 
 
 class _Carver:
@@ -76,6 +78,9 @@ class _Carver:
     def floats(self, count: int) -> "memoryview[float]":
         return self.bytes(8 * count).cast("d")
 
+    def spread(self) -> Spread:
+        return Spread(self.ints(CLASSES), self.floats(SUMS))
+
 
 class ShardCounters:
     """The numbers of one shard. `newest` is one int64, so that an update is published by one store.
@@ -83,7 +88,7 @@ class ShardCounters:
     A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
     replica is or was copied from, -1 for none. `kept[w]`: which of two residuals of worker w counts (the lowest bit),
     and since which push. `applied[buffer * workers + w]`: the last push of worker w that is part
-    of the version in that buffer.
+    of the version in that buffer. `served`: how long a push took to be applied, under `apply_lock`.
 
     Two locks: who makes the next version, or reads the optimizer's state, has `apply_lock` from beginning to end;
     `version_lock` is had for microseconds, to choose the buffer to write to, to publish, and to hold the newest
@@ -99,13 +104,14 @@ class ShardCounters:
         self.kept = carve.ints(workers)
         self.meters = carve.ints(workers * METER)
         self.gauges = carve.floats(workers * GAUGE)
+        self.served = carve.spread()
         for worker in range(workers):
             self.held[worker] = -1
 
     @staticmethod
     def size(workers: int, buffers: int) -> int:
         counters = [1, workers, workers, workers * buffers, workers * METER, workers * GAUGE]
-        return 2 * LOCK_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
+        return 2 * LOCK_BYTES + SPREAD_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
 class SectionCounters:
@@ -158,6 +164,7 @@ class Control:
         self.slots = settings.slots(workers)
         section = (workers, settings.shards, self.slots, settings.buffers(workers))
         size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionCounters.size(*section)
+        size += workers * SPREAD_BYTES
         carve = _Carver(size)
         self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
         self.event = Event(carve.bytes(8))
@@ -166,6 +173,8 @@ class Control:
         self.counters = carve.ints(ROW * workers)
         self.seconds = carve.floats(ROW * workers)
         self.sections = [SectionCounters(carve, *section) for _ in range(SECTIONS)]
+        self.own = [carve.spread() for _ in range(workers)]
+        """What each worker needs for itself from one push to the next."""
 
     def counter(self, worker: int, counter: int) -> int:
         """One int64 of a worker's row."""

@@ -13,6 +13,8 @@ from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 
 DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
+Recorded = Literal["recorded"]
+RECORDED: Final[Recorded] = "recorded"
 CLOCK: Final = f"{ARGUMENTS}.clock"
 """Where a config has it."""
 WIDEST: Final = 1 / math.sqrt(3)
@@ -26,21 +28,37 @@ class Distribution:
     """Independent draws with this mean and coefficient of variation (standard deviation / mean); never negative.
 
     Args:
-        kind: uniform, exponential, lognormal or gamma.
+        kind: uniform, exponential, lognormal or gamma; or recorded, what an earlier run has measured.
         mean: Of the draws, in the unit of what they stand for.
         cv: Coefficient of variation. An exponential distribution has 1, and needs none here.
+        run: Of a recorded one: the run that measured it, by its id or the beginning of that.
+        worker: Of a recorded one: by which worker of that run, from 0. Null: by all of them together.
+        values: Of a recorded one: equally likely draws, written (as mean and cv are) when the run is submitted.
     """
 
-    kind: DistributionName
-    mean: Annotated[float, AtLeast(0), _FINITE]
+    kind: DistributionName | Recorded
+    mean: Annotated[float, AtLeast(0), _FINITE] = math.nan
     cv: Annotated[float, AtLeast(0), _FINITE] | None = None
+    run: str | None = None
+    worker: int | None = None
+    values: Sequence[float] = ()
 
-    def check(self, key: str) -> None:
-        """ValueError, naming key and remedy, for values that no such distribution has."""
+    def check(self, key: str, is_read: bool = True) -> None:
+        """ValueError, naming key and remedy, for values that no such distribution has.
+
+        `is_read`: whether what an earlier run has recorded must be there already.
+        """
+        if self.kind == RECORDED:
+            self._check_recorded(key, is_read)
+            return
         if self.kind not in get_args(DistributionName):
-            raise ValueError(
-                f"{key}.kind: there is no {self.kind!r}. Use one of {', '.join(get_args(DistributionName))}."
-            )
+            known = ", ".join((*get_args(DistributionName), RECORDED))
+            raise ValueError(f"{key}.kind: there is no {self.kind!r}. Use one of {known}.")
+        for name in ("run", "worker", "values"):
+            if getattr(self, name) not in (None, (), []):
+                raise ValueError(f"{key}.{name}: {self.kind} has none. Leave it out, or write kind: recorded.")
+        if math.isnan(self.mean):
+            raise ValueError(f"{key}.mean: is missing. Write it, as 0.05.")
         check(type(self), vars(self), key)
         if self.kind == "exponential":
             if self.cv not in (None, 1):
@@ -51,6 +69,23 @@ class Distribution:
             raise ValueError(
                 f"{key}.cv: {self.cv} would make it negative at times. Use {WIDEST:.3g} or less, or gamma."
             )
+
+    def _check_recorded(self, key: str, is_read: bool) -> None:
+        if not isinstance(self.run, str) or not self.run:
+            raise ValueError(f"{key}.run: is missing. Write the id of the run that measured it.")
+        for value in self.values:
+            for bound in (AtLeast(0), _FINITE):
+                bound.refuse(f"{key}.values", value)
+        if not self.values:
+            if is_read:
+                raise ValueError(
+                    f"{key}.values: what run {self.run} measured has not been read. Submit the config to Scalebook, "
+                    "which reads it, or write the values."
+                )
+            if not math.isnan(self.mean) or self.cv is not None:
+                raise ValueError(f"{key}.mean: the recorded run has its own. Leave mean and cv out.")
+        elif not math.isclose(self.mean, math.fsum(self.values) / len(self.values), rel_tol=1e-3):
+            raise ValueError(f"{key}.mean: is not that of the values. Leave mean, cv and values out, to be read again.")
 
 
 Seconds = Annotated[float, AtLeast(0), _FINITE] | Distribution
@@ -71,6 +106,12 @@ class Link:
 
     def check(self, key: str) -> None:
         """ValueError, naming key and remedy, for what no link has."""
+        for name, value in vars(self).items():
+            if isinstance(value, Distribution) and value.kind == RECORDED:
+                raise ValueError(
+                    f"{key}.{name}.kind: no run records links, since real workers hand over in memory. Use one of "
+                    f"{', '.join(get_args(DistributionName))}, or record gradient_s and server_s."
+                )
         _check(self, key)
 
 
@@ -115,9 +156,12 @@ class ClockSettings:
     server_link: Link = field(default_factory=Link)
     deaths: Sequence[Death] = ()
 
-    def check(self, workers: int, key: str = CLOCK) -> None:
-        """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there."""
-        _check(self, key)
+    def check(self, workers: int, key: str = CLOCK, is_read: bool = True) -> None:
+        """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there.
+
+        `is_read`: whether what earlier runs have recorded must be there already.
+        """
+        _check(self, key, is_read)
         for worker, factor in self.stragglers.items():
             _known(worker, workers, f"{key}.stragglers")
             for bound in (_POSITIVE, _FINITE):
@@ -146,11 +190,11 @@ class ClockSettings:
             until[death.worker] = math.inf if death.back_s is None else death.back_s
 
 
-def _check(given: ClockSettings | Link, key: str) -> None:
+def _check(given: ClockSettings | Link, key: str, is_read: bool = True) -> None:
     check(type(given), vars(given), key)
     for name, value in vars(given).items():
         if isinstance(value, Distribution):
-            value.check(f"{key}.{name}")
+            value.check(f"{key}.{name}", is_read)
             if name == "bandwidth":
                 _POSITIVE.refuse(f"{key}.{name}.mean", value.mean)
 

@@ -7,11 +7,12 @@ from typing import Any, Final, TypeVar
 from scalebook.training.ps.policy.clock import CLOCK, ClockSettings, Death, Distribution, Link
 
 Made = TypeVar("Made", Distribution, Link, Death, ClockSettings)
-_NUMBERS: Final = ("mean", "cv", "at_s", "back_s")
+_NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
 
 
 def read_clock(written: object, workers: int) -> ClockSettings:
-    """ValueError, naming key and remedy, for what is no clock of so many workers."""
+    """ValueError, naming key and remedy, for what is no clock of so many workers. What earlier runs have recorded need
+    not have been read."""
     raw = dict(_mapping(written, CLOCK, "as {gradient_s: 0.05}"))
     for name in ("gradient_s", "server_s"):
         if name in raw:
@@ -30,14 +31,19 @@ def read_clock(written: object, workers: int) -> ClockSettings:
     if "deaths" in raw:
         raw["deaths"] = [_death(death, f"{CLOCK}.deaths") for death in _list(raw["deaths"], f"{CLOCK}.deaths")]
     clock = _make(ClockSettings, raw, CLOCK)
-    clock.check(workers)
+    clock.check(workers, is_read=False)
     return clock
 
 
 def _value(written: object, key: str) -> Any:
     if not isinstance(written, Mapping):
         return _number(written, key)
-    raw = {name: _number(value, f"{key}.{name}") if name in _NUMBERS else value for name, value in written.items()}
+    raw = {
+        name: _number(value, f"{key}.{name}") if name in _NUMBERS and value is not None else value
+        for name, value in written.items()
+    }
+    if "values" in raw:
+        raw["values"] = [_number(value, f"{key}.values") for value in _list(raw["values"], f"{key}.values", "[0.05]")]
     return _make(Distribution, raw, key)
 
 
@@ -78,9 +84,9 @@ def _by_worker(written: object, key: str) -> dict[int, object]:
     return {int(worker): value for worker, value in written.items()}
 
 
-def _list(written: object, key: str) -> list[object]:
+def _list(written: object, key: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
     if not isinstance(written, list):
-        raise ValueError(f"{key}: is {written!r}, which is no list. Write one, as [{{worker: 3, at_s: 10}}].")
+        raise ValueError(f"{key}: is {written!r}, which is no list. Write one, as {example}.")
     return written
 
 

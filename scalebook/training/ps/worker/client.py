@@ -23,6 +23,7 @@ from scalebook.training.ps.worker.end import Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.journey import Journey, Leg
+from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.written import written_error
 
@@ -57,6 +58,7 @@ class Client:
         self.journey: Journey | None = None  # the last push
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
+        self._own = OwnTime(worker, host.section)
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
             self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
@@ -78,6 +80,7 @@ class Client:
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self.leg = Leg.TURN
+        self._own.interrupted()
         yield from self.host.settle(self._worker)
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
@@ -127,6 +130,7 @@ class Client:
                 self.replica.step(journey.groups)
         is_last = journey.verdict is Verdict.END or self.host.section.admission.is_over()
         self._communicated(journey.started, journey.waited)
+        self._own.pushed()
         return Pushed(self.version, journey.verdict is Verdict.ADMIT, journey.staleness, is_last)
 
     def push_rest_steps(self) -> Steps[bool]:
@@ -204,6 +208,7 @@ class Client:
         What was written into it before: as in `settle`.
         """
         self.settle(moment, thorough=True)
+        self._own.interrupted()
         return self._pull()
 
     def _pull(self) -> int:
@@ -270,6 +275,7 @@ class Client:
 
         With several shards the one that others are pushing may be part of some of them already, not of all.
         """
+        self._own.interrupted()
         state, self.bases = {}, []
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:

@@ -19,7 +19,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    PushMeasures,
+    StalenessHistogram,
+    Timings,
+    WorkerTimes,
+)
 from scalebook.training.ps.coordination.meetings import AFTER, IN_BATCH, Phase, boundary
 from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.policy.settings import Settings
@@ -211,6 +217,9 @@ class Figures(Protocol):
 
     def pushes(self) -> list[PushMeasures]:
         """What became of the pushes, by worker and shard."""
+
+    def timings(self) -> Timings:
+        """What gradients and pushes took; nothing of a virtual run."""
 
 
 class WorkerEnd(Figures, Protocol):

@@ -5,7 +5,13 @@ from typing import Final
 
 from torch.optim import Optimizer
 
-from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    PushMeasures,
+    StalenessHistogram,
+    Timings,
+    WorkerTimes,
+)
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
@@ -39,6 +45,9 @@ class SharedFigures:
 
     def pushes(self) -> list[PushMeasures]:
         return self._run.pushes()
+
+    def timings(self) -> Timings:
+        return self._run.timings()
 
 
 class SharedEnd(SharedFigures):

@@ -21,6 +21,7 @@ from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
         (Distribution("gamma", 2.0, 0.0), 0.0),
         (Distribution("gamma", 0.0, 0.5), None),
         (Distribution("lognormal", 0.0, 0.5), None),
+        (Distribution("recorded", 2.0, 0.5, "a run", None, [1.0, 3.0]), 0.5),
     ],
 )
 def test_draws_have_the_mean_and_the_spread(of: Distribution, cv: float | None) -> None:

@@ -38,7 +38,29 @@ KEY = r"^trainer\.strategy\.init_args\.clock\."
         ({"gradient_s": Distribution("exponential", 1.0, 2.0)}, r"gradient_s\.cv: .*Leave cv out, or use gamma\."),
         (
             {"gradient_s": Distribution("normal", 1.0, 0.1)},  # type: ignore[arg-type]  # as a config may have it
-            r"gradient_s\.kind: there is no 'normal'\. Use one of uniform, exponential, lognormal, gamma\.",
+            r"gradient_s\.kind: there is no 'normal'\. Use one of uniform, exponential, lognormal, gamma, recorded\.",
+        ),
+        ({"gradient_s": Distribution("gamma", cv=0.1)}, r"gradient_s\.mean: is missing\. Write it, as 0\.05\."),
+        (
+            {"server_s": Distribution("gamma", 1.0, 0.1, run="abc")},
+            r"server_s\.run: gamma has none\. Leave it out, or write kind: recorded\.",
+        ),
+        ({"server_s": Distribution("recorded")}, r"server_s\.run: is missing\. Write the id of the run that"),
+        (
+            {"gradient_s": Distribution("recorded", run="abc")},
+            r"gradient_s\.values: what run abc measured has not been read\. Submit the config to Scalebook",
+        ),
+        (
+            {"gradient_s": Distribution("recorded", 2.0, run="abc", values=[1.0, 2.0])},
+            r"gradient_s\.mean: is not that of the values\. Leave mean, cv and values out",
+        ),
+        (
+            {"gradient_s": Distribution("recorded", 0.5, run="abc", values=[-1.0, 2.0])},
+            r"gradient_s\.values: -1.0 is less than 0\. Use 0 or more\.",
+        ),
+        (
+            {"link": Link(bandwidth=Distribution("recorded", run="abc"))},
+            r"link\.bandwidth\.kind: no run records links.* or record gradient_s and server_s\.",
         ),
         ({"deaths": [Death(4, 1.0)]}, r"deaths: there is no worker 4 among 4\."),
         ({"deaths": [Death(1, -1.0)]}, r"deaths\.at_s: -1.0 is less than 0\."),

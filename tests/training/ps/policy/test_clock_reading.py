@@ -22,6 +22,16 @@ def test_what_is_written_becomes_settings() -> None:
     )
 
 
+def test_what_a_run_has_recorded_may_be_read_later() -> None:
+    written = {"gradient_s": {"kind": "recorded", "run": "abc"}, "server_s": {"kind": "recorded", "run": "abc"}}
+    part = Distribution("recorded", run="abc")
+    found = read_clock(written, 4)
+    assert isinstance(found.gradient_s, Distribution)
+    assert (found.gradient_s.run, found.gradient_s.values) == ("abc", part.values)
+    read = {"kind": "recorded", "run": "abc", "worker": 1, "mean": 0.5, "cv": 0.1, "values": [0.25, 0.75]}
+    assert read_clock({"gradient_s": read}, 4).gradient_s == Distribution("recorded", 0.5, 0.1, "abc", 1, [0.25, 0.75])
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [
@@ -40,6 +50,15 @@ def test_what_is_written_becomes_settings() -> None:
         ({"gradient_s": 1, "stragglers": {9: 2}}, "clock.stragglers: there is no worker 9 among 4."),
         ({"gradient_s": 1, "deaths": {}}, "clock.deaths: is {}, which is no list."),
         ({"gradient_s": 1, "deaths": [{"worker": 1}]}, "clock.deaths.at_s: is missing."),
+        ({"gradient_s": {"kind": "recorded"}}, "clock.gradient_s.run: is missing. Write the id of the run"),
+        (
+            {"gradient_s": {"kind": "recorded", "run": "abc", "mean": 1}},
+            "clock.gradient_s.mean: the recorded run has its own. Leave mean and cv out.",
+        ),
+        (
+            {"gradient_s": {"kind": "recorded", "run": "abc", "values": 3}},
+            "clock.gradient_s.values: is 3, which is no list. Write one, as [0.05].",
+        ),
         ({"gradient_s": -1}, "clock.gradient_s: -1 is less than 0. Use 0 or more."),
     ],
 )

@@ -62,7 +62,8 @@ class InlineHost(Host):
             with shard.applying:
                 self._waited(push.worker, asked)
                 gradients = [push.gradients[place] for place in self._places[number]]
-                shard.apply([push.origin(number)], gradients, push.groups, giver)
+                with shard.serving():
+                    shard.apply([push.origin(number)], gradients, push.groups, giver)
         self._handed_in(push)
 
     def _await_round(self, worker: int) -> Steps[None]:
