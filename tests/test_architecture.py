@@ -37,9 +37,10 @@ LAYERS = {
 """The rooms of each house, from the ground up: a room knows only those before it."""
 TRAINERS_MAY_USE = tuple(
     f"scalebook.training.ps.{name}"
-    for name in ("policy", "coordination.measures", "launch", "memory.uncopied", "worker.end")
+    for name in ("policy", "codecs.coder", "coordination.measures", "launch", "memory.uncopied", "worker.end")
 )
-"""Of the parameter server: its policy and its measures, the worker's end, who gives one, and what cannot be copied."""
+"""Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, and what cannot be copied.
+"""
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 

@@ -22,7 +22,7 @@ from scalebook.training.config.description import GROUPS, ClassInfo, Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
 from scalebook.training.modules import import_modules
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.tracking.names import VAL_LOSS
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
@@ -133,13 +133,8 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
         source="library",
         config_value="auto",
     )
-    ddp = ClassInfo(
-        "lightning.pytorch.strategies.DDPStrategy",
-        "ddp",
-        "Synchronous: every worker's gradient is averaged into each update, and all wait for the slowest.",
-        source="library",
-        config_value="ddp",
-    )
+    ddp = describe_class(DDP, "scalebook.training.strategies.DDP", "scalebook", packages=packages, config_value="ddp")
+    ddp = replace(ddp, name="ddp", fields=[field for field in ddp.fields if field.name == "codec"])
     ours = describe_class(
         AsyncPS, "scalebook.training.strategies.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
     )

@@ -15,6 +15,7 @@ from scalebook.training.ps.coordination.measures import (
     Timings,
     WorkerTimes,
 )
+from scalebook.training.strategies import DDP
 
 NANOSECOND = 1e-9
 
@@ -38,8 +39,6 @@ class CountedHere:
         self._computed_per_step = 0.0
         self._sampled_steps = 0
         self._last_iteration = -1
-        self._bucket_bytes = math.nan if self.workers > 1 else 0.0  # of gradients; told by DDP
-        self._first_update = trainer.global_step
 
     @property
     def is_virtual(self) -> bool:
@@ -75,9 +74,16 @@ class CountedHere:
         return Timings()
 
     def moved_bytes(self) -> MovedBytes:
-        """What each of several workers lays into DDP's buckets, and takes out averaged; NaN before DDP has told."""
-        laid = self.workers * self._bucket_bytes * (self.trainer.global_step - self._first_update)
-        return MovedBytes(laid, laid)
+        """What all workers have handed to an exchange of gradients, and taken out: as much as this one, each.
+
+        NaN where nobody counts: under strategies of others, or a communication hook of the user's own.
+        """
+        if self.workers == 1:
+            return MovedBytes(0.0, 0.0)
+        strategy = self.trainer.strategy
+        if not isinstance(strategy, DDP) or (exchange := strategy.exchange) is None:
+            return MovedBytes(math.nan, math.nan)
+        return MovedBytes(float(self.workers * exchange.pushed_bytes), float(self.workers * exchange.pulled_bytes))
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         if part == "compute":
@@ -95,9 +101,6 @@ class CountedHere:
         if not isinstance(model, DistributedDataParallel):
             return
         measured: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        sizes = measured.get("rebuilt_bucket_sizes") or measured.get("bucket_sizes", "")
-        if sizes and self.workers > 1:
-            self._bucket_bytes = sum(int(size) for size in sizes.split(","))
         iteration = measured.get("iteration", 0)
         if iteration == self._last_iteration or "backward_comm_time" not in measured:
             return

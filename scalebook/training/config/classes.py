@@ -16,8 +16,8 @@ GROUP_OF_KEY: Final[dict[str, Group]] = {
 }
 """Top keys of a config whose value names a class, with the group to find it in."""
 
-ALIASES: Final = {"async_ps": "AsyncPS"}
-"""Names under which Lightning knows strategies of ours."""
+ALIASES: Final = {"async_ps": "AsyncPS", "DDP": "ddp", "lightning.pytorch.strategies.DDPStrategy": "ddp"}
+"""Further names of strategies of ours: Lightning's, and that of the class which ours is in the place of."""
 
 
 MOST_STRANGERS: Final = 20

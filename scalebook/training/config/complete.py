@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import chosen
+from scalebook.training.config.class_fields import chosen, short
 from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field
 from scalebook.training.config.rate_scaling import KEY as LR_SCALING
@@ -79,8 +79,18 @@ def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, 
     if info is not None and info.config_value == "auto" and isinstance(done["devices"], int) and done["devices"] > 1:
         strategy = "ddp"  # what Lightning's `auto` chooses for several devices, said aloud
     elif info is not None:
-        strategy = info.config_value or _spelled_out(strategy, info)
+        plain = info.config_value if not _own_args(strategy, info) else None
+        strategy = plain or _spelled_out(strategy, info)
     return {"strategy": strategy, **done}
+
+
+def _own_args(value: Any, info: ClassInfo) -> bool:
+    """Whether the config gives the class any argument that is not what it takes by itself."""
+    fields = {field.name: field for field in info.fields}
+    given = named(value).args
+    return given is None or any(
+        name not in fields or short(value_, fields[name]) != fields[name].default for name, value_ in given.items()
+    )
 
 
 def _spelled_out(value: Any, info: ClassInfo | None) -> Any:

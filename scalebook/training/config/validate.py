@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config import asynchronous, rate_problems
+from scalebook.training.config import asynchronous, codecs, rate_problems
 from scalebook.training.config.addresses import checkpoint_problems
 from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
 from scalebook.training.config.confined import class_problems, path_problems
@@ -41,7 +41,8 @@ def validate(
             known = sorted(info.name for info in getattr(description, group))
             problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
     problems += checkpoint_problems(config)
-    problems += asynchronous.problems(config, description) + rate_problems.problems(config, description)
+    for about in (asynchronous, codecs, rate_problems):
+        problems += about.problems(config, description)
     problems += _without_effect(config, description)
     if not description.trusted:
         problems += _confined(config, description, problems, typed)

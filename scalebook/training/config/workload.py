@@ -35,7 +35,8 @@ class Workload:
     strategy: str
     """`single`, `ddp`, `AsyncPS`, or the name of another class."""
     rule: str | None
-    """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`."""
+    """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`. Of DDP how gradients
+    travel, where not as they are: `gradients topk 0.01`."""
     workers: int
     processes: int
     """That train: one for each worker, but a single one that plays all virtual ones."""
@@ -83,7 +84,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     rate = _learning_rate(done, description)
     return Workload(
         strategy=name,
-        rule=_rule_words(rule, args, info) if rule else None,
+        rule=_rule_words(rule, args, info) if rule else _codec_words("codec", "gradients", args, info) or None,
         workers=workers,
         processes=1 if virtual else workers,
         threads=_count(done.get("threads")) or 1,
@@ -118,14 +119,17 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
 
 
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
-    damping, codec = choice("damping", args, info), choice("push_codec", args, info)
-    pushes = in_words(codec) if codec else ""
-    pull = choice("pull_codec", args, info)
-    pulls = f"{in_words(pull)}{' deltas' if args.get('pull_delta') else ''}" if pull and in_words(pull) else ""
-    warmup = _count(args.get("warmup_updates"))
-    parts = [in_words(rule), in_words(damping) if damping else "", f"pushes {pushes}" if pushes else ""]
-    parts += [f"pulls {pulls}" if pulls else "", f"warm-up {warmup}" if warmup else ""]
+    damping, warmup = choice("damping", args, info), _count(args.get("warmup_updates"))
+    pulls = _codec_words("pull_codec", "pulls", args, info)
+    parts = [in_words(rule), in_words(damping) if damping else "", _codec_words("push_codec", "pushes", args, info)]
+    parts += [f"{pulls} deltas" if pulls and args.get("pull_delta") else pulls, f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
+
+
+def _codec_words(key: str, what: str, args: Mapping[str, Any], info: ClassInfo | None) -> str:
+    """`pushes topk 0.01`; "" for tensors as they are."""
+    codec = choice(key, args, info)
+    return f"{what} {words}" if codec and (words := in_words(codec)) else ""
 
 
 def _strategy_name(name: str) -> str:

@@ -71,6 +71,12 @@ def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> No
     pick(app, "Strategy", "DDP")
     assert "<span>effective batch</span><b>64</b>" in html(app)
     assert config(app)["trainer"]["strategy"] == "ddp"
+    pick(app, "Codec", "bf16")
+    assert config(app)["trainer"]["strategy"] == {
+        "class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": "bf16"},
+    }  # fmt: skip
+    pick(app, "Codec", "fp32")
+    assert config(app)["trainer"]["strategy"] == "ddp"
 
 
 def off(app: AppTest) -> tuple[bool, bool]:

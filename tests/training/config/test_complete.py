@@ -7,6 +7,7 @@ from scalebook.training.cli import TrainingCLI
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import validate
+from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.rules import Bounded
 
@@ -50,6 +51,22 @@ def test_lightning_parses_what_is_complete(config: dict[str, Any], description: 
     assert parsed["model"]["class_path"] == done["model"]["class_path"]
     assert parsed["threads"] == done["threads"]
     assert parsed["trainer"]["max_epochs"] == done["trainer"].get("max_epochs")
+
+
+def test_ddp_is_one_word_unless_gradients_travel_in_another_way(description: Description) -> None:
+    def strategy(codec: Any) -> Any:
+        written = {"class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": codec}}
+        given = {**CONFIGS[1], "trainer": {"strategy": written, "devices": 2}}
+        done = complete(given, description)
+        assert validate(given, description) == validate(done, description) == []
+        return done["trainer"]["strategy"]
+
+    assert strategy("fp32") == strategy({"class_path": "Fp32", "init_args": {"zstd": 0}}) == "ddp"
+    written = strategy({"class_path": "TopK", "init_args": {"share": 0.1}})
+    assert written["init_args"]["codec"]["init_args"] == {"share": 0.1, "error_feedback": True, "zstd": 0}
+    done = {**complete(CONFIGS[1], description), "trainer": {"strategy": written, "devices": 2}}
+    cli = TrainingCLI("fit", done, None, run=False)
+    assert cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"].codec == TopK(share=0.1)
 
 
 @pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded", "init_args": {"bound": 4}}])

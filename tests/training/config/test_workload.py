@@ -11,6 +11,10 @@ def config(strategy: Any, devices: int = 1, **trainer: Any) -> dict[str, Any]:
     return {"model": "PixelCNN", "data": data, "trainer": {"strategy": strategy, "devices": devices, **trainer}}
 
 
+def coded(codec: Any, path: str = "scalebook.training.strategies.DDP") -> dict[str, Any]:
+    return {"class_path": path, "init_args": {"codec": codec}}
+
+
 ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 3}}
 
 
@@ -20,6 +24,8 @@ ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"r
         (config("auto"), ("single", None, 1, 16, 16, 16)),
         (config("auto", 2), ("ddp", None, 2, 16, 32, 32)),
         (config("ddp", 4, accumulate_grad_batches=2), ("ddp", None, 4, 16, 64, 128)),
+        (config(coded("topk"), 2), ("ddp", "gradients topk 0.01", 2, 16, 32, 32)),
+        (config(coded("fp32"), 2), ("ddp", None, 2, 16, 32, 32)),
         (config(ASYNC), ("AsyncPS", "async", 3, 16, 48, 16)),
         (config("AsyncPS", 2, accumulate_grad_batches=2), ("AsyncPS", "async", 2, 16, 32, 32)),
         (config("async_ps", 2), ("AsyncPS", "async", 2, 16, 32, 16)),

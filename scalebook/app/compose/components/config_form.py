@@ -170,8 +170,10 @@ class ConfigForm:
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
-        if info is not None and info.config_value is None:
+        if info is not None and info.fields:
+            form.open_arguments(self.config, "trainer.strategy", info)
             self._strategy_args(info)
+            form.close_arguments(self.config, "trainer.strategy", info)
 
     def _strategy_args(self, info: ClassInfo) -> None:
         """The strategy's arguments: those about what it does side by side, those about how it does it folded."""

@@ -81,7 +81,7 @@ def _handles(config: Mapping[str, Any], description: Description) -> list[Search
         rate = Field("learning_rate", "float", "Step of the optimizer.", minimum=0, exclusive_minimum=True)
         fields.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
     words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
-    now = load.strategy if load.rule is None else load.rule.partition(",")[0]
+    now = load.strategy if load.rule is None or load.strategy == "ddp" else load.rule.partition(",")[0]
     fields.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
     workers = Field("workers", "int", "Processes that compute gradients.", minimum=1, maximum=1024)
     return [*fields, SearchField("workers", "Workers", load.workers, workers)]

@@ -25,7 +25,7 @@ SHOWN_THOUGH_DEFAULT = (
 )  # fmt: skip
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
-SHOWN_STRATEGY_ARGS = ("rule", "damping")
+SHOWN_STRATEGY_ARGS = ("rule", "damping", "codec")
 _STRATEGY: Final = "trainer.strategy.init_args"
 CLOCK: Final = f"{_STRATEGY}.clock"
 """What makes workers virtual, with the strategy's `host`; both follow from one switch."""
@@ -78,14 +78,26 @@ def chosen(config: Mapping[str, Any], key: str, group: Group, description: Descr
 
 def choose(config: Config, key: str, info: ClassInfo, group: Group, description: Description) -> None:
     """Name `info` at `key`. Arguments stay while the class stays the same, and go with another class."""
-    if info.config_value is not None:
-        put(config, key, info.config_value)
-        return
-    value, path, args = get(config, key), info.class_path, {}
+    value, path, args = get(config, key), info.class_path, dict[str, Any]()
     if chosen(config, key, group, description) == info:  # with the name that it is written with: results hang on it
         path = named(value).name or info.class_path
         args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args"))))
+    if info.config_value is not None and not args:
+        put(config, key, info.config_value)
+        return
     put(config, key, {"class_path": path, **({"init_args": args} if args else {})})
+
+
+def open_arguments(config: Config, key: str, info: ClassInfo) -> None:
+    """Before arguments are written: the class at `key` by its path, where it may be one word, `ddp`."""
+    if get(config, key) == info.config_value:
+        put(config, key, {"class_path": info.class_path})
+
+
+def close_arguments(config: Config, key: str, info: ClassInfo) -> None:
+    """After it: one word again where it has none."""
+    if info.config_value is not None and not get(config, f"{key}.init_args"):
+        put(config, key, info.config_value)
 
 
 def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
@@ -216,7 +228,8 @@ def suggested_name(config: Mapping[str, Any], description: Description) -> str:
     load = workload(config, description)
     model = chosen(config, "model", "models", description)
     rule = (load.rule or "").partition(",")[0]
-    words = [model.name if model else "experiment", load.strategy if rule in ("", "async") else rule]
+    named_by_rule = load.strategy == "AsyncPS" and rule not in ("", "async")
+    words = [model.name if model else "experiment", rule if named_by_rule else load.strategy]
     if load.workers > 1:
         words.append(f"x{load.workers}")
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)

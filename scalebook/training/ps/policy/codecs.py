@@ -261,6 +261,11 @@ def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
     return CODECS[codec]()
 
 
+def in_halves(codec: Codec) -> bool:
+    """Whether values are only rounded to 16 bits, so that gradients can be added up as such, without frames."""
+    return isinstance(codec, Bf16 | Fp16) and not codec.error_feedback and not codec.zstd
+
+
 def blocks(count: int, block: int) -> int:
     """Into which so many numbers fall, the last one perhaps shorter."""
     return -(-count // block)
