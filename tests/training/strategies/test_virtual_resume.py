@@ -39,6 +39,7 @@ EVERYTHING = ClockSettings(
     {},
     Link(0.0, 2e5),
     [Death(2, 0.25, 0.9), Death(3, 0.4)],
+    server_process=True,
 )
 RULES: dict[str, Any] = {
     "async": {"rule": Async()},

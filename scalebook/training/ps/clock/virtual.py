@@ -107,6 +107,7 @@ class VirtualClock:
     def __init__(self, settings: ClockSettings, workers: int, shards: int = 1, seed: int = 0) -> None:
         settings.check(workers)
         self.settings, self.time_s, self.alone = settings, 0.0, True
+        self.server_process = settings.server_process
         self.servers = [Line() for _ in range(shards)]
         self.inward, self.outward = Line(), Line()
         """The servers' link, towards them and away from them."""

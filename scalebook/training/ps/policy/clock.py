@@ -146,6 +146,8 @@ class ClockSettings:
         links: Of single workers, by number, instead of `link`.
         server_link: Of all servers together.
         deaths: Workers that die, and when they are back.
+        server_process: Servers are processes of their own, as with `host: process`: where the rule lets nobody wait for
+            the update (softsync), who completes a round pulls before they have applied it.
     """
 
     gradient_s: Seconds
@@ -155,6 +157,7 @@ class ClockSettings:
     links: Mapping[int, Link] = field(default_factory=dict)
     server_link: Link = field(default_factory=Link)
     deaths: Sequence[Death] = ()
+    server_process: bool = False
 
     def check(self, workers: int, key: str = CLOCK, is_read: bool = True) -> None:
         """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there.
@@ -172,6 +175,8 @@ class ClockSettings:
             _known(worker, workers, f"{key}.links")
             link.check(f"{key}.links.{worker}")
         self._check_deaths(workers, f"{key}.deaths")
+        if not isinstance(self.server_process, bool):
+            raise ValueError(f"{key}.server_process: is {self.server_process!r}. Write true or false.")
 
     def _check_deaths(self, workers: int, key: str) -> None:
         until: dict[int, float] = {}

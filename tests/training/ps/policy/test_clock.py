@@ -62,6 +62,7 @@ KEY = r"^trainer\.strategy\.init_args\.clock\."
             {"link": Link(bandwidth=Distribution("recorded", run="abc"))},
             r"link\.bandwidth\.kind: no run records links.* or record gradient_s and server_s\.",
         ),
+        ({"server_process": 1}, r"server_process: is 1\. Write true or false\."),
         ({"deaths": [Death(4, 1.0)]}, r"deaths: there is no worker 4 among 4\."),
         ({"deaths": [Death(1, -1.0)]}, r"deaths\.at_s: -1.0 is less than 0\."),
         ({"deaths": [Death(1, 2.0, 1.0)]}, r"deaths: worker 1 is back at 1 s, before its death at 2 s\. Write a later"),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -183,6 +183,31 @@ def test_sync_is_the_n_fold_batch(name: str) -> None:
 def test_the_staleness_of_equal_workers_is_one_less_than_they_are(workers: int, tmp_path: Path) -> None:
     made = play(ClockSettings(0.1), workers, workers * 6, Settings(trace=tmp_path), [torch.ones(1)])
     assert made.staleness == [*range(workers), *[workers - 1] * (workers * 5)]
+
+
+@pytest.mark.parametrize("server_process", [False, True])
+def test_who_completes_a_round_pulls_before_a_server_process_has_applied_it(
+    server_process: bool, tmp_path: Path
+) -> None:
+    # Of each update's gradients the last comes with a version more or less in its worker's hands: N - 1 others between
+    # a pull and a push, or N with that worker's own round
+    workers, average = 8, 4
+    timing = ClockSettings(Distribution("gamma", 0.1, 0.3), server_process=server_process)
+    made = play(timing, workers, 8000, Settings(Softsync(average), trace=tmp_path), [torch.ones(1)])
+    expected = (workers - 1 + server_process) / average
+    assert sum(made.staleness) / len(made.staleness) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("rule", [Async(), Bounded(2), Sync(), Sync(1)])
+def test_where_a_push_waits_for_its_update_a_server_process_changes_nothing(rule: Rule) -> None:
+    timing = ClockSettings(Distribution("gamma", 0.1, 0.3), server_s=0.01)
+    here, there = (
+        play(timing, 4, 80, Settings(rule), start(), compute=regression(80))
+        for timing in (timing, replace(timing, server_process=True))
+    )
+    assert here.pushed == there.pushed
+    for ours, theirs in zip(here.parameters, there.parameters, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_two_runs_give_the_same_trace_and_weights_to_the_byte(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from scalebook.training.ps.applying.hosts.base import Host, Outcome, Push
 from scalebook.training.ps.applying.hosts.inline import InlineHost
+from scalebook.training.ps.applying.hosts.played import PlayedServers
 from scalebook.training.ps.applying.hosts.process import ProcessHost
 from scalebook.training.ps.applying.section import Section
 
 
 def make_host(section: Section) -> Host:
     """The host that the settings ask for."""
-    return ProcessHost(section) if section.control.settings.host == "process" else InlineHost(section)
+    if section.control.settings.host == "process":
+        return ProcessHost(section)
+    return PlayedServers(section) if section.control.clock.server_process else InlineHost(section)
 
 
-__all__ = ["Host", "InlineHost", "Outcome", "ProcessHost", "Push", "make_host"]
+__all__ = ["Host", "InlineHost", "Outcome", "PlayedServers", "ProcessHost", "Push", "make_host"]

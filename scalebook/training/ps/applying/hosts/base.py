@@ -142,8 +142,12 @@ class Host(ABC):
         while (verdict := rounds.register(push.worker, slot, base)) is None:
             yield from self._await_round(push.worker)
         outcome = Outcome(verdict, self._admission.version() - base)
-        self.help()
+        self._contributed()
         return outcome
+
+    @abstractmethod
+    def _contributed(self) -> None:
+        """A gradient has become part of a round, which it may have completed."""
 
     def _fill(self, slot: int, push: Push) -> None:
         origins = [push.origin(number) for number in range(len(self._shards))]

@@ -50,6 +50,9 @@ class InlineHost(Host):
         if self._rule.gathers and self.section.rounds.close():
             self.section.rounds.commit()
 
+    def _contributed(self) -> None:
+        self.help()
+
     def complete(self) -> Steps[None]:
         self.help()
         yield from ()

@@ -56,6 +56,9 @@ class ProcessHost(Host):
     def help(self) -> None:
         """Nothing to do: the servers close and apply rounds."""
 
+    def _contributed(self) -> None:
+        """Nothing to do, as for `help`."""
+
     def complete(self) -> Steps[None]:
         yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
 
