@@ -46,25 +46,26 @@ shared: programs ## those of the unit tests that share the machine
 	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
-	$(PYTEST) -m alone -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
+	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
 e2e: programs ## the journeys in a real browser
-	$(PYTEST) -m e2e tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "e2e and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
 programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium
 	$(SHELL) tests/debian.sh postgresql
 
 drills: programs ## all kill drills, half an hour: of these `make test` runs a part
-	$(PYTEST) -m drill $$(grep -rl --include='*.py' 'mark[.]drill' tests)
+	$(PYTEST) -m "drill and not thorough" $$(grep -rl --include='*.py' 'mark[.]drill' tests)
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.search_drills
 	$(BIN)/python -m benchmarks.kill_drills
 	$(BIN)/python -m benchmarks.submit_drills
 	$(BIN)/python -m benchmarks.disk_drills
 
-thorough: programs ## cases alike, of each kind of which `make test` runs a few
-	$(PYTEST) -m thorough --numprocesses $(WORKERS) tests
+thorough: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
+	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadgroup tests
+	$(PYTEST) -m "thorough and e2e" tests/e2e
 
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)

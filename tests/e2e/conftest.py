@@ -21,6 +21,7 @@ from scalebook.training.jobs import supervising
 from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
 from tests.ports import kernels_choice
+from tests.prepared import Prepared
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,9 +140,9 @@ def _patience() -> None:
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Served]:
     """One app for all journeys: it takes 10 s to start."""
-    workspace = Workspace(tmp_path_factory.mktemp("workspace")).create()
+    workspace = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
     (workspace.root / "first-steps.md").write_text(NOTEBOOK, encoding="utf-8")
     poison(workspace.root)
     found = serve(workspace, cwd=workspace.root)

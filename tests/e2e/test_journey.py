@@ -6,7 +6,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from scalebook.app.serving.ports import answers
@@ -63,17 +62,33 @@ def wait_until_finished(page: Page) -> None:
     expect(page.locator(".sb-chip").first).to_have_text("finished", timeout=RUN_MS)
 
 
-def test_a_blank_form_becomes_a_run_with_progress_and_curves(page: Page, served: Served) -> None:
-    runs["async"] = compose_and_run(page, served, "Parameter server", "AsyncPS")
+def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_does(page: Page, served: Served) -> None:
+    run = runs["async"] = compose_and_run(
+        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
+    )
     expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(
         re.compile(r"training|validating"), timeout=START_MS
     )
     expect(page.locator(".js-plotly-plot .scatterlayer .trace").first).to_be_attached(timeout=RUN_MS)
+    expect(page.locator(".sb-summary").first).to_contain_text("parameter server × 2, bounded, bound 3")
     wait_until_finished(page)
-    expect(page.get_by_text("Where the time went").first).to_be_visible(timeout=10_000)
+    for title in ("Where the time went", "Throughput by worker", "Staleness", "Pushes"):
+        expect(page.get_by_role("heading", name=title)).to_be_visible(timeout=10_000)
     expect(page.get_by_text("Samples drawn by the model").first).to_be_visible()
     expect(page.locator(".sb-facts").first).to_contain_text("mean staleness")
+    lines = page.locator(".st-key-throughput .scatterlayer .trace")
+    expect(lines).to_have_count(2, timeout=10_000)
+    rows = page.locator("table.sb").first.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    applied = [int(rows.nth(i).locator("td").nth(1).inner_text().replace(",", "")) for i in (0, 1)]
+    found = RunReader(served.workspace.tracking_uri()).run(run)
+    assert found.tags[names.TAG_RULE] == "bounded, bound 3"
+    assert sum(applied) == found.metrics[names.UPDATES]
+    assert min(applied) > 0
+    assert found.metrics[names.DROPPED] == 0
+    assert 0 < found.metrics[names.STALENESS_SECONDS] < 60
+    assert found.metrics["worker_1/perf/compute_share"] > 0
 
 
 def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> None:
@@ -120,29 +135,6 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
     result = job.result()
     assert result is not None
     assert result.status == "finished"
-
-
-def test_a_bounded_run_shows_what_each_worker_does(page: Page, served: Served) -> None:
-    run = compose_and_run(
-        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
-    )
-    expect(page.get_by_role("heading", name="Pushes")).to_be_visible(timeout=START_MS)
-    expect(page.locator(".sb-summary").first).to_contain_text("parameter server × 2, bounded, bound 3")
-    wait_until_finished(page)
-    for title in ("Where the time went", "Throughput by worker", "Staleness", "Pushes"):
-        expect(page.get_by_role("heading", name=title)).to_be_visible(timeout=10_000)
-    lines = page.locator(".st-key-throughput .scatterlayer .trace")
-    expect(lines).to_have_count(2, timeout=10_000)
-    rows = page.locator("table.sb").first.locator("tbody tr")
-    expect(rows).to_have_count(2)
-    applied = [int(rows.nth(i).locator("td").nth(1).inner_text().replace(",", "")) for i in (0, 1)]
-    found = RunReader(served.workspace.tracking_uri()).run(run)
-    assert found.tags[names.TAG_RULE] == "bounded, bound 3"
-    assert sum(applied) == found.metrics[names.UPDATES]
-    assert min(applied) > 0
-    assert found.metrics[names.DROPPED] == 0
-    assert 0 < found.metrics[names.STALENESS_SECONDS] < 60
-    assert found.metrics["worker_1/perf/compute_share"] > 0
 
 
 def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> None:
@@ -226,11 +218,3 @@ def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
     expect(page).to_have_url(re.compile(r"/runs\?strategy=DDP"))
     page.reload()
     expect(page.get_by_text("1 run: strategy DDP × 2.")).to_be_visible(timeout=20_000)
-
-
-@pytest.mark.parametrize("path", ["/", "/compose?notebook=first-steps", "/runs", "/compare"])
-def test_no_leftover_of_the_frameworks_own_face(page: Page, served: Served, path: str) -> None:
-    page.goto(served.addresses.app + path)
-    expect(page.locator(".stMainBlockContainer")).to_be_visible(timeout=20_000)
-    expect(page.locator("[data-testid=stMainMenu]")).to_have_count(0)
-    expect(page.get_by_text("Deploy")).to_have_count(0)

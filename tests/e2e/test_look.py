@@ -97,18 +97,26 @@ def shown(tab: Page, gallery: tuple[Served, Gallery]) -> Iterator[tuple[Page, st
     assert said == []
 
 
+EACH_COMMIT = ("notebook", "compose-cell", "search-map", "compare")
+"""Of every commit: most of what pages are made of. `make thorough` looks at the others."""
+
+
 def wrong(page: Page) -> list[str]:
     """What is serious, and headings that skip an order or say nothing."""
     return [str(one) for one in findings(page) if one.impact in SERIOUS or one.rule in HEADINGS]
 
 
-@pytest.mark.parametrize("name", list(PAGES))
+@pytest.mark.parametrize(
+    "name", [name if name in EACH_COMMIT else pytest.param(name, marks=pytest.mark.thorough) for name in PAGES]
+)
 def test_a_page_can_be_read_and_says_what_it_is(shown: tuple[Page, str, Gallery], name: str) -> None:
-    """In both themes, and at 400 pixels without moving sideways."""
+    """In both themes, and at 400 pixels without moving sideways; with nothing left of Streamlit's own face."""
     page, address, found = shown
     page.goto(address + found.addresses()[name])
     expect(page).to_have_title(f"{PAGES[name]} · Scalebook")
     settle(page)
+    expect(page.locator("[data-testid=stMainMenu]")).to_have_count(0)
+    expect(page.get_by_text("Deploy")).to_have_count(0)
     assert wrong(page) == []
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(300)  # until Streamlit has heard of it

@@ -94,6 +94,7 @@ def project(tmp_path: Path) -> Iterator[Served]:
     end_supervisor(served.workspace)
 
 
+@pytest.mark.thorough  # each of its steps is a part of another journey, or of the tests of a user's own modules
 @pytest.mark.timeout(360)
 def test_an_own_project_goes_from_nothing_to_a_file_that_opens_offline(
     browser: Browser, project: Served, tmp_path: Path

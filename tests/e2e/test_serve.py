@@ -113,6 +113,7 @@ def _heals(workspace: Workspace, first: Addresses, port: int) -> None:
     raise AssertionError("the page server did not come back")
 
 
+@pytest.mark.thorough
 def test_two_that_are_started_at_the_same_moment_serve_a_folder_each(tmp_path: Path) -> None:
     """Both look for the same ports, and find them free."""
     port, mlflow_port = kernels_choice(), kernels_choice()

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
 from scalebook.training.strategies.async_ps import AsyncPS
+from tests.training.benches import wait_for
 from tests.training.strategies.small import Small, data, loader
 
 
@@ -53,14 +54,17 @@ class Seen(Callback):
 
 
 class Slow(Callback):
-    """One worker is slower than the other."""
+    """One worker is slower than the other, which begins when that one has begun: else it may have all batches first."""
 
-    def __init__(self, worker: int | None) -> None:
-        self.worker = worker
+    def __init__(self, worker: int | None, begun: Path) -> None:
+        self.worker, self.begun = worker, begun
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         if trainer.global_rank == self.worker:
-            time.sleep(0.02)
+            self.begun.touch()
+            time.sleep(0.05)
+        elif self.worker is not None:
+            wait_for(self.begun.exists, "the slow worker to begin")
 
 
 def bars(folder: Path, train: Any, strategy: AsyncPS, slow: int | None = None, **settings: Any) -> list[list[Any]]:
@@ -75,7 +79,7 @@ def bars(folder: Path, train: Any, strategy: AsyncPS, slow: int | None = None, *
         enable_checkpointing=False,
         enable_model_summary=False,
         limit_val_batches=0,
-        callbacks=[bar, Seen(folder / "seen.json", bar), Slow(slow)],
+        callbacks=[bar, Seen(folder / "seen.json", bar), Slow(slow, folder / "begun")],
         **settings,
     )
     made.fit(Quiet(), train, loader())
