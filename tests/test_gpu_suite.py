@@ -40,6 +40,7 @@ def test_strategies_and_suite_need_torch_and_lightning_alone(bare: Path) -> None
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
+@pytest.mark.thorough
 def test_every_check_that_needs_no_cuda_passes_on_a_cpu(bare: Path, tmp_path: Path) -> None:
     path = tmp_path / "cpu.json"
     done = run_bare(bare, "-m", "tests.gpu", "--device", "cpu", "--no-figures", "--json", str(path))
@@ -53,6 +54,7 @@ def test_every_check_that_needs_no_cuda_passes_on_a_cpu(bare: Path, tmp_path: Pa
         assert one["name"] in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: `python -m tests.gpu`")
 def test_without_cuda_every_check_is_skipped_by_name(bare: Path, tmp_path: Path) -> None:
     path = tmp_path / "none.json"

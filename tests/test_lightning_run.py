@@ -65,6 +65,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder.parents[2]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_the_table_is_of_tests_that_use_the_strategy(
     checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from scalebook.training.jobs import supervising
 from scalebook.training.jobs.process import send
 from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
+from tests.prepared import Prepared
 
 pytestmark = pytest.mark.long
 
@@ -63,10 +64,15 @@ def call(folder: Path, *words: str, code: int = 0) -> str:
 @pytest.mark.parametrize(
     "commands",
     [
-        {"describe MLPClassifier": "MLPClassifier"},
-        {"notebook check page.md": "nothing wrong"},
-        {"search check page.md": "few: nothing wrong"},
-        {"notebook run page.md": "1 of 1 runs finished", "jobs list": "finished"},
+        *(
+            pytest.param(commands, marks=pytest.mark.thorough)
+            for commands in (
+                {"describe MLPClassifier": "MLPClassifier"},
+                {"notebook check page.md": "nothing wrong"},
+                {"search check page.md": "few: nothing wrong"},
+                {"notebook run page.md": "1 of 1 runs finished", "jobs list": "finished"},
+            )
+        ),
         {"search run page.md": "few finished: 1 trials", "search list": "few"},
     ],
     ids=" and ".join,
@@ -78,9 +84,10 @@ def test_no_command_imports_what_lies_in_its_folder(folder: Path, commands: dict
         assert ran(folder) == []
 
 
-def test_nor_does_the_module(tmp_path: Path) -> None:
+def test_nor_does_the_module(tmp_path: Path, prepared: Prepared) -> None:
     """`python -m scalebook`: Python itself looks for `training` in the current folder first, but for nothing else."""
     poison(tmp_path, packages=False)
+    prepared.into(Workspace(tmp_path))
     (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
     assert "nothing wrong" in call(tmp_path, sys.executable, "-m", "scalebook", "notebook", "check", "page.md")
     assert ran(tmp_path) == []

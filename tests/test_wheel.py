@@ -73,6 +73,7 @@ def test_it_is_the_installed_one_that_runs(installed: Installed, tmp_path: Path)
     assert not list(installed.folder.rglob("config.toml"))
 
 
+@pytest.mark.thorough
 def test_its_pages_have_our_theme_and_tell_nobody(served: Served) -> None:
     cookie = f"{served.access.cookie}={served.access.token}"
     port = int(served.addresses.app.rsplit(":", 1)[1])
@@ -86,6 +87,7 @@ def test_its_pages_have_our_theme_and_tell_nobody(served: Served) -> None:
     assert not [one for one in messages if one.delta.new_element.WhichOneof("type") == "exception"]
 
 
+@pytest.mark.thorough
 def test_its_mlflow_answers(served: Served) -> None:
     port = int(str(served.addresses.mlflow).rsplit(":", 1)[1])
     found = ask(port, "/version", authorization=f"Bearer {served.access.token}")
@@ -93,10 +95,16 @@ def test_its_mlflow_answers(served: Served) -> None:
 
 
 def test_packages_called_like_our_folders_stay_a_persons_own(installed: Installed, tmp_path: Path) -> None:
-    """`app` is installed, `training` and `pages` lie in the current folder, `scalebook.toml` names `training.nets`."""
+    """`app` is installed, `training` and `pages` lie in the current folder."""
+    own_packages(Path(installed.python), tmp_path / "work")
+    own_are_found(installed.folder / "bin" / "scalebook", tmp_path / "work")
+
+
+@pytest.mark.thorough
+def test_they_may_be_named_in_a_folder_s_settings(installed: Installed, tmp_path: Path) -> None:
+    """`scalebook.toml` names `training.nets`."""
     work, scalebook = tmp_path / "work", installed.folder / "bin" / "scalebook"
     own_packages(Path(installed.python), work)
-    own_are_found(scalebook, work)
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(
         [str(scalebook), "describe", "training.nets.Net", "--trust"],
@@ -113,6 +121,7 @@ def test_the_notebooks_that_ship_are_in_it(installed: Installed, tmp_path: Path)
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == shipped
 
 
+@pytest.mark.thorough
 def test_an_sdist_makes_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
     """Its parts are links in the repository, and folders in the archive."""
     pip("install", "-q", "--target", str(tmp_path / "hatch"), "hatchling>=1.25")

@@ -76,7 +76,7 @@ def own_packages(python: Path, work: Path) -> None:
     """`app` is installed, `training` and `pages` lie in the folder where the person works."""
     (site,) = python.parents[1].glob("lib/python3*/site-packages")
     for place in (site / "app", work / "training", work / "pages"):
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
         (place / "__init__.py").write_text(OWN, encoding="utf-8")
     (work / "training" / "nets.py").write_text(NET, encoding="utf-8")
     (work / "scalebook.toml").write_text('modules = ["training.nets"]\n', encoding="utf-8")

@@ -101,9 +101,9 @@ def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> 
     page.reload()
     expect(page.locator(".sb-facts")).to_have_text(figures, timeout=20_000)
     page.goto(served.addresses.app)
-    card = page.locator(".st-key-cell-experiment-pixelcnn-asyncps-x2")
+    card = page.locator(".st-key-cell-experiment-pixelcnn-bounded-x2")
     expect(card.locator(".sb-chip").first).to_have_text("finished", timeout=20_000)
-    saved = store.read(served.workspace.root / "first-steps.md").notebook.experiment("pixelcnn-asyncps-x2")
+    saved = store.read(served.workspace.root / "first-steps.md").notebook.experiment("pixelcnn-bounded-x2")
     assert saved is not None
     assert saved.config["trainer"]["max_epochs"] == 3
     page.get_by_role("button", name="Switch to the dark theme").click()
@@ -128,6 +128,8 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
         assert time.monotonic() < deadline, "the page server did not come back"
         time.sleep(0.2)
     assert job.started() == before
+    assert served.now().app == served.addresses.app
+    assert "Scalebook ended unexpectedly and is started again" in served.printed()
     tab = page.get_by_test_id("stApp")  # open all the while: it goes on by itself, and is known still
     expect(tab).to_have_attribute("data-test-connection-state", "CONNECTED", timeout=60_000)
     page.goto(f"{served.addresses.app}/runs?run={runs['ddp']}")
@@ -147,7 +149,7 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
             page.get_by_role("button", name=f"Download this chart as {word}").first.click()
         assert Path(download.value.path()).read_bytes().startswith(begins)
     table = page.locator("table.sb").first
-    expect(table).to_contain_text("pixelcnn-asyncps-x2 · seed 1")
+    expect(table).to_contain_text("pixelcnn-bounded-x2 · seed 1")
     expect(table).to_contain_text("pixelcnn-ddp-x2 · seed 1")
     differing = page.locator("table.sb").nth(1)
     expect(differing).to_contain_text("trainer.strategy")
@@ -160,16 +162,16 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     dialog.get_by_role("button", name="Save", exact=True).click()  # before the page has heard of the name
     expect(page.locator(".st-key-cell-comparison-two-ways .scatterlayer .trace")).to_have_count(2)
     page.goto(address)
-    for name in ("pixelcnn-asyncps-x2 seed 1", "pixelcnn-ddp-x2 seed 1"):
+    for name in ("pixelcnn-bounded-x2 seed 1", "pixelcnn-ddp-x2 seed 1"):
         expect(page.get_by_text(name).first).to_be_visible(timeout=30_000)
 
 
 def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     """From its button; a system written by hand is played, the address says all that was asked."""
     page.goto(served.addresses.app)
-    page.locator(".st-key-plan-pixelcnn-asyncps-x2 button").first.click(timeout=20_000)
-    expect(page.get_by_role("heading", name="Plan pixelcnn-asyncps-x2")).to_be_visible()
-    expect(page.get_by_text("Plan measures the parts of pixelcnn-asyncps-x2")).to_be_visible()
+    page.locator(".st-key-plan-pixelcnn-bounded-x2 button").first.click(timeout=20_000)
+    expect(page.get_by_role("heading", name="Plan pixelcnn-bounded-x2")).to_be_visible()
+    expect(page.get_by_text("Plan measures the parts of pixelcnn-bounded-x2")).to_be_visible()
     page.goto(f"{page.url}&system=Form&rules=async&most=4")
     fill(page, "Link", "2.5 Gbit/s")
     page.locator(".st-key-plan-play button").click()
@@ -180,8 +182,8 @@ def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     expect(page.locator("table.sb tbody tr")).to_have_count(3)
     page.reload()
     expect(words).to_be_visible()
-    page.get_by_role("link", name="First steps › pixelcnn-asyncps-x2").click()
-    expect(page.locator(".st-key-cell-experiment-pixelcnn-asyncps-x2")).to_be_in_viewport()
+    page.get_by_role("link", name="First steps › pixelcnn-bounded-x2").click()
+    expect(page.locator(".st-key-cell-experiment-pixelcnn-bounded-x2")).to_be_in_viewport()
 
 
 def test_the_notebook_is_exported_and_opens_without_a_server(page: Page, served: Served, tmp_path: Path) -> None:

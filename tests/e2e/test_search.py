@@ -14,7 +14,7 @@ from tests.e2e.conftest import Served
 
 START_MS = 60_000  # for the first trial to start on two busy cores, driver and forking parent included
 END_MS = 90_000
-TRIALS = 6
+TRIALS = 4
 NOTEBOOK = """---
 title: Which batch size
 ---
@@ -70,7 +70,7 @@ def test_a_search_is_set_up_watched_and_its_best_point_used(page: Page, served: 
 
 
 def _set_up(page: Page) -> None:
-    """A preset, six trials; a reload on the way keeps both."""
+    """A preset, four trials; a reload on the way keeps both."""
     expect(page.get_by_role("heading", name="New search")).to_be_visible(timeout=20_000)
     page.locator("[class*=choose-batch-size] button").first.click()
     expect(plan(page)).to_contain_text("This starts 60 runs", timeout=10_000)

@@ -29,16 +29,13 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path).create()
 
 
-def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_started(workspace: Workspace) -> None:
+def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace: Workspace) -> None:
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        left = serve(workspace, "--port", str(port), "--mlflow-port", str(port))
-        _is_killed_before_it_could_end(left)
-        served = serve(workspace, "--port", str(port), "--mlflow-port", str(port), unlike=left.addresses)
+        served = serve(workspace, "--port", str(port), "--mlflow-port", str(port))
     try:
-        assert not any(alive(one) for one in left.addresses.children)
         first = served.addresses
         ports = [int(address.rsplit(":", 1)[1]) for address in (first.app, first.mlflow or "")]
         assert port not in ports
@@ -47,7 +44,6 @@ def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_s
         assert answers(ports[1], "/health")
         _refuses_a_second(workspace, served)
         _tells_its_address(workspace, served)
-        _heals(workspace, first, ports[0])
         _replaces_its_supervisor(workspace, served)
         children = (Addresses.read(workspace) or first).children
         printed = served.end()
@@ -57,11 +53,24 @@ def test_it_finds_ports_clears_up_refuses_to_start_twice_heals_and_ends_all_it_s
     assert f"MLflow     {first.mlflow}/?token={served.access.token}\n" in printed
     for path in (workspace.hidden, *workspace.hidden.rglob("*")):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
-    assert "Scalebook ended unexpectedly and is started again" in printed
     assert "No run is in progress" in printed
     assert served.process.returncode == 0
     assert not any(alive(process) for process in children)
     assert Addresses.read(workspace) is None
+
+
+@pytest.mark.thorough
+def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspace) -> None:
+    left = serve(workspace)
+    _is_killed_before_it_could_end(left)
+    served = serve(workspace, unlike=left.addresses)
+    try:
+        assert not any(alive(one) for one in left.addresses.children)
+        _heals(workspace, served.addresses, int(served.addresses.app.rsplit(":", 1)[1]))
+        printed = served.end()
+    finally:
+        end_supervisor(workspace)
+    assert "Scalebook ended unexpectedly and is started again" in printed
 
 
 def _is_killed_before_it_could_end(owner: Served) -> None:

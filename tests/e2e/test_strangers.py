@@ -80,8 +80,8 @@ def sees_mlflow(page: Page) -> None:
     expect(page.get_by_role("link", name="Experiments").first).to_be_visible(timeout=TIMEOUT_MS)
 
 
-def test_the_printed_address_opens_the_app_and_mlflow(
-    new_context: Callable[[], BrowserContext], served: Served
+def test_the_printed_address_opens_the_app_and_mlflow_and_who_has_lost_it_is_told_where_it_is(
+    new_context: Callable[[], BrowserContext], served: Served, tmp_path: Path
 ) -> None:
     page = new_context().new_page()
     page.goto(served.access.opening(served.addresses.app))
@@ -89,28 +89,24 @@ def test_the_printed_address_opens_the_app_and_mlflow(
     assert page.url == f"{served.addresses.app}/"
     page.reload()
     sees_the_app(page)
-    page.goto(f"{served.addresses.mlflow}/#/experiments")
-    sees_mlflow(page)
-
-
-def test_who_has_lost_the_address_is_told_where_it_is(
-    new_context: Callable[[], BrowserContext], served: Served, tmp_path: Path
-) -> None:
     token = str(served.access.token)
     for address, sees in ((served.addresses.app, sees_the_app), (str(served.addresses.mlflow), sees_mlflow)):
-        page = new_context().new_page()
-        page.goto(address)
-        expect(page.get_by_role("heading", name=LOST)).to_be_visible()
-        expect(page.get_by_text("scalebook ui FOLDER --address")).to_be_visible()
-        page.screenshot(path=tmp_path / "lost.png")
-        field = page.get_by_label("Or enter the token")
+        lost = new_context().new_page()
+        lost.goto(address)
+        expect(lost.get_by_role("heading", name=LOST)).to_be_visible()
+        expect(lost.get_by_text("scalebook ui FOLDER --address")).to_be_visible()
+        lost.screenshot(path=tmp_path / "lost.png")
+        field = lost.get_by_label("Or enter the token")
         field.fill("not this one")
-        page.get_by_role("button", name="Open").click()
-        expect(page.get_by_role("heading", name="This is not the right token")).to_be_visible()
+        lost.get_by_role("button", name="Open").click()
+        expect(lost.get_by_role("heading", name="This is not the right token")).to_be_visible()
         field.fill(token)
-        page.get_by_role("button", name="Open").click()
-        sees(page)
-        assert token not in page.url
+        lost.get_by_role("button", name="Open").click()
+        sees(lost)
+        assert token not in lost.url
+        lost.context.close()
+    page.goto(f"{served.addresses.mlflow}/#/experiments")
+    sees_mlflow(page)
 
 
 def test_a_page_of_another_origin_gets_nothing(page: Page, served: Served, stranger: str) -> None:

@@ -38,6 +38,7 @@ def elsewhere() -> Iterator[tuple[str, list[str]]]:
         server.shutdown()
 
 
+@pytest.mark.thorough
 def test_nothing_is_fetched_or_imported_before_the_person_trusts_the_folder(
     page: Page, served: Served, elsewhere: tuple[str, list[str]]
 ) -> None:

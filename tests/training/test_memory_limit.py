@@ -92,6 +92,7 @@ def test_a_worker_that_wants_too_much_ends_the_run_as_out_of_memory(name: str, w
     assert classify(caught.value).failure_class is FailureClass.OUT_OF_MEMORY
 
 
+@pytest.mark.thorough
 def test_a_trial_has_the_limit_that_it_was_given(workspace: Workspace, description: Description) -> None:
     """A wide net on 128 digits: 8 at a time fit into 100 MB, 128 do not.
 

@@ -11,7 +11,7 @@ from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, config, submitted
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("forked_descriptions")]
 
 MODULE = """
 import torch
@@ -69,6 +69,7 @@ def ended(own: Workspace, strategy: Any = "auto", **classes: str) -> tuple[str |
     return result.failure, result.cause, result.frame
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC], ids=["single", "ddp", "async"])
 def test_it_is_said_whose_error_it_is_and_where(own: Workspace, strategy: Any) -> None:
     failure, cause, frame = ended(own, strategy, model="fragile.Fragile")

@@ -19,7 +19,7 @@ from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.alike]
 
 STRATEGIES = pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC], ids=["single", "ddp", "async"])
 WEIGHTS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10 + 2 * (16 + 16)  # float32; three layers, two normalisations

@@ -346,12 +346,14 @@ def test_a_trial_leads_back_to_its_search_and_is_not_in_the_list(open_page: Open
     assert (back.label, back.query_string) == ("batch-size, trial 2", f"search={parent.id}")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("told", ["²", "१२", "1e9", "-1", "9" * 400, "3", "1;--"])
 def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, workspace: Workspace, told: str) -> None:
     record(workspace, seed=1)
     assert "No run" not in html(open_page("runs", page=told))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("text", ["both ' and \"", "back\\", "tick`", "100%", "a;b -- c", "new\nline", "x" * 5000])
 def test_any_text_can_be_looked_for(open_page: Open, workspace: Workspace, text: str) -> None:
     record(workspace, seed=1)

@@ -83,8 +83,8 @@ def real(bench: Bench) -> Iterator[Real]:
 
 
 @pytest.mark.timeout(300)
-def test_a_run_and_three_untimely_ends(real: Real) -> None:
-    """One test, for the warm process takes 6 s to load: finished, stopped, main process killed, workers killed."""
+def test_a_run_and_one_whose_workers_die(real: Real) -> None:
+    """One test, for the warm process takes 6 s to load."""
     finished = real.job(epochs=2)
     wait_for(lambda: (now := status(real.bench.workspace)) and now.warm == "ready", "the warm process", LOADED_S)
     assert "threads" not in real.bench.log(), real.bench.log()
@@ -93,6 +93,20 @@ def test_a_run_and_three_untimely_ends(real: Real) -> None:
     assert run.info.status == "FINISHED"
     assert run.data.metrics[names.VAL_LOSS] < 2.0
 
+    job, main, others = real.training()
+    send(others[-1], signal.SIGKILL)  # worker 1, which the run can spare
+    wait_for(lambda: "worker 1 died: process" in job.tail(), "the others to be told")
+    assert job.result() is None
+    send(others[0], signal.SIGKILL)  # worker 0, which holds the run's record
+    result, run = real.end(job, main)
+    assert (result.failure, run.info.status) == ("worker lost", "FAILED"), result
+    assert result.worker == 0
+    assert str(others[0].pid) in result.cause
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+def test_one_is_stopped_and_one_is_killed(real: Real) -> None:
     job, main, _ = real.training()
     job.stop_file.touch()
     result, run = real.end(job, main)
@@ -105,13 +119,3 @@ def test_a_run_and_three_untimely_ends(real: Real) -> None:
     result, run = real.end(job, main)
     assert (result.failure, run.info.status) == ("killed", "FAILED")
     assert run.data.tags[names.TAG_CAUSE] == f"its main process (pid {main.pid}) was ended by SIGKILL"
-
-    job, main, others = real.training()
-    send(others[-1], signal.SIGKILL)  # worker 1, which the run can spare
-    wait_for(lambda: "worker 1 died: process" in job.tail(), "the others to be told")
-    assert job.result() is None
-    send(others[0], signal.SIGKILL)  # worker 0, which holds the run's record
-    result, run = real.end(job, main)
-    assert (result.failure, run.info.status) == ("worker lost", "FAILED"), result
-    assert result.worker == 0
-    assert str(others[0].pid) in result.cause

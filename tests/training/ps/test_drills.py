@@ -28,6 +28,7 @@ def per_commit(row: Row) -> bool:
     return row.victim == Victim.SERVER or of_host.index(row) % 2 == HOSTS.index(row.host)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("number", "row"),
     [

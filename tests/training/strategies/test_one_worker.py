@@ -248,6 +248,7 @@ class Quiet(Plain):
         return cross_entropy(self.net(batch[0]), batch[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*validation_step")
 def test_a_compiled_model_trains_as_it_is(tmp_path: Path) -> None:
     """Several workers too may have one; what they compute depends on time."""

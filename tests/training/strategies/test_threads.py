@@ -91,12 +91,14 @@ def lines() -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith("worker")]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_tensors_before_the_fork_hang_nobody_and_the_cores_are_shared_out(lines: list[str]) -> None:
     each = max(1, threads.cores() // 2)
     assert sorted(lines[:2]) == [f"worker {worker} threads {each}" for worker in (0, 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_whatever_was_computed_before_workers_train_with_the_threads_that_were_set(lines: list[str]) -> None:
     after = lines[2:]

@@ -80,6 +80,7 @@ def range_test(
     return curve
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("strategy", "more"), [("single", []), ("ddp", []), ("async", SYNC)])
 def test_a_range_test_of_digits(
     strategy: str, more: list[str], shop: Workspace, capsys: pytest.CaptureFixture[str]
@@ -113,6 +114,7 @@ def test_a_range_test_without_an_answer(shop: Workspace, capsys: pytest.CaptureF
     assert "no suggestion: the loss does not fall between 1e-09 and " in capsys.readouterr().out
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("strategy", "wall"), [("single", 300), ("ddp", 150), ("async", 150)])
 def test_the_training_set_is_the_wall_of_a_small_model(
     strategy: str, wall: int, shop: Workspace, capsys: pytest.CaptureFixture[str]
@@ -170,7 +172,7 @@ def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
     assert len(all_jobs(shop)) == before
 
 
-@pytest.mark.parametrize("command", ["rates", "largest-batch"])
+@pytest.mark.parametrize("command", [pytest.param("rates", marks=pytest.mark.thorough), "largest-batch"])
 def test_ctrl_c_ends_what_it_started(command: str, shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """An endless job: a range test of a million updates; tries of as many."""
     known = {job.id for job in all_jobs(shop)}
