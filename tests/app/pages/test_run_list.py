@@ -1,9 +1,13 @@
 """The list of runs: filtered, grouped, sorted, annotated, deleted, by hand and by its address."""
 
+from io import StringIO
+
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.runs.services import remarks, run_query
+from scalebook.app.runs.components import run_table
+from scalebook.app.runs.services import remarks, run_query, runs
 from scalebook.app.runs.views import run_list
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
@@ -31,6 +35,18 @@ def tag(workspace: Workspace, run_id: str, **values: str) -> None:
     keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "trial": names.TAG_TRIAL}
     for key, value in values.items():
         store.set_tag(run_id, keys.get(key, key), value)
+
+
+def test_the_list_is_a_file_with_names_not_addresses(open_page: Open, workspace: Workspace) -> None:
+    jobs = [record(workspace, cell="a", seed=seed) for seed in (1, 2)]
+    assert open_page("runs").download_button(key="runs-csv").label == "CSV"
+    views = runs.views(workspace, RunReader(workspace.tracking_uri()).runs(), dict)
+    table = pd.read_csv(StringIO(run_table.as_csv(views, [names.UPDATES])))
+    assert list(table["Run"]) == ["a · seed 2", "a · seed 1"]
+    assert list(table["id"]) == [job.id for job in reversed(jobs)]
+    assert list(table["State"]) == ["finished"] * 2
+    assert table[names.UPDATES].notna().all()
+    assert "/runs" not in table.to_csv()
 
 
 def test_a_view_comes_from_its_address_and_changes_by_hand(open_page: Open, workspace: Workspace) -> None:

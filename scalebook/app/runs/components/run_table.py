@@ -1,6 +1,6 @@
 """Runs in rows: what they are, how they stand, what came out. A tick selects, a name is a link."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -36,9 +36,9 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> lis
 
     `columns` are metrics that have a column of their own.
     """
-    titles = {view.id: view.title for view in views}
-    called = labels([view.record for view in views], lambda record: titles[record.id])
-    table = pd.DataFrame([_row(view, called[view.id], columns) for view in views])
+    called = _called(views)
+    rows = [_row(view, RUNS.url(**{CALLED: called[view.id], "run": view.id}), columns) for view in views]
+    table = pd.DataFrame(rows)
     event: Any = st.dataframe(
         table,
         key=key,
@@ -48,10 +48,30 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> lis
         on_select="rerun",
         selection_mode="multi-row",
         column_config=_columns(_one(table, "metric")) | _metric_columns(columns),
-        column_order=[str(name) for name in table if _worth(str(name), list(table[name]))],
-        alt="runs",
+        column_order=_shown(table),
+        alt="runs",  # the style sheet knows it: the table's own download would write addresses, ours is `as_csv`
     )
     return [views[i].id for i in event.selection.rows if i < len(views)]
+
+
+def as_csv(views: Sequence[RunView], columns: Sequence[str] = ()) -> str:
+    """The same table as a file, with names in place of links, and the id of each run."""
+    called = _called(views)
+    table = pd.DataFrame([_row(view, called[view.id], columns) for view in views])
+    shown = table[_shown(table)]
+    shown = shown.map(lambda value: ", ".join(value) if isinstance(value, list) else value)
+    titles = {name: one["label"] for name, one in (_columns("") | _metric_columns(columns)).items()}
+    return str(shown.rename(columns=titles).assign(id=[view.id for view in views]).to_csv(index=False))
+
+
+def _called(views: Sequence[RunView]) -> Mapping[str, str]:
+    """What runs are called where they stand together, by id."""
+    titles = {view.id: view.title for view in views}
+    return labels([view.record for view in views], lambda record: titles[record.id])
+
+
+def _shown(table: pd.DataFrame) -> list[str]:
+    return [str(name) for name in table if _worth(str(name), list(table[name]))]
 
 
 def _one(table: pd.DataFrame, name: str) -> str:
@@ -108,7 +128,7 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
     return {
-        "name": RUNS.url(**{CALLED: name, "run": view.id}),
+        "name": name,
         "state": [view.state],
         "notebook": FACETS["notebook"](view.record),
         "model": FACETS["model"](view.record),

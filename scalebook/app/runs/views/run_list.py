@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from html import escape
 
 import streamlit as st
@@ -143,7 +144,14 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
     ticked = run_table.draw(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
     with bar:
         _actions([view for view in views if view.id in ticked], _counted(records, shown))
+        st.download_button("CSV", partial(_csv, records, shown.columns), "runs.csv", "text/csv", key="runs-csv",
+                           on_click="ignore", type="tertiary", icon=":material/download:",
+                           help="All runs that this list shows, on every page of it.")  # fmt: skip
     _pages(number, len(records))
+
+
+def _csv(records: Sequence[RunRecord], columns: Sequence[str]) -> str:
+    return run_table.as_csv(runs.views(resources.workspace(), records, resources.waiting_reasons), columns)
 
 
 def _page_number(shown: ListView) -> int:

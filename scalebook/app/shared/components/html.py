@@ -72,9 +72,10 @@ def empty(title: str, advice: str) -> None:
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Figures with their names above them, in one row."""
+    """Figures with their names above them, in one row, or in rows of equally many."""
+    counts = "".join(f"--n{rows}:{-(-len(pairs) // rows)};" for rows in range(1, 7))
     st.html(
-        '<div class="sb-facts">'
+        f'<div class="sb-facts" style="{counts}">'
         + "".join(f"<div><span>{escape(k)}</span><b>{escape(v)}</b></div>" for k, v in pairs)
         + "</div>"
     )
