@@ -68,7 +68,7 @@ def _head(folder: SearchFolder, was_live: bool) -> None:
 def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchProgress | None, was_live: bool) -> None:
     _pressed(head.draw(records, spec, reported, was_live))
     head.notes(records, spec, reported)
-    drawn = progress.draw(records, spec, style.dark())
+    drawn = resources.drawn(progress.draw, records, spec, style.dark())
     if drawn is not None:
         _picked(
             "search-progress",
@@ -110,7 +110,7 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
         if len(spec.objectives) > 1:
             titles = [objective.name for objective in spec.objectives]
             objective = titles.index(st.selectbox("Colour", titles, 0, key=f"map-colour-{folder.id}", width=220))
-    drawn = trial_map.draw(records, spec, x, y, by, style.dark(), objective)
+    drawn = resources.drawn(trial_map.draw, records, spec, x, y, by, style.dark(), objective)
     _picked(
         "search-map",
         records,
@@ -141,7 +141,7 @@ def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
 
 
 def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = learning_curves.draw(records, spec, style.dark())
+    drawn = resources.drawn(learning_curves.draw, records, spec, style.dark())
     if drawn is None:
         html.empty("No curve yet", "Its first point comes with a trial's first validation.")
         return
@@ -151,7 +151,7 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
 
 
 def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = parallel.draw(records, spec, style.dark())
+    drawn = resources.drawn(parallel.draw, records, spec, style.dark())
     if drawn is None:
         html.empty("No trial has finished yet", "A line for each appears here.")
         return
@@ -175,7 +175,7 @@ def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSp
 
 
 def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = pareto.draw(records, spec, style.dark())
+    drawn = resources.drawn(pareto.draw, records, spec, style.dark())
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished one is a dot here.")
         return
