@@ -22,7 +22,9 @@ def reading(spec: SearchSpec) -> str:
             "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front. A click "
             "on a dot opens the trial."
         )
-    alone = "" if spec.exclusive else " Trials ran side by side, so their seconds depend on each other."
+    alone = (
+        "" if spec.exclusive or spec.is_virtual else " Trials ran side by side, so their seconds depend on each other."
+    )
     return (
         "Quality against the seconds that a trial took; the line joins those that no other trial beats in both. The "
         f"search looked at the quality alone.{alone} A click on a dot opens the trial."
@@ -58,7 +60,8 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
 
 def _names(spec: SearchSpec) -> tuple[str, str]:
     """The names of the two axes: the cost across, the quality upwards."""
-    return (spec.objectives[1].name if len(spec.objectives) > 1 else "seconds", spec.objectives[0].name)
+    cost = spec.objectives[1].name if len(spec.objectives) > 1 else "seconds"
+    return search_view.amount(spec, cost), search_view.amount(spec, spec.objectives[0].name)
 
 
 def _lower(spec: SearchSpec) -> tuple[bool, bool]:

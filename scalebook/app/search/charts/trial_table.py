@@ -103,7 +103,10 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
             "±", format="%.2g", width=70, help="Half of the 95 % interval over seeds."
         )
     columns["seconds"] = column.NumberColumn(
-        "Seconds", format="%.1f", width=80, help="Of training, all seeds together."
+        search_view.amount(spec, "seconds").capitalize(),
+        format="%.1f",
+        width=80,
+        help="Of training, the mean of its seeds.",
     )
     columns["why"] = column.TextColumn("Why", width=380, help="Why it was pruned, could not run, or failed.")
     return columns

@@ -32,6 +32,10 @@ EXCLUSIVE_TEXT: Final = (
     "One trial at a time, alone on the machine. Trials side by side slow each other down, so that their seconds cannot "
     "be compared; it takes longer."
 )
+VIRTUAL_TEXT: Final = (
+    "One trial at a time, alone on the machine. Nothing is gained by it here: seconds of virtual workers are of the clock "
+    "that is declared, whatever runs beside them."
+)
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20
 NOTHING: Final = ""  # None would make the list one that can be cleared
@@ -133,8 +137,8 @@ def _scaling(before: str, key: str) -> str:
     )
 
 
-def second(body: Body, metrics: Sequence[str], key: str) -> Body:
-    """Step 2: objectives, how points are chosen, budget, the machine."""
+def second(body: Body, metrics: Sequence[str], key: str, virtual: bool) -> Body:
+    """Step 2: objectives, how points are chosen, budget, the machine. `virtual`: as `SearchSpec.is_virtual`."""
     body = dict(body)
     st.header("What is best")
     _objectives(body, metrics, key)
@@ -149,7 +153,7 @@ def second(body: Body, metrics: Sequence[str], key: str) -> Body:
     _budget(body, key)
     st.header("On this machine")
     body["exclusive"] = st.toggle("Exclusive: times are compared", bool(body.get("exclusive")), key=f"{key}.exclusive")
-    st.caption(EXCLUSIVE_TEXT)
+    st.caption(VIRTUAL_TEXT if virtual else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
         _number(body, "failures", "Failures that stop the search", key, 10,

@@ -21,6 +21,7 @@ from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.search.study.trials import best as best_of
+from scalebook.training.tracking.names import time_words
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 STATES = ("finished", "running", "pruned", "infeasible", "failed", "waiting")
 FEWEST = 10
 """Finished trials below which importance is chance."""
-UNITS = {"seconds": "s", "samples": "samples", "updates": "updates"}
+UNITS = {"seconds": "s", "virtual seconds": "virtual s", "samples": "samples", "updates": "updates"}
 
 
 def counts(records: Sequence[TrialRecord]) -> dict[str, int]:
@@ -53,9 +54,14 @@ def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
     known = value(record, objective)
     if known is None:
         return ""
-    unit = UNITS.get(spec.objectives[objective].name, "")
+    unit = UNITS.get(amount(spec, spec.objectives[objective].name), "")
     half = record.spread if objective == 0 else None
     return f"{interval(known, half)}{f' {unit}' if unit else ''}"
+
+
+def amount(spec: SearchSpec, name: str) -> str:
+    """How an objective is called where it is read: seconds of virtual workers are virtual."""
+    return f"virtual {name}" if name == "seconds" and spec.is_virtual else name
 
 
 def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], spec: SearchSpec) -> tuple[float, str]:
@@ -80,7 +86,9 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
             if spec.scaling == "strong"
             else "**Weak scaling**: the batch size is that of each worker; the global one grows with the workers."
         )
-    if spec.exclusive:
+    if spec.is_virtual:
+        sentences.append(time_words([True]))
+    elif spec.exclusive:
         sentences.append("**Exclusive**: one trial at a time, alone on the machine, so that times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
         sentences.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")

@@ -142,8 +142,10 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     """The step that is shown; the draft then has body and name as they say now."""
     key = f"search.{draft.version}"
     if draft.step == 2:
-        metrics = search_setup.metrics(_config(draft.body) or {}, description)
-        body, name = search_setup.tidy(search_form.second(copy.deepcopy(draft.base), metrics, key)), draft.name
+        config = _config(draft.body)
+        metrics, spec = search_setup.metrics(config or {}, description), _spec(draft.body, config, description)
+        said_ = search_form.second(copy.deepcopy(draft.base), metrics, key, spec is not None and spec.is_virtual)
+        body, name = search_setup.tidy(said_), draft.name
     else:
         name = _name(draft, key)
         _experiment(choice, draft, key)

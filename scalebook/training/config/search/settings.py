@@ -37,7 +37,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
         what = "has no effect: no objective says what it takes to get there"
         remedy = f"Write objective: [{metrics[0]}, seconds], or leave it out."
         problems.append(Problem("target", what, remedy, "warning"))
-    if "seconds" in metrics and not spec.exclusive and not workload(spec.config, description).is_virtual:
+    if "seconds" in metrics and not spec.exclusive and not spec.is_virtual:
         what = "is false, so trials slow each other down while their times are compared"
         problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
     return problems

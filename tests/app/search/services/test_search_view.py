@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from scalebook.app.search.charts import pareto
 from scalebook.app.search.services import search_view
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.types import Objective, RateRule
@@ -11,6 +12,7 @@ from tests.app import searches
 from tests.app.described import description
 
 SPEC = searches.spec()
+VIRTUAL = {"trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"host": "virtual"}}, "devices": 4}}
 TWO = {"batch_size": 64, "learning_rate": 0.1, "strategy": "ddp", "workers": 2}
 
 
@@ -39,6 +41,16 @@ def test_a_value_has_its_interval_and_its_unit() -> None:
     assert search_view.reached(TrialRecord(1, "pruned", TWO), SPEC) == ""
 
 
+def test_seconds_of_virtual_workers_are_called_so() -> None:
+    spec = searches.spec((searches.RATE,), objectives=(Objective("seconds", True),), config=VIRTUAL)
+    assert search_view.reached(finished(1, 12.34), spec) == "12.34 virtual s"
+    told = [finished(i, 1.0 + i) for i in range(3)]
+    figure = pareto.draw(told, dataclasses.replace(spec, objectives=(Objective("val/loss", True),)), dark=False)
+    assert figure is not None
+    assert figure.layout.xaxis.title.text == "virtual seconds"
+    assert "side by side" not in pareto.reading(dataclasses.replace(spec, objectives=(Objective("val/loss", True),)))
+
+
 def test_how_far_a_search_is() -> None:
     told = [finished(0, 1.0), TrialRecord(1, "failed", {}), TrialRecord(2, "running", {})]
     progress = SearchProgress(1.0, 2, 1, 8, left_s=185.0)
@@ -60,6 +72,8 @@ def test_what_one_must_know_to_read_the_figures() -> None:
     alone = search_view.notes(searches.spec(objectives=timed, exclusive=True), None)
     assert any("alone on the machine" in one for one in alone)
     assert not any("depend on each other" in one for one in alone)
+    played = search_view.notes(searches.spec((searches.RATE,), objectives=timed, config=VIRTUAL), None)
+    assert [one.split(":")[0] for one in played] == ["Virtual workers"]
     progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
     assert search_view.notes(SPEC, progress)[-2:] == [
         "A trial takes 0.2 s beyond its own training (median).",

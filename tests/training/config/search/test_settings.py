@@ -102,3 +102,6 @@ def test_virtual_seconds_do_not_depend_on_what_runs_beside(description: Descript
     strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": args}
     config = {"model": "MLPClassifier", "data": "Digits", "trainer": {"strategy": strategy}}
     assert problems(SPACE, description, objective=["val/loss", "seconds"], config=config) == []
+    also_real = "{strategy: {values: [ddp, async]}}"
+    (problem,) = problems(also_real, description, objective=["val/loss", "seconds"], config=config)
+    assert problem.key == "exclusive"
