@@ -235,8 +235,8 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
 
 
 def drawn(draw: Callable[..., T], *told: object) -> T:
-    """`draw(*told)`: a figure, which nobody may change. Made once for all who look while what it is told stays the same:
-    the map of 100 trials takes 0.1 s of the processor."""
+    """`draw(*told)`: a figure, which nobody may change. Made once for all who look while it is told the same: the map
+    of 100 trials takes 0.1 s of the processor."""
     return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(told), lambda: draw(*told))
 
 

@@ -33,8 +33,8 @@ EXCLUSIVE_TEXT: Final = (
     "be compared; it takes longer."
 )
 VIRTUAL_TEXT: Final = (
-    "One trial at a time, alone on the machine. Nothing is gained by it here: seconds of virtual workers are of the clock "
-    "that is declared, whatever runs beside them."
+    "One trial at a time, alone on the machine. Nothing is gained by it here: seconds of virtual workers are of the "
+    "clock that is declared, whatever runs beside them."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20

@@ -7,7 +7,6 @@ from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import AMOUNTS, SearchSpec
-from scalebook.training.config.workload import workload
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
 
