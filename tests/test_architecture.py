@@ -25,7 +25,8 @@ LAYERS = {
         "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
         "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "claims",
         "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models",
-        "strategies", "callbacks", "tuning", "planning", "describe", "cli", "runner", "commands", "__main__",
+        "strategies", "callbacks", "tuning", "planning", "model_making", "describe", "cli", "runner", "commands",
+        "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

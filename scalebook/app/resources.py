@@ -1,10 +1,11 @@
 """The only module with `st.cache_*`: builds the services once and shares them between all visitors of this server."""
 
+import copy
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -20,6 +21,7 @@ from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge
 from scalebook.training.config import catalogue
 from scalebook.training.config.description import Description
+from scalebook.training.config.model_parameters import find_out
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.records import Broken
@@ -36,6 +38,7 @@ from scalebook.training.workspace import Workspace, sqlite_address
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOKING = "describe"  # the thread that does
+MODEL_LOOKING = "parameters"
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
@@ -95,6 +98,13 @@ def _look_behind(place: Workspace) -> None:
         catalogue.describe(place)
     except ConfigError as error:
         log.warning("Models and strategies could not be described: %s", error)  # the pages that need them say it too
+
+
+def look_at_model(config: Mapping[str, Any], about: Description) -> None:
+    """Have the config's model looked at behind the page, one at a time: ask again until it is known."""
+    if not any(thread.name == MODEL_LOOKING for thread in threading.enumerate()):
+        arguments = [copy.deepcopy(dict(config)), about]
+        threading.Thread(target=find_out, args=arguments, daemon=True, name=MODEL_LOOKING).start()
 
 
 def look_anew() -> None:

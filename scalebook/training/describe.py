@@ -1,8 +1,10 @@
 """`scalebook describe`: models, data sets, strategies, optimizers and the trainer as JSON, made by introspection."""
 
 import argparse
+import contextlib
 import inspect
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,13 +20,16 @@ import scalebook.training.models
 import scalebook.training.optimizers
 from scalebook.training.config.catalogue import content_hash
 from scalebook.training.config.classes import suggestion
+from scalebook.training.config.confined import confine
 from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field
+from scalebook.training.config.model_parameters import ModelParameters
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
+from scalebook.training.model_making import parameters
 from scalebook.training.modules import import_modules
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.tracking.names import VAL_LOSS
-from scalebook.training.trust import HELP, OPTION, settle
+from scalebook.training.trust import HELP, OPTION, settle, trusted
 from scalebook.training.workspace import Workspace
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
@@ -208,13 +213,12 @@ def _bounded(field: Field) -> Field:
 
 def main(argv: list[str]) -> int:
     """Print the description, or one class of it, as JSON; a class by its path or its short name."""
-    parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
-    parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
-    parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
-    parser.add_argument(OPTION, action="store_true", help=HELP)
-    args = parser.parse_args(argv)
+    args = _read(argv)
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
     settle(workspace, args.trust)
+    if args.parameters:
+        print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
+        return 0
     description = describe(workspace)
     if args.class_path is None:
         print(description.to_json())
@@ -225,3 +229,21 @@ def main(argv: list[str]) -> int:
             return 0
     known = [info.name for group in GROUPS for info in getattr(description, group)]
     raise ConfigError(args.class_path, "is no known class", suggestion(args.class_path, known))
+
+
+def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:
+    """Of a model of ours, or of the folder's own where that is trusted."""
+    if not trusted(workspace):
+        confine(config, workspace.root)
+    import_modules(workspace)
+    with contextlib.redirect_stdout(sys.stderr):  # Lightning's hints are none of the answer
+        return parameters(config)
+
+
+def _read(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
+    parser.add_argument("--parameters", metavar="CONFIG", help="shapes of the model in this config: JSON, with data")
+    parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
+    parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
+    parser.add_argument(OPTION, action="store_true", help=HELP)
+    return parser.parse_args(argv)

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description
+from scalebook.training.config.model_parameters import known
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.codecs import CODECS, in_halves
@@ -12,6 +13,8 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.frames import Codec
 
 CPU_ALONE: Final = "Write bf16, fp16 or fp32, or accelerator: cpu."
+DIRECTIONS: Final = ("push_codec", "pull_codec", "codec")
+"""Arguments of strategies that name a codec; `codec` is DDP's."""
 
 
 def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Codec | None:
@@ -26,17 +29,58 @@ def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Code
         return None
 
 
-def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Errors and warnings about the codec of DDP."""
-    trainer = mapping(config.get("trainer"))
-    strategy = named(trainer.get("strategy"))
+def codecs_of(config: Mapping[str, Any], description: Description) -> dict[str, Codec]:
+    """By the strategy's argument: those of a config in which something may travel otherwise than as it is."""
+    strategy = named(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
-    if info is None or info.name != "ddp":
+    names = [field.name for field in info.fields if field.name in DIRECTIONS] if info else []
+    found = {name: codec_of(name, mapping(strategy.args), info) for name in names}
+    return {name: codec for name, codec in found.items() if codec is not None}
+
+
+def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Errors and warnings: what the model's shapes, where they are known, and DDP forbid."""
+    findings = []
+    for name, codec in codecs_of(config, description).items():
+        if codec.codes:
+            own = _of_ddp(codec, config, description) if name == "codec" else _without_effect(name, codec)
+            findings += own or _of_model(name, codec, config, description)
+    return findings
+
+
+def _of_model(name: str, codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """What the engine refuses when it starts, said before."""
+    key, found = f"{ARGUMENTS}.{name}", known(config, description)
+    if found is None or not found.parameters:
         return []
-    codec = codec_of("codec", mapping(strategy.args), info)
-    if codec is None or not codec.codes:
+    whole = [one for one in found.parameters if not one.dtype.startswith(("float", "bfloat"))]
+    if whole and name != "codec":
+        why = f"is {codec.name}, and {whole[0].name} is of {whole[0].dtype}, which no codec carries"
+        return [Problem(key, why, "Write fp32, or make it a buffer of the model.")]
+    try:
+        codec.check(found.shapes, key)
+    except ValueError as error:
+        key, _, rest = str(error).partition(": ")
+        why, _, remedy = rest.rpartition(". ")
+        return [Problem(key, f"of {why}", remedy)]
+    return []
+
+
+def _without_effect(name: str, codec: Codec) -> list[Problem]:
+    if name != "pull_codec" or not codec.error_feedback or type(codec)().error_feedback:
         return []
-    key = f"{ARGUMENTS}.codec"
+    return [
+        Problem(
+            f"{ARGUMENTS}.{name}.init_args.error_feedback",
+            "has no effect on pulls: the next one brings the newest parameters anyway",
+            "Leave it out.",
+            "warning",
+        )
+    ]
+
+
+def _of_ddp(codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
+    key, trainer = f"{ARGUMENTS}.codec", mapping(config.get("trainer"))
     if trainer.get("accelerator") in ("gpu", "cuda") and not in_halves(codec):
         return [Problem(key, f"is {codec.name}, whose frames are made on a CPU", CPU_ALONE)]
     if workload(config, description).workers == 1:

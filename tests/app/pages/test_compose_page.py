@@ -4,7 +4,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app import resources
+from scalebook.training.config import model_parameters
+from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
 from scalebook.training.files import yaml
+from scalebook.training.files.records import save
 from scalebook.training.notebook import store
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
@@ -57,7 +61,15 @@ def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     assert "--cell pixelcnn-single" in codes(app)[1]
 
 
-def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> None:
+def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of a process that makes the model, some seconds long, its parameters are kept at once."""
+
+    def find_out(asked: Any, description: Any) -> None:
+        place = model_parameters._path(asked, description)
+        assert place is not None
+        save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
+
+    monkeypatch.setattr(resources, "find_out", find_out)
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(4).run()
@@ -71,6 +83,10 @@ def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> No
     pick(app, "Strategy", "DDP")
     assert "<span>effective batch</span><b>64</b>" in html(app)
     assert config(app)["trainer"]["strategy"] == "ddp"
+    pick(app, "Codec", "sign")
+    app.run()
+    said = "a worker hands in 688 B (1/29.1 of 20 kB), and takes out 2.06 kB (1/9.69 of 20 kB)."  # three others' frames
+    assert any(said in one.value for one in app.caption)
     pick(app, "Codec", "bf16")
     assert config(app)["trainer"]["strategy"] == {
         "class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": "bf16"},

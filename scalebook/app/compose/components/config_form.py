@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from scalebook.app.compose.components import class_field, fields, rate_fields, virtual_workers
+from scalebook.app.compose.components import class_field, codec_bytes, fields, rate_fields, virtual_workers
 from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
@@ -171,13 +171,13 @@ class ConfigForm:
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
         if info is not None and info.fields:
-            form.open_arguments(self.config, "trainer.strategy", info)
             self._strategy_args(info)
-            form.close_arguments(self.config, "trainer.strategy", info)
+            codec_bytes.draw(self.config, self.description)
 
     def _strategy_args(self, info: ClassInfo) -> None:
         """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
         above = "trainer.strategy.init_args"
+        form.open_arguments(self.config, "trainer.strategy", info)
         shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
         for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):
             with place:
@@ -189,6 +189,7 @@ class ConfigForm:
         folded = [(f"{above}.{field.name}", field) for field in rest]
         if folded:
             self._fold(f"More of {info.name}", above, folded, 2)
+        form.close_arguments(self.config, "trainer.strategy", info)
 
     def _optimizer(self) -> None:
         model = form.chosen(self.config, "model", "models", self.description)

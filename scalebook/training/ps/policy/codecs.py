@@ -177,6 +177,9 @@ class TopK(Codec):
         count = shared(self.share, numel(shapes))
         return Part("int32", count), Part("float32", count)
 
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        _check_share(self.share, shapes, key)
+
 
 class RandomK(Codec):
     """Values chosen by chance travel, one of each of so many equal stretches; which, both sides draw: 4 bytes each.
@@ -202,6 +205,9 @@ class RandomK(Codec):
 
     def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
         return (Part("float32", shared(self.share, numel(shapes))),)
+
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        _check_share(self.share, shapes, key)
 
 
 class PowerSgd(Codec):
@@ -245,6 +251,11 @@ class PowerSgd(Codec):
             most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
             remedy = f"Write at most {most}" if most > 0 else "Write bf16"
             raise ValueError(f"{key}.init_args.rank: {self.rank} makes no matrix of this model smaller. {remedy}.")
+
+
+def _check_share(share: float, shapes: Sequence[Shape], key: str) -> None:
+    if (count := numel(shapes)) and round(share * count) == 0:
+        raise ValueError(f"{key}.init_args.share: {share} of {count} values is none. Write {1 / count:.1g} or more.")
 
 
 CODECS: Final[dict[str, type[Codec]]] = {
