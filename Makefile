@@ -66,6 +66,7 @@ drills: programs ## all kill drills, half an hour: of these `make test` runs a p
 thorough: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
 	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadgroup tests
 	$(PYTEST) -m "thorough and e2e" tests/e2e
+	$(PYTEST) -m hypothesis --hypothesis-profile thorough tests/training
 
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)

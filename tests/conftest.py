@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from scalebook.training.config.description import Description
+from tests import examples as examples  # its profile is asked for on the command line
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
 from tests.prepared import Prepared, prepare

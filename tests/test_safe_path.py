@@ -42,9 +42,10 @@ space:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("poisoned")
     poison(made)
+    prepared.into(Workspace(made))
     (made / "page.md").write_text(PAGE, encoding="utf-8")
     yield made
     if found := supervising.running(Workspace(made)):
@@ -68,12 +69,12 @@ def call(folder: Path, *words: str, code: int = 0) -> str:
             pytest.param(commands, marks=pytest.mark.thorough)
             for commands in (
                 {"describe MLPClassifier": "MLPClassifier"},
-                {"notebook check page.md": "nothing wrong"},
                 {"search check page.md": "few: nothing wrong"},
                 {"notebook run page.md": "1 of 1 runs finished", "jobs list": "finished"},
+                {"search run page.md": "few finished: 1 trials", "search list": "few"},
             )
         ),
-        {"search run page.md": "few finished: 1 trials", "search list": "few"},
+        {"jobs list": "No jobs in", "notebook check page.md": "nothing wrong"},
     ],
     ids=" and ".join,
 )

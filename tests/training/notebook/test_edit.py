@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scalebook.training.errors import ConfigError
@@ -9,6 +9,7 @@ from scalebook.training.files.flow import same
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ComparisonCell, ExperimentCell, Note, Notebook
 from scalebook.training.notebook.parse import parse
+from tests.examples import examples
 from tests.training.notebook.strategies import configs, notebooks
 
 PAGE = """Intro.
@@ -166,7 +167,7 @@ def test_names() -> None:
         edit.put_experiment(nb, "two words", CONFIG)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(notebooks(), configs, st.integers(1, 5), st.data())
 def test_editing_one_cell_changes_no_other(
     text: str, config: dict[str, Any], repeats: int, data: st.DataObject
@@ -188,7 +189,7 @@ def test_editing_one_cell_changes_no_other(
     assert all(f"# why {key}" in found.source for key in kept)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(notebooks(), st.data())
 def test_editing_a_note_changes_no_other_cell(text: str, data: st.DataObject) -> None:
     nb = parse(text)
@@ -200,7 +201,7 @@ def test_editing_a_note_changes_no_other_cell(text: str, data: st.DataObject) ->
     assert after.text == expected.text
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(configs, configs, st.booleans())
 def test_what_is_put_is_what_is_read(first: dict[str, Any], second: dict[str, Any], flat: bool) -> None:
     nb = edit.put_experiment(parse("Note.\n"), "a", first, 2)

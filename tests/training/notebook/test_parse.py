@@ -1,8 +1,9 @@
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from scalebook.training.notebook.cells import BrokenCell, ComparisonCell, ExperimentCell, Note
 from scalebook.training.notebook.front import is_blank
 from scalebook.training.notebook.parse import parse
+from tests.examples import examples
 from tests.training.notebook.strategies import notebooks, rough_texts
 
 PAGE = """---
@@ -107,7 +108,7 @@ def test_what_cannot_be_read_says_why_and_where() -> None:
     assert "nested deeper" in _broken("```yaml experiment=a\nconfig: {a: " + "[" * 40 + "]" * 40 + "}\n```\n").message
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(rough_texts)
 @example("")
 @example("\ufeff")
@@ -121,7 +122,7 @@ def test_nothing_of_any_text_is_lost(text: str) -> None:
     assert not any(all(is_blank(line) for line in cell.source.split("\n")) for cell in nb.cells)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(notebooks())
 def test_nothing_of_a_written_notebook_is_lost(text: str) -> None:
     assert parse(text).text == text

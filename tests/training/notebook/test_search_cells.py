@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scalebook.training.config.description import Description
@@ -11,6 +11,7 @@ from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import BrokenCell, ExperimentCell, SearchCell
 from scalebook.training.notebook.check import check
 from scalebook.training.notebook.parse import parse
+from tests.examples import examples
 from tests.training.notebook.strategies import configs, notebooks, values, words
 
 PAGE = """# Page
@@ -144,7 +145,7 @@ def test_renaming_an_experiment_follows_into_the_searches() -> None:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(notebooks(), st.dictionaries(words, values, min_size=1, max_size=4), st.data())
 def test_editing_a_search_changes_no_other_cell(text: str, told: dict[str, Any], data: st.DataObject) -> None:
     nb = parse(text)
@@ -164,7 +165,7 @@ def test_editing_a_search_changes_no_other_cell(text: str, told: dict[str, Any],
     assert "# few" in found.source
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.dictionaries(words, values, min_size=1, max_size=5), configs)
 def test_what_is_put_is_what_is_read(body: dict[str, Any], space: dict[str, Any]) -> None:
     told = {**body, "space": space, "config": space}

@@ -24,6 +24,8 @@ from tests.training.ps.accounts import make_parameters
 from tests.training.ps.killing import HERE, Phase, Stepwise
 from tests.training.ps.scenes import HOSTS
 
+pytestmark = pytest.mark.alike
+
 WORKERS, PUSHES, PAUSE_S, DEADLINE_S = 3, 12, 0.0005, 10.0
 
 

@@ -18,7 +18,7 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, S
 from scalebook.training.strategies.processes import run_workers
 from tests.pairs import pairs
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.alike]
 
 DEADLINE_S = 30.0
 HOSTS: list[HostName] = ["inline", "process"]

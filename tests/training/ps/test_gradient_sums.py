@@ -13,6 +13,8 @@ from tests.pairs import pairs
 from tests.training.ps.driven import driven
 from tests.training.ps.test_hosts import counting, final, in_processes
 
+pytestmark = pytest.mark.alike
+
 SIZE = 4 * (5 * 3 + 7 + 2)  # bytes of the parameters of `in_processes`
 
 

@@ -19,6 +19,8 @@ from scalebook.training.ps.policy.settings import REAL_HOSTS
 from scalebook.training.strategies.processes import run_workers
 from tests.pairs import pairs
 
+pytestmark = pytest.mark.alike
+
 DEADLINE_S = 20.0
 Body = Callable[[Joined, list[Parameter], int], Any]
 

@@ -13,6 +13,8 @@ from scalebook.training.ps.policy.settings import REAL_HOSTS
 from tests.pairs import pairs
 from tests.training.ps.test_hosts import counting, everywhere, final, in_processes, pushes
 
+pytestmark = pytest.mark.alike
+
 WORKERS = 3
 PUSHES = 20
 

@@ -21,6 +21,8 @@ from scalebook.training.strategies.processes import run_workers
 from tests.pairs import pairs
 from tests.training.ps.test_own_rules import AllBut, Fresh, Halved, Quartered
 
+pytestmark = pytest.mark.alike
+
 WORKERS, PUSHES, DEADLINE_S = 4, 12, 30.0
 
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from scalebook.training.ps.clock.scheduler import Deadlock
 from scalebook.training.ps.policy.damping import Damping, DropAbove, Inverse, NoDamping
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync, View
+from tests.examples import examples
 from tests.training.ps.scenarios import NAMES, golden, play
 from tests.training.ps.virtual import Fate, Speed, VirtualRun, constant, exponential, steady
 
@@ -86,10 +87,10 @@ def cases(draw: st.DrawFn, rule: st.SearchStrategy[Rule] | None = None, mortal: 
     )
 
 
-thorough = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+often = examples(100, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
-@thorough
+@often
 @given(cases())
 def test_every_gradient_is_applied_once_or_dropped_and_nothing_else(case: Case) -> None:
     run, _ = case.run()  # raises Deadlock when somebody is left who can do nothing
@@ -104,7 +105,7 @@ def test_every_gradient_is_applied_once_or_dropped_and_nothing_else(case: Case) 
     assert all(staleness >= 0 for update in run.updates for staleness in update.stalenesses)
 
 
-@thorough
+@often
 @given(cases(rule=st.integers(1, 5).map(Bounded)))
 def test_bounded_holds_at_every_event(case: Case) -> None:
     assert isinstance(case.rule, Bounded)
@@ -113,7 +114,7 @@ def test_bounded_holds_at_every_event(case: Case) -> None:
     assert max(spread, default=0) <= case.rule.bound
 
 
-@thorough
+@often
 @given(cases(mortal=False), st.integers(0, 3))
 def test_sync_averages_exactly_n_gradients_of_the_present_version(case: Case, backup_workers: int) -> None:
     workers = len(case.speeds)
@@ -133,7 +134,7 @@ def test_sync_averages_exactly_n_gradients_of_the_present_version(case: Case, ba
         assert not run.dropped
 
 
-@thorough
+@often
 @given(cases(rule=st.integers(1, 8).map(Softsync)))
 def test_softsync_averages_exactly_so_many_except_in_the_last_round(case: Case) -> None:
     assert isinstance(case.rule, Softsync)
@@ -144,7 +145,7 @@ def test_softsync_averages_exactly_so_many_except_in_the_last_round(case: Case) 
         assert len(update.gradients) == case.rule.average or update.version in ends
 
 
-@thorough
+@often
 @given(cases(), st.integers(0, 5))
 def test_drop_above_applies_nothing_staler_and_drops_nothing_fresher(case: Case, limit: int) -> None:
     case.damping = DropAbove(limit)
@@ -155,7 +156,7 @@ def test_drop_above_applies_nothing_staler_and_drops_nothing_fresher(case: Case,
         assert min(stale, default=limit + 1) > limit
 
 
-@thorough
+@often
 @given(cases())
 def test_inverse_gives_each_update_its_own_rate(case: Case) -> None:
     case.damping = Inverse()
@@ -164,7 +165,7 @@ def test_inverse_gives_each_update_its_own_rate(case: Case) -> None:
         assert update.rate == 1 / max(1, sum(update.stalenesses) / len(update.stalenesses))
 
 
-@thorough
+@often
 @given(cases(mortal=False))
 def test_only_worker_0_computes_during_the_warm_up(case: Case) -> None:
     case.damping = NoDamping()
@@ -173,7 +174,7 @@ def test_only_worker_0_computes_during_the_warm_up(case: Case) -> None:
     assert set(early[: case.pushes]) <= {0}  # it may finish before the warm-up is over; then the next one goes on
 
 
-@thorough
+@often
 @given(st.sampled_from([Async(), Bounded(1), Sync(), Softsync(1)]), st.integers(1, 12), st.integers(0, 6))
 def test_one_worker_is_plain_sgd_by_every_rule(rule: Rule, pushes: int, warmup_updates: int) -> None:
     run = VirtualRun(rule, [exponential(1.0)], pushes, warmup_updates=warmup_updates).run()

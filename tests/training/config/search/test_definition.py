@@ -2,7 +2,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalebook.training.config.description import Description
@@ -20,6 +20,7 @@ from scalebook.training.config.search.space import Dimension
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.files.flow import flow
+from tests.examples import examples
 from tests.training.config.searches import CONFIG, WHOLE, bodies, ranges
 from tests.training.notebook.strategies import values
 
@@ -82,7 +83,7 @@ def test_which_way_an_objective_goes(told: Any, expected: Any, description: Desc
 
 
 def test_a_body_written_from_a_search_reads_as_the_search(description: Description) -> None:
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(bodies())
     def check(body: dict[str, Any]) -> None:
         assert [one for one in search_problems(body, None, description) if one.severity == "error"] == []
@@ -113,7 +114,7 @@ bases = st.sampled_from([None, CONFIG, {"model": 3}, {"trainer": {"strategy": No
 
 
 def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(anything, spaces | st.none(), bases)
     def check(body: dict[str, Any], space: Any, base: dict[str, Any] | None) -> None:
         told = body if space is None else {**body, "space": space}

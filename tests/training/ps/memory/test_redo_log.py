@@ -8,6 +8,8 @@ import pytest
 from scalebook.training.ps.memory.redo_log import RedoLog, Write
 from scalebook.training.ps.worker.cursor import Cursor
 
+pytestmark = pytest.mark.alike
+
 Operation = Callable[[Cursor], Any]
 
 

@@ -7,10 +7,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalebook.training.ps.worker.cursor import CLAIMS, Claim, Cursor
+from tests.examples import examples
 
 
 def take_all(cursor: Cursor, worker: int) -> list[Claim]:
@@ -208,7 +209,7 @@ class Simulation:
                 assert left == set(range(self.batches[epoch % len(self.batches)])) - done
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     workers=st.integers(1, 5),
     epochs=st.integers(1, 4),
