@@ -14,6 +14,7 @@ from scalebook.training.config.description import ClassInfo, Field, FieldType
 from scalebook.training.ps.policy.bounds import Above, AtLeast, AtMost, Below, Bound, bounds
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.local import Local
 from scalebook.training.ps.policy.rules import Rule
 
 Source = Literal["scalebook", "library", "user"]
@@ -169,6 +170,7 @@ def _classes(options: Sequence[dict[str, Any]], context: Told) -> list[ClassInfo
             rule=kind.facts() if issubclass(kind, Rule) else None,
             damping=kind.facts() if issubclass(kind, Damping) else None,
             codec=kind.facts() if issubclass(kind, Codec) else None,
+            local=kind.facts() if issubclass(kind, Local) else None,
         )
         for path, kind in kinds.items()
         if within(path, packages)

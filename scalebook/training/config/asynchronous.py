@@ -10,7 +10,7 @@ from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions, nobody_left
-from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, RuleFacts
+from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
@@ -27,7 +27,9 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
         codec = choice("pull_codec", args, info)
         pull = (codec.info.codec if codec else None) or CodecFacts("fp32", exact=True)
-        findings += _contradictions(args, facts, effect, pull, rule.counts(), workers)
+        own = choice("local", args, info)
+        local = (own.info.local if own else None) or LocalFacts("none")
+        findings += _contradictions(args, facts, effect, pull, local, rule.counts(), workers)
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
             findings.append(_idle("damping", why, "Write none, or another rule."))
@@ -49,13 +51,15 @@ def _contradictions(
     rule: RuleFacts,
     damping: DampingFacts,
     pull: CodecFacts,
+    local: LocalFacts,
     counts: Mapping[str, int],
     workers: int,
 ) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
     settings = CheckedSettings(
         rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True,
-        args.get("clock") is not None, pull, args.get("pull_delta") is True,
+        args.get("clock") is not None, pull, args.get("pull_delta") is True, local,
+        any(counts.get(name, 1) > 1 for name in ("push_every", "pull_every")),
     )  # fmt: skip
     first = nobody_left(rule, counts, workers)
     return [_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]

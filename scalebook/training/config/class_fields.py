@@ -66,7 +66,7 @@ def _same(left: Any, right: Any) -> bool:
 
 def in_words(choice: Chosen) -> str:
     """Its name and the settings that are not at their default: `sync, 1 backup`. "" for what does nothing."""
-    facts = choice.info.rule or choice.info.damping or choice.info.codec
+    facts = choice.info.rule or choice.info.damping or choice.info.codec or choice.info.local
     head = choice.word.replace("_", " ") if facts is None or facts.words is None else facts.words
     said = [name for name in choice.settings() if f"{{{name}}}" in head]
     own = [_phrase(name, value) for name, value in choice.non_defaults().items() if name not in said]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from scalebook.training.files import records
-from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, RuleFacts
+from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
 Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
@@ -74,6 +74,8 @@ class ClassInfo:
     """For its dampings."""
     codec: CodecFacts | None = None
     """For its codecs."""
+    local: LocalFacts | None = None
+    """For what says when its workers communicate."""
 
 
 @dataclass(frozen=True)

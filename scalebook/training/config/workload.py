@@ -50,7 +50,7 @@ class Workload:
     """Samples whose gradients make one update: those of `gradients` workers."""
     batch_averaged: int | None
     """Samples whose mean gradient the learning rate multiplies: `batch_effective`, but that gradients which a worker
-    sums into one push (`push_every`) are as many steps in one."""
+    sums into one push (`push_every`) are as many steps in one, and one worker's where it makes steps of its own."""
     gradients: int
     """Gradients that are averaged into one update: all workers' under DDP, one where a worker pushes by itself."""
     computed: int
@@ -80,7 +80,10 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
     pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
-    averaged = batch and batch * accumulate * gradients
+    local = choice("local", args, info)
+    steps = _steps(local) if local and local.info.local and local.info.local.steps else None
+    effective = batch and batch * accumulate * gradients * (steps or pushed)
+    averaged = batch and batch * accumulate * (1 if steps else gradients)
     rate = _learning_rate(done, description)
     return Workload(
         strategy=name,
@@ -91,7 +94,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         batch_per_worker=batch,
         accumulate=accumulate,
         batch_global=batch and batch * workers,
-        batch_effective=averaged and averaged * pushed,
+        batch_effective=effective,
         batch_averaged=averaged,
         gradients=gradients,
         computed=computed,
@@ -110,6 +113,12 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     return chosen(args.get(name, field.default), field) if field else None
 
 
+def _steps(local: Chosen) -> int:
+    """Of a worker, by itself, for each of its pushes: as many as it may be."""
+    settings = local.settings()
+    return _count(settings.get("every")) or _count(settings.get("most")) or 1
+
+
 def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
     """Gradients that are averaged into one update, and those that are computed for it."""
     if rule is None or rule.info.rule is None:
@@ -121,7 +130,9 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
     damping, warmup = choice("damping", args, info), _count(args.get("warmup_updates"))
     pulls = _codec_words("pull_codec", "pulls", args, info)
-    parts = [in_words(rule), in_words(damping) if damping else "", _codec_words("push_codec", "pushes", args, info)]
+    local = choice("local", args, info)
+    parts = [in_words(rule), in_words(local) if local else "", in_words(damping) if damping else ""]
+    parts.append(_codec_words("push_codec", "pushes", args, info))
     parts += [f"{pulls} deltas" if pulls and args.get("pull_delta") else pulls, f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
 

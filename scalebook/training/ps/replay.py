@@ -38,6 +38,8 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
     head = read_head(folder)
     if len(head.last) != 1 or settings.rule.push_every > 1 or settings.rule.pull_every > 1:
         raise ValueError(f"{folder}: only one optimizer that pushes and pulls every gradient can be replayed")
+    if settings.local.steps:
+        raise ValueError(f"{folder}: workers with steps of their own ({settings.local!r}) cannot be replayed")
     if settings.pull_codec.codes:
         raise ValueError(f"{folder}: workers whose parameters came by {settings.pull_codec!r} cannot be replayed")
     if head.rule != repr(settings.rule) or head.damping != repr(settings.damping):

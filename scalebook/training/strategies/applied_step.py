@@ -8,7 +8,8 @@ In this order:
    warm-up, or of a range test. It holds until the call returns, for whatever is done in it.
 3. The closure computes the gradient.
 4. The step is made by the optimizer, or a push takes its place (`Pushing`): the scaled rates travel with the gradient,
-   and a worker's own steps between two pushes (`push_every`, `pull_every`) use them.
+   and a worker's own steps between two pushes (`push_every`, `pull_every`) use them. Where it makes steps of its own
+   optimizer (`local`) they are these steps' alone; what travels has the outer optimizer's rate.
 5. Whoever applies a push multiplies them by what its damping makes of staleness (`ps.applying.shard`).
 6. The optimizer may have a local rate for each layer, which multiplies that again (LARS, LAMB).
 7. The param groups have the rates again that were asked for; what somebody else has set meanwhile stays.
@@ -75,13 +76,14 @@ class CountsUpdates(Protocol):
     """A strategy whose updates are not the Trainer's steps."""
 
     def version(self, optimizer: Optimizer) -> int:
-        """Updates of this optimizer's parameters, by all workers, that this worker knows of."""
+        """Updates of this optimizer's parameters, by all workers, that this worker knows of; where workers make steps
+        of their own optimizers, the steps of this one."""
 
     def gradients_averaged(self) -> int:
-        """Gradients of single workers whose mean is one update."""
+        """Gradients of single workers whose mean is one of these updates, or steps."""
 
     def gradients_computed(self) -> int:
-        """Gradients of single workers that are computed for each update."""
+        """Gradients of single workers, all together, that are computed while a worker counts one."""
 
 
 class ScaledRate:
@@ -129,8 +131,8 @@ class Pushing:
     hand.
     """
 
-    def __init__(self, optimizer: Optimizer, client: OptimizerEnd, push_every: int) -> None:
-        self._optimizer, self._client, self._every, self._count = optimizer, client, push_every, 0
+    def __init__(self, optimizer: Optimizer, client: OptimizerEnd) -> None:
+        self._optimizer, self._client = optimizer, client
         self._pushed: Pushed | None = None
         self._step = AppliedStep.of(optimizer)
         self._step.push(self)
@@ -154,11 +156,6 @@ class Pushing:
         self._pushed = self._push(valid=True)
         return output
 
-    @property
-    def was_sent(self) -> bool:
-        """Whether the last step sent something: with `push_every`, most only add to what will be sent."""
-        return self._count % self._every == 0
-
     def result(self) -> Pushed:
         """What became of the step that has just been made. A loss scaler makes none when a gradient is infinite: that
         is handed in as a push without a gradient, for the others may be waiting for it.
@@ -173,6 +170,5 @@ class Pushing:
         self._step.push(None)
 
     def _push(self, valid: bool) -> Pushed:
-        self._count += 1
         self._optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler's sign of a step
         return self._client.push(valid)

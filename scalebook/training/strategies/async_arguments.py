@@ -41,7 +41,7 @@ class AsyncArguments:
         return replace(
             self.server,
             max_updates=None if trainer.max_steps == -1 else trainer.max_steps,
-            clip=shared_clip(trainer, self.server.rule),
+            clip=None if self.server.local.steps else shared_clip(trainer, self.server.rule),
             trace=Path(trainer.default_root_dir) / "trace" if self.trace else None,
         )
 

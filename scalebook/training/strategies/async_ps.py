@@ -20,6 +20,7 @@ from scalebook.training.ps.policy.codecs import CodecName, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.local import Local, LocalName, make_local
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
@@ -74,6 +75,12 @@ class AsyncPS(SharedMeasures, Playing):
             what is decoded, while the shards keep their own values; validation and checkpoints are of these.
         pull_delta: Whether the difference to the worker's last parameters travels instead, by any codec that loses
             something: what one pull leaves out is part of the next.
+        local: When workers communicate. `none`: with each gradient. Else each makes steps of its own optimizer on its
+            own parameters, and an update is what several have led to. `local_sgd`: parameters are averaged; `diloco`:
+            with momentum over these averages; `elastic`: workers keep theirs, which and the shards' pull each other;
+            `significance`: a push waits until it has moved them far enough. Updates, and so `max_steps` and staleness,
+            count what the shards apply, learning rates' schedules a worker's own steps. Validation and checkpoints are
+            of the shards' parameters. A worker that dies loses its steps since its last push.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
             part of the cores. On the command line it is the config's own key `threads`.
     """
@@ -98,6 +105,7 @@ class AsyncPS(SharedMeasures, Playing):
         push_codec: CodecName | Codec = "fp32",
         pull_codec: CodecName | Codec = "fp32",
         pull_delta: bool = False,
+        local: LocalName | Local = "none",
         threads: CountOrNone = None,
     ) -> None:
         require_linux()
@@ -115,6 +123,7 @@ class AsyncPS(SharedMeasures, Playing):
                     push_codec=make_codec(push_codec),
                     pull_codec=make_codec(pull_codec, f"{ARGUMENTS}.pull_codec"),
                     pull_delta=pull_delta,
+                    local=make_local(local),
                 ),
                 workers=workers,
                 batch_norm=batch_norm,
@@ -149,11 +158,8 @@ class AsyncPS(SharedMeasures, Playing):
             self._begin_anew()
             if self._statistics is not None:
                 self._statistics.share(self._end.rows)
-            every = self.arguments.server.rule.push_every
             self._joined.name_parameters(trainer.lightning_module.named_parameters())
-            self._pushing = {
-                id(client.optimizer): Pushing(client.optimizer, client, every) for client in self._joined.clients
-            }
+            self._pushing = {id(client.optimizer): Pushing(client.optimizer, client) for client in self._joined.clients}
 
     @override
     def barrier(self, name: str | None = None) -> None:
@@ -161,13 +167,14 @@ class AsyncPS(SharedMeasures, Playing):
         super().barrier(name)
         if name == LAST_MEETING and self._joined is not None:
             server = self.arguments.server
-            come = self.workers > 1 or server.overlap or server.rule.push_every > 1  # updates, between steps
-            totals = bar_totals(self._trainer, self.gradients_computed(), self.num_processes)
+            rare = server.rule.push_every > 1 or server.local.steps
+            come = self.workers > 1 or server.overlap or rare  # updates, between steps
+            totals = bar_totals(self._trainer, server.computed(self.workers), self.num_processes)
             stand_first(self._trainer, [First(self, come and self._worker == 0), *totals])
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
-        with updates_estimated(trainer, self.arguments.server.rule, self.num_processes, self.workers):
+        with updates_estimated(trainer, self.arguments.server, self.num_processes, self.workers):
             super().setup_optimizers(trainer)
 
     def _share_statistics(self, end: WorkerEnd) -> None:
@@ -197,9 +204,8 @@ class AsyncPS(SharedMeasures, Playing):
             self._schedules = Schedules(
                 trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._own_end.signals
             )
-            self._schedules.start(
-                {id(optimizer): version for optimizer, version in zip(self.optimizers, resumed, strict=True)}
-            )
+            begun = self._resumed_steps or resumed
+            self._schedules.start({id(one): steps for one, steps in zip(self.optimizers, begun, strict=True)})
             self.lr_scheduler_configs = self._schedules.mine()
         self._joined.start()
         self.go_on_if_virtual()
@@ -275,9 +281,10 @@ class AsyncPS(SharedMeasures, Playing):
     # --- training ------------------------------------------------------------------------------------------------
 
     def version(self, optimizer: Optimizer) -> int:
-        """The version of this worker's replica of the optimizer's parameters, while training."""
+        """What the optimizer's learning rate is a function of, while training: the version of this worker's replica, or
+        where it makes steps of its own, these."""
         assert self._joined is not None
-        return next(client.version for client in self._joined.clients if client.optimizer is optimizer)
+        return next(client.steps for client in self._joined.clients if client.optimizer is optimizer)
 
     @override
     def optimizer_step(
@@ -290,10 +297,10 @@ class AsyncPS(SharedMeasures, Playing):
         """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
         output = super().optimizer_step(optimizer, closure, model, **kwargs)
         if (pushing := self._pushing.get(id(optimizer))) is not None:  # after the fit there is none
-            self._after_push(pushing.result(), pushing.was_sent)
+            self._after_push(pushing.result())
         return output
 
-    def _after_push(self, pushed: Pushed, was_sent: bool) -> None:
+    def _after_push(self, pushed: Pushed) -> None:
         assert self._statistics is not None
         trainer, signals = self._trainer, self._own_end.signals
         self._snapshot = None
@@ -305,5 +312,5 @@ class AsyncPS(SharedMeasures, Playing):
             signals.ask_to_stop()
         elif signals.stop:
             trainer.should_stop = True
-        if was_sent and (pushed.applied or not pushed.is_last):
+        if pushed.was_sent and (pushed.applied or not pushed.is_last):
             self._own_data.pushed(trainer)

@@ -60,12 +60,14 @@ class Forking(Snapshots, AroundFork):
         return self.arguments.workers or super().num_processes
 
     def gradients_averaged(self) -> int:
-        """Single workers' gradients whose mean is an update. (What `push_every` sums counts once.)"""
-        return self.arguments.server.rule.averaged(self.workers)
+        """Single workers' gradients whose mean the learning rate multiplies. (What `push_every` sums counts once.)"""
+        server = self.arguments.server
+        return 1 if server.local.steps else server.rule.averaged(self.workers)
 
     def gradients_computed(self) -> int:
-        """Single workers' gradients that are computed for each update."""
-        return self.arguments.server.rule.computed(self.workers)
+        """Single workers' gradients that are computed for each update, or while each makes a step of its own."""
+        server = self.arguments.server
+        return self.workers if server.local.steps else server.rule.computed(self.workers)
 
     @property
     @override

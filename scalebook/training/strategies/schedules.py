@@ -3,6 +3,7 @@
 - `interval: step` counts updates of the parameters, whoever makes them, as `max_steps` does: the learning rate is a
   function of the version, so it does not depend on the number of workers or on their speed, and a worker that joins
   late has the rate of the others. `trainer.estimated_stepping_batches` counts the same.
+  Where workers make steps of their own optimizers (`local`) it counts these, a worker's own.
 - `interval: epoch` counts each worker's own epochs; all pass through the same ones.
 - ReduceLROnPlateau: only worker 0 has validation metrics. It tells the others what it tells its schedulers, and theirs
   do the same, at their next push.
@@ -20,7 +21,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
-from scalebook.training.ps.policy.rules import Rule
+from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import PlateauStep, Signals
 
 
@@ -96,16 +97,20 @@ def _own_step(module: LightningModule) -> Any:
 
 
 @contextmanager
-def updates_estimated(trainer: Trainer, rule: Rule, processes: int, workers: int) -> Iterator[None]:
-    """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one process's batches."""
-    loop = trainer.fit_loop
+def updates_estimated(trainer: Trainer, settings: Settings, processes: int, workers: int) -> Iterator[None]:
+    """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one process's batches; or
+    a worker's own steps, where it makes such."""
+    loop, max_steps, local = trainer.fit_loop, trainer.max_steps, settings.local
+    computed = workers if local.steps else settings.rule.computed(workers)
+    if local.steps and max_steps > 0:  # updates
+        loop.epoch_loop.max_steps = math.ceil(max_steps * settings.computed(workers) / workers)
     own: list[int | float] = []
 
     def setup_data() -> None:
         type(loop).setup_data(loop)
         if not own:
             own.append(loop.max_batches)
-            loop.max_batches *= processes / rule.computed(workers)
+            loop.max_batches *= processes / computed
             if math.isfinite(loop.max_batches):
                 loop.max_batches = math.ceil(loop.max_batches)
 
@@ -114,5 +119,6 @@ def updates_estimated(trainer: Trainer, rule: Rule, processes: int, workers: int
         yield
     finally:
         del vars(loop)["setup_data"]
+        loop.epoch_loop.max_steps = max_steps
         if own:
             loop.max_batches = own[0]

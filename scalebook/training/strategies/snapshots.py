@@ -1,5 +1,6 @@
 """What worker 0 validates and saves: parameters, optimizer state, statistics and data position of one moment."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,9 @@ class Snapshots(IndependentWorkers):
     _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
     _ours: Mapping[str, Any] = {}  # what the last checkpoint that was loaded says for us alone
     _resumed: list[int] | None = None  # versions of the checkpoint that the run goes on from
+    _resumed_steps: list[int] | None = (
+        None  # there, by which learning rates are scheduled, where that is another number
+    )
     _position: dict[str, Any] | None = None  # in the training data, of that checkpoint or of the last one written
     _has_begun = False  # this worker's training: until then it has the first version, and what was loaded into it
     _has_all = False  # the snapshot is the run's last, of which nobody trains on
@@ -52,7 +56,7 @@ class Snapshots(IndependentWorkers):
 
     def _begin_anew(self) -> None:
         """Forget an earlier fit."""
-        self._snapshot, self._resumed, self._position = None, None, None
+        self._snapshot = self._resumed = self._resumed_steps = self._position = None
         self._has_begun = self._has_all = False
 
     def _leave_data(self) -> None:
@@ -134,9 +138,9 @@ class Snapshots(IndependentWorkers):
         self._joined.finish()
 
     def _follow_schedules(self) -> None:
-        """Bring the learning rates to the version of this worker's replica."""
+        """Bring the learning rates to the version of this worker's replica, or to its own steps."""
         if self._schedules is not None and self._joined is not None:
-            versions = {id(client.optimizer): client.version for client in self._joined.clients}
+            versions = {id(client.optimizer): client.steps for client in self._joined.clients}
             self._schedules.follow(versions)
 
     def _versions(self) -> list[int]:
@@ -207,6 +211,8 @@ class Snapshots(IndependentWorkers):
         ours = {"versions": self._snapshot.versions, "samples": self._samples(), **self._clock_state()}
         if self._joined is not None and (residuals := self._joined.residuals()):
             ours["residuals"] = residuals
+        if self._snapshot.local:
+            ours["local"] = self._snapshot.local
         step = {"global_step": sum(self._snapshot.versions)}  # Lightning asked before there was a snapshot
         if self._joined is not None and self._data is not None:
             self._position = self._data.position()
@@ -230,15 +236,22 @@ class Snapshots(IndependentWorkers):
                 f"ckpt_path: the checkpoint has the state of {len(states)} optimizers, and the model has "
                 f"{len(self.optimizers)}. Use the model's configure_optimizers of then, or save with weights_only=True."
             )
+        local = self._end is not None and self._end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(self.optimizers, states, strict=False):
-            optimizer.load_state_dict({"state": {}, "param_groups": state["param_groups"]})
+            kept = copy.deepcopy(state["state"]) if local else {}
+            optimizer.load_state_dict({"state": kept, "param_groups": state["param_groups"]})
         steps = checkpoint.get("global_step", 0)
         self._resumed = self._ours.get("versions", _divided(steps, len(self.optimizers)))
         self._position = position_in(self._ours)
+        if local:
+            kept = self._ours.get("local", [])
+            states = [{"state": one["outer"]} for one in kept] or [{"state": {}} for _ in self.optimizers]
+            self._resumed_steps = [one["steps"] for one in kept] or self._resumed
         if self._joined is not None:
             if self._worker == 0:
                 states = states or [optimizer.state_dict() for optimizer in self.optimizers]
-                self._joined.restore(self._resumed, states, self._ours.get("residuals", ()))
+                residuals = self._ours.get("residuals", ())
+                self._joined.restore(self._resumed, states, residuals, self._resumed_steps or ())
                 self._restore_samples(self._ours.get("samples", 0))
             self._joined.show_state()
 

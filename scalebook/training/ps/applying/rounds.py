@@ -43,7 +43,7 @@ class Rounds:
         self.order = [*range(first_shard, len(shards)), *range(first_shard)]
         self._shards, self._deadline_s = shards, deadline_s
         settings = admission.control.settings
-        self._most = settings.most(admission.control.workers)
+        self._most, self._sums = settings.most(admission.control.workers), settings.local.keeps
         self._shared = len(shards) > 1 or settings.host == "process"
         """Whether anybody but who closes a round has a part in applying it (else only in place of the dead)."""
 
@@ -144,6 +144,7 @@ class Rounds:
     @torch.no_grad()
     def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:
         """The mean of the valid gradients in `slots`, summed in this order; a gradient that a slot lacks counts as 0.
+        Where workers keep their parameters (`Local.keeps`) it is the sum.
 
         One entry for each parameter of the optimizer, in new memory, clipped as the settings say; those of shards that
         are not in `shards` are None.
@@ -154,7 +155,7 @@ class Rounds:
         gradients: list[Tensor | None] = [None] * len(filled[0].gradients)
         for place in places:
             present = [g for slot in valid if (g := slot.gradients[place]) is not None]
-            gradients[place] = mean(present, len(valid))
+            gradients[place] = mean(present, 1 if self._sums else len(valid))
         if self._clip is not None:
             clip_(self._clip, gradients)
         return Average(gradients, filled[-1].groups)

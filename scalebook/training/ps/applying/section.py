@@ -13,6 +13,7 @@ from scalebook.training.ps.applying.slots import Slots
 from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import SECTIONS, Control, pin
+from scalebook.training.ps.optimizer.outer import all_applied
 from scalebook.training.ps.trace import ShardTrace
 
 
@@ -39,7 +40,7 @@ class Section:
         codec = settings.push_codec
         self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
         self.rounds = Rounds(
-            self.admission, self.slots, self.shards, settings.clip, first_shard % len(plan.shards), deadline_s
+            self.admission, self.slots, self.shards, settings.engine_clip, first_shard % len(plan.shards), deadline_s
         )
 
     @property
@@ -54,7 +55,7 @@ def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[Secti
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
     plans: list[SectionPlan] = []
     start = 0
-    for optimizer in optimizers:
+    for optimizer in all_applied(optimizers, run.settings, run.control.workers):
         plans.append(plan_section(optimizer, run.settings, run.control.workers, start))
         start = plans[-1].end
     return plans
@@ -69,7 +70,7 @@ def make_sections(
         pin(memory)
     for counters in run.control.sections[: len(plans)]:
         counters.used[0] = 1
-    pairs = zip(plans, optimizers, strict=True)
+    pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
     return [
         Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s)
         for i, (plan, optimizer) in enumerate(pairs)

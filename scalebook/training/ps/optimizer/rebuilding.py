@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -68,15 +68,15 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
     return made
 
 
-def step(optimizer: Optimizer) -> None:
-    """One step with the gradients that the parameters have.
+def step(optimizer: Optimizer, call: Callable[..., Any] | None = None) -> None:
+    """One step with the gradients that the parameters have; by `call` instead of `optimizer.step`.
 
     A `step` that demands a closure is given one that has been evaluated already. ValueError when it evaluates that
     twice, or looks at the loss, which is not known where the step is made.
     """
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    closure, call = inspect.signature(type(optimizer).step).parameters.get("closure"), call or optimizer.step
     if closure is None or closure.default is not inspect.Parameter.empty:
-        optimizer.step()
+        call()
         return
     times = 0
 
@@ -88,7 +88,7 @@ def step(optimizer: Optimizer) -> None:
         return torch.zeros(()).as_subclass(_Unknown)
 
     try:
-        optimizer.step(evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
+        call(evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
     except _LookedAt as error:
         raise _refused(optimizer, "it looks at the loss, or evaluates it several times a step") from error
 

@@ -1,4 +1,4 @@
-"""The base of rules and dampings: value objects, compared, hashed and shown by their constructor's arguments."""
+"""The base of rules, dampings and their like: value objects, compared, hashed and shown by what makes them."""
 
 import functools
 import inspect

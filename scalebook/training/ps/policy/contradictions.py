@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, RuleFacts, count, terms
+from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts, count, terms
 
 ARGUMENTS: Final = "trainer.strategy.init_args"
 
@@ -19,6 +19,9 @@ class CheckedSettings(NamedTuple):
     has_clock: bool = False
     pull: CodecFacts = CodecFacts("fp32", exact=True)
     pull_delta: bool = False
+    local: LocalFacts = LocalFacts("none")
+    sums: bool = False
+    """Whether the rule's `push_every` or `pull_every` is above 1."""
 
 
 class Contradiction(NamedTuple):
@@ -96,6 +99,24 @@ TABLE: Final = (
         lambda a: a.pull_delta and a.pull.exact,
         "is true, and {pull.name} carries whole parameters without loss",
         "Write false, or another pull_codec.",
+    ),
+    _Row(
+        "overlap",
+        lambda a: a.overlap and a.local.steps,
+        "does not go with {local.name}, whose workers go on from the newest parameters",
+        "Write false, or local: none.",
+    ),
+    _Row(
+        "local",
+        lambda a: a.local.steps and a.sums,
+        "is {local.name}, which says itself when workers push and pull",
+        "Write none, or leave push_every and pull_every out.",
+    ),
+    _Row(
+        "damping",
+        lambda a: a.local.steps and a.damping.compensates,
+        "corrects gradients, and with local: {local.name} what workers push are none",
+        "Write none, or local: none.",
     ),
     _Row("overlap", lambda a: a.overlap and a.norms, "does not go with norms", "Write false, or leave norms out."),
 )

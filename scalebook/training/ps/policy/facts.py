@@ -93,6 +93,15 @@ class DampingFacts(_Facts):
 
 
 @dataclass(frozen=True)
+class LocalFacts(_Facts):
+    """Of what says when workers communicate; each is documented at `Local`. The defaults are those of one that lets
+    them push every gradient."""
+
+    steps: bool = False
+    keeps: bool = False
+
+
+@dataclass(frozen=True)
 class CodecFacts(_Facts):
     """Of a codec; each is documented at `Codec`. The defaults are those of one that loses something."""
 

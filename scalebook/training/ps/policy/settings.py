@@ -10,6 +10,7 @@ from scalebook.training.ps.policy.codecs import Fp32
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process", "virtual"]
@@ -52,6 +53,7 @@ class Settings:
         push_codec: How gradients travel to the shards.
         pull_codec: How parameters travel to the workers, whose replicas are what is decoded.
         pull_delta: What travels is how the parameters differ from the worker's last ones.
+        local: When a worker communicates, and what the shards make of the steps that it has made by itself.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -68,6 +70,7 @@ class Settings:
     push_codec: Codec = field(default_factory=Fp32)
     pull_codec: Codec = field(default_factory=Fp32)
     pull_delta: bool = False
+    local: Local = field(default_factory=NoLocalSteps)
 
     def check(self, workers: int) -> None:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
@@ -88,9 +91,12 @@ class Settings:
                 self.clock is not None,
                 self.pull_codec.facts(),
                 self.pull_delta,
+                self.local.facts(),
+                self.rule.push_every > 1 or self.rule.pull_every > 1,
             )
         ):
             raise contradiction.error()
+        self.local.check(self.most(workers), workers)
 
     @property
     def serial(self) -> bool:
@@ -108,7 +114,7 @@ class Settings:
     @property
     def own_replica(self) -> bool:
         """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
-        return self.rule.push_every > 1 or self.rule.pull_every > 1 or self.pull_codec.codes
+        return self.rule.push_every > 1 or self.rule.pull_every > 1 or self.pull_codec.codes or self.local.steps
 
     def growable(self, workers: int) -> bool:
         """Whether param groups may be added to an optimizer while training: only if no other process has laid out its
@@ -140,6 +146,15 @@ class Settings:
     def most(self, workers: int) -> int:
         """The largest number of gradients that one update averages."""
         return self.rule.averaged(workers)
+
+    def computed(self, workers: int) -> int:
+        """Gradients that are computed for each update, those in vain included."""
+        return self.rule.computed(workers) * self.local.every
+
+    @property
+    def engine_clip(self) -> Clip | None:
+        """What clips the mean of a round. A pseudo-gradient is not clipped: the worker's own gradients are."""
+        return None if self.local.steps else self.clip
 
     def slots(self, workers: int) -> int:
         """Gradients that lie in shared memory at a time: those gathered, and one that each worker is writing."""

@@ -19,7 +19,7 @@ from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState, copied
 from scalebook.training.ps.trace import WorkerTrace
-from scalebook.training.ps.worker.end import Pushed, WrittenError
+from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.journey import Journey, Leg
@@ -68,6 +68,11 @@ class Client:
         """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
         return min(base.version for base in self.bases)
 
+    @property
+    def steps(self) -> int:
+        """What learning rates are scheduled by."""
+        return self.version
+
     def groups(self) -> list[dict[str, Any]]:
         """The param groups as a state dict has them."""
         return packed(self.optimizer.param_groups)
@@ -85,6 +90,9 @@ class Client:
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
         self.settle("between two pulls", thorough=True)
+        yield from self._begin_anew_steps()
+
+    def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
 
     def push(self, valid: bool = True) -> Pushed:
@@ -112,7 +120,8 @@ class Client:
             self._sum.add(gradients, groups, valid)
             gradients, valid = self._sum.gradients, self._sum.valid
             self.leg = Leg.UP if self._sum.is_full else Leg.HERE
-        return (yield from self.journey_steps(Journey(gradients, groups, valid, usable, started, waited)))
+        was_sent = self.leg is Leg.UP
+        return (yield from self.journey_steps(Journey(gradients, groups, valid, usable, started, waited, was_sent)))
 
     def journey_steps(self, journey: Journey) -> Steps[Pushed]:
         """The rest of a push, from `leg` on; what travels there has arrived."""
@@ -124,14 +133,19 @@ class Client:
             yield from self.host.await_turn(self._worker)
             self.leg = Leg.HERE
         if self.leg is Leg.HERE:
-            if self._steps % self._pull_every == 0:
-                yield from self._pull_steps()
-            elif journey.usable:
-                self.replica.step(journey.groups)
+            yield from self._arrive_steps(journey)
         is_last = journey.verdict is Verdict.END or self.host.section.admission.is_over()
         self._communicated(journey.started, journey.waited)
         self._own.pushed()
-        return Pushed(self.version, journey.verdict is Verdict.ADMIT, journey.staleness, is_last)
+        applied = journey.verdict is Verdict.ADMIT
+        return Pushed(self.version, applied, journey.staleness, is_last, journey.was_sent)
+
+    def _arrive_steps(self, journey: Journey) -> Steps[None]:
+        """What the replica becomes after a push."""
+        if self._steps % self._pull_every == 0:
+            yield from self._pull_steps()
+        elif journey.usable:
+            self.replica.step(journey.groups)
 
     def push_rest_steps(self) -> Steps[bool]:
         """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
@@ -212,12 +226,15 @@ class Client:
         return self._pull()
 
     def _pull(self) -> int:
+        self._hold()
+        self._take()
+        return self.version
+
+    def _hold(self) -> None:
         self._snapshot = None
         self._shown.forget()
         self.bases = self.host.pull(self._worker)
         self.pulled = self._now()
-        self._take()
-        return self.version
 
     def _pull_steps(self) -> Steps[None]:
         self._pull()
@@ -225,7 +242,10 @@ class Client:
         yield from self._clock.receives(self._worker, self._taken)
 
     def _take(self, whole: bool = False) -> None:
-        sizes, at = self.replica.take(self.bases, whole), self._worker * METER + PULLED
+        self._count_taken(self.replica.take(self.bases, whole))
+
+    def _count_taken(self, sizes: Sequence[int]) -> None:
+        at = self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
             shard.counters.meters[at] += size
         self._taken = sum(sizes)
@@ -240,6 +260,14 @@ class Client:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
         if self._snapshot is not None:
             return self._snapshot
+        return self.outer_state()
+
+    def local_state(self) -> LocalState | None:
+        """Of the snapshot while there is one; None where the worker makes no steps of its own."""
+        return None
+
+    def outer_state(self) -> dict[int, Any]:
+        """The state of what makes the updates, in the shards, of this moment."""
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
             with shard.applying:

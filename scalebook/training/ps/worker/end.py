@@ -14,7 +14,7 @@ Common to all of it:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -62,13 +62,14 @@ Part = Literal["compute", "data"]
 
 
 class Pushed(NamedTuple):
-    """What became of a push: the version the replica has now, whether the gradient was let in, and whether it was the
-    last that the budget of updates allows."""
+    """What became of a push: the version the replica has now, whether the gradient was let in, whether it was the last
+    that the budget of updates allows, and whether anything was sent: not where it is only added to what will be."""
 
     version: int
     applied: bool
     staleness: int
     is_last: bool
+    was_sent: bool = True
 
 
 class Need(NamedTuple):
@@ -85,6 +86,13 @@ class Need(NamedTuple):
         return self.shared + self.gradients + self.snapshot
 
 
+class LocalState(TypedDict):
+    """Beside a worker's own optimizer: the outer one's state, by place of the parameter, and the worker's steps."""
+
+    outer: dict[int, Any]
+    steps: int
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The state of the run at one moment: the updates that each optimizer's shards all have, and its state dict.
@@ -95,6 +103,8 @@ class Snapshot:
 
     versions: list[int]
     optimizers: list[dict[str, Any]]
+    local: Sequence[LocalState] = ()
+    """Of each optimizer, where workers make steps of their own. `optimizers` are then this worker's."""
 
 
 class WrittenError(ValueError):
@@ -112,6 +122,10 @@ class OptimizerEnd(Protocol):
     @property
     def version(self) -> int:
         """Updates that the replica has; of the oldest shard, where they differ."""
+
+    @property
+    def steps(self) -> int:
+        """What learning rates are scheduled by: the version, or where the worker makes steps of its own, these."""
 
     def push(self, valid: bool = True) -> Pushed:
         """Hand in the parameters' `.grad` with the hyper-parameters that the param groups have now, learning rate
@@ -144,8 +158,16 @@ class JoinedEnd(Protocol):
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """What errors call the parameters; those that are not among `named` by their numbers."""
 
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]], residuals: Residuals = ()) -> None:
+    def restore(
+        self,
+        versions: Sequence[int],
+        states: Sequence[Mapping[str, Any]],
+        residuals: Residuals = (),
+        steps: Sequence[int] = (),
+    ) -> None:
         """Go on from these versions and optimizer state dicts; by worker 0, before the run's first update.
+
+        Where workers make steps of their own, the states are the outer optimizers', and `steps` what each has made.
 
         `residuals` as they were told: each worker has its own again. Those of workers that are no more, or of other
         shards or another codec, are lost.
@@ -178,7 +200,8 @@ class JoinedEnd(Protocol):
         last push is applied."""
 
     def push_rest(self) -> bool:
-        """At the end, push what `push_every` has summed and not pushed; False: the budget does not allow it."""
+        """At the end, push what `push_every` has summed and not pushed, or what the last steps of its own have led to;
+        False: the budget does not allow it."""
 
     def finish(self) -> None:
         """This worker will not push any more, but for what is left of a sum; as often as one likes. Blocks until its

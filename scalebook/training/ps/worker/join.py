@@ -1,11 +1,12 @@
 """How a worker joins: plans, shared memory, first parameters, clients."""
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.hosts import make_host
@@ -18,6 +19,8 @@ from scalebook.training.ps.memory.region import ALLOCATED, DIGEST, FINISHED, RES
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Need, Residuals, Snapshot
+from scalebook.training.ps.worker.local_client import LocalClient
+from scalebook.training.ps.worker.own_replica import OwnReplica
 from scalebook.training.ps.worker.replica import Replica
 
 
@@ -154,7 +157,8 @@ class Joined:
         Not `renew`: the replica stays as it is, with what has been written into it, since nobody trains yet.
         """
         taken = [client.snapshot(renew) for client in self.clients]
-        return Snapshot([version for version, _ in taken], [state for _, state in taken])
+        local = [state for client in self.clients if (state := client.local_state()) is not None]
+        return Snapshot([version for version, _ in taken], [state for _, state in taken], local)
 
     def residuals(self) -> Residuals:
         """By optimizer, worker and shard; empty where nothing is kept."""
@@ -162,8 +166,17 @@ class Joined:
         kept = [[one.kept(worker) for worker in every] if one is not None else [] for one in coded]
         return kept if any(shards for workers in kept for shards in workers) else []
 
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]], residuals: Residuals = ()) -> None:
+    def restore(
+        self,
+        versions: Sequence[int],
+        states: Sequence[Mapping[str, Any]],
+        residuals: Residuals = (),
+        steps: Sequence[int] = (),
+    ) -> None:
         """Go on from these versions and optimizer state dicts; by one worker, before the run's first update."""
+        for client, made in zip(self.clients, steps, strict=False):
+            for worker in range(self.run.control.workers):
+                client.host.section.counters.steps[worker] = made
         for client, workers in zip(self.clients, residuals, strict=False):
             for worker, kept in enumerate(workers[: self.run.control.workers]):
                 if client.host.section.coded is not None:
@@ -238,8 +251,7 @@ def join_steps(
         parameters = parameters_of(optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
-        replica = Replica(section, parameters, run.settings.own_replica, shared.lending, worker)
-        clients.append(Client(control, worker, make_host(section), replica, optimizer))
+        clients.append(_client(section, worker, parameters, optimizer, shared.lending))
     if worker == 0 and not late:
         control.head[STARTED] = 1
         if run.settings.trace is not None:
@@ -254,6 +266,16 @@ def join_steps(
     if common is None:
         _give_back()
     return joined
+
+
+def _client(
+    section: Section, worker: int, parameters: Sequence[Parameter], optimizer: Optimizer, lending: Lending | None
+) -> Client:
+    control, host = section.control, make_host(section)
+    if control.settings.local.steps:
+        return LocalClient(control, worker, host, OwnReplica(section, parameters, worker), optimizer)
+    replica = Replica(section, parameters, control.settings.own_replica, lending, worker)
+    return Client(control, worker, host, replica, optimizer)
 
 
 def _give_back() -> None:

@@ -23,7 +23,7 @@ class Leg(Enum):
 class Journey:
     """A push from beginning to end. `gradients`: as they are handed in, clipped and summed; `usable`: whether this
     worker's own last gradient is. `started`, `waited`: seconds on the run's clock when it began, and waited until
-    then."""
+    then. `was_sent`: whether it sets out at all, or is only added to what will."""
 
     gradients: list[Tensor | None]
     groups: Groups
@@ -31,5 +31,6 @@ class Journey:
     usable: bool
     started: float
     waited: float
+    was_sent: bool = True
     verdict: Verdict = Verdict.ADMIT
     staleness: int = 0

@@ -1,6 +1,7 @@
 """All workers of a virtual run, in the face of one that has joined: `VirtualWorkers` and the one model that stands for
 each of them in turn."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ class PlayedJoined:
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
         self._put: dict[int, Tensor] = {}  # what the model shows between two turns
         self._private = False  # that may be written to: it is a snapshot
-        self._has_begun = self._has_ended = False
+        self._has_started = self._has_begun = self._has_ended = False
         self._stopped = stopped
         self._show_again(0)
 
@@ -54,16 +55,24 @@ class PlayedJoined:
         for joined in self.workers.joined.values():
             joined.name_parameters(zip(called, [p for c in joined.clients for p in c.replica.parameters], strict=True))
 
-    def restore(self, versions: Sequence[int], states: Sequence[dict[str, Any]], residuals: Residuals = ()) -> None:
-        self.workers.joined[0].restore(versions, states, residuals)
+    def restore(
+        self,
+        versions: Sequence[int],
+        states: Sequence[Mapping[str, Any]],
+        residuals: Residuals = (),
+        steps: Sequence[int] = (),
+    ) -> None:
+        self.workers.joined[0].restore(versions, states, residuals, steps)
 
     def residuals(self) -> Residuals:
         return self.workers.joined[0].residuals()
 
     def start(self) -> None:
         """What has been written into the model is worker 0's, and so the first version."""
-        for client, theirs in zip(self.clients, self._clients(0), strict=True):
-            client.give_state(theirs.optimizer)
+        for worker in range(self._run.control.workers if self._run.settings.local.steps else 1):
+            for client, theirs in zip(self.clients, self._clients(worker), strict=True):
+                client.give_state(theirs.optimizer)
+        self._has_started = True
         self.one_model.carry(0)
         self.workers.start()
         self.one_model.start()
@@ -172,7 +181,8 @@ class PlayedJoined:
             {"state": client.state(), "param_groups": mine.groups()}
             for client, mine in zip(self._clients(0), self.clients, strict=True)
         ]
-        return Snapshot([self._version(number) for number in range(len(self.clients))], states)
+        local = [state for client in self._clients(0) if (state := client.local_state()) is not None]
+        return Snapshot([self._version(number) for number in range(len(self.clients))], states, local)
 
     def show_state(self) -> None:
         for client in self.clients:
@@ -185,6 +195,11 @@ class PlayedJoined:
             for parameter in self.one_model.parameters:
                 parameter.data = parameter.data.clone()
         self.workers.detach()
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the model's optimizer has what workers are to begin with."""
+        return self._run.settings.local.steps and not self._has_started
 
     # --- what the model shows --------------------------------------------------------------------------------------
 
@@ -261,6 +276,13 @@ class PlayedClient:
     def version(self) -> int:
         return self._joined.version_of(self._number)
 
+    @property
+    def steps(self) -> int:
+        """Of all workers, the most that one has made; the version where they make none."""
+        if not self._joined.workers.run.settings.local.steps:
+            return self.version
+        return max(joined.clients[self._number].steps for joined in self._joined.workers.joined.values())
+
     def push(self, valid: bool = True) -> Pushed:
         """Hand over; what becomes of it only `completed` can say."""
         self._joined.hand_over(valid)
@@ -272,13 +294,16 @@ class PlayedClient:
         self._joined.push_pending()
         outcome = self._joined.workers.pushed.get(worker, pushed)
         is_last = self._joined.client(self._number).host.section.admission.is_over()
-        return Pushed(self.version, outcome.applied, outcome.staleness, is_last)
+        return Pushed(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
 
     def groups(self) -> list[dict[str, Any]]:
         return packed(self.optimizer.param_groups)
 
     def show_state(self) -> None:
-        """Let the model's optimizer show the run's state, to be read."""
+        """Let the model's optimizer show the run's state, to be read. Before the start it may have what workers begin
+        with that make steps of their own."""
+        if self._joined.keeps_state:
+            return
         self._shown.forget()
         self.optimizer.state = self._shown
 
@@ -290,7 +315,8 @@ class PlayedClient:
     def give_state(self, to: Optimizer) -> None:
         """What somebody has put into the optimizer's state before training becomes worker 0's."""
         if self.optimizer.state is not self._shown or self._shown.is_read:
-            to.load_state_dict({"state": self.optimizer.state_dict()["state"], "param_groups": packed(to.param_groups)})
+            state = copy.deepcopy(self.optimizer.state_dict()["state"])
+            to.load_state_dict({"state": state, "param_groups": packed(to.param_groups)})
 
     def _read_state(self) -> dict[Tensor, Any]:
         mine = parameters_of(self.optimizer)

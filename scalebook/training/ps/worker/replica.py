@@ -83,10 +83,7 @@ class Replica:
         return [self._bytes_of(shard, self.frozen) for shard in self._shards]
 
     def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
-        sizes = [
-            pulls.take(number, shard.views[newest.buffer], self.frozen)
-            for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
-        ]
+        sizes = self._know(pulls, versions)
         for place, known in enumerate(pulls.known):
             if place not in self.frozen:
                 self._own[place].copy_(known)
@@ -94,6 +91,12 @@ class Replica:
         self._stepped = True  # it is as no version is
         self._watch()
         return sizes
+
+    def _know(self, pulls: CodedPulls, versions: Sequence[Newest]) -> list[int]:
+        return [
+            pulls.take(number, shard.views[newest.buffer], self.frozen)
+            for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
+        ]
 
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is

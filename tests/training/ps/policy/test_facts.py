@@ -8,6 +8,7 @@ from scalebook.training.ps.policy.codecs import Fp32, TopK
 from scalebook.training.ps.policy.contradictions import TABLE, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.damping import DAMPINGS, Damping, DampingName
 from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count
+from scalebook.training.ps.policy.local import LOCALS, LocalName, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import RULES, Arrival, Async, Rule, RuleName, Sync, View
 
 
@@ -30,6 +31,7 @@ class Picky(Async):
 def test_the_names_in_signatures_are_those_of_the_classes() -> None:
     assert get_args(RuleName) == tuple(RULES)
     assert get_args(DampingName) == tuple(DAMPINGS)
+    assert get_args(LocalName) == tuple(LOCALS)
 
 
 def test_what_ours_declare() -> None:
@@ -96,7 +98,10 @@ def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() 
 def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None:
     rules: list[type[Rule]] = [*RULES.values(), Picky]
     every = [
-        CheckedSettings(rule.facts(), damping.facts(), host, True, norms, has_clock, pull.facts(), delta)
+        CheckedSettings(
+            rule.facts(), damping.facts(), host, True, norms, has_clock, pull.facts(), delta, local.facts(), local.steps
+        )
+        for local in (NoLocalSteps, LocalSGD)
         for rule in rules
         for damping in DAMPINGS.values()
         for host in ("inline", "process", "virtual")

@@ -1,0 +1,261 @@
+"""When a worker communicates: after which of its own steps, and what becomes of how far these have moved it. Pure.
+
+A worker with local steps has parameters and an optimizer of its own. From time to time it pushes how far it has come,
+its first parameters minus its present ones, as if that were a gradient (a pseudo-gradient). The shards make an update
+of it as the rule says, by an optimizer of theirs (the outer one: SGD with `rate`, `momentum`, `nesterov`), and the
+worker goes on from the newest parameters.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Final, Literal
+
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, NonNegativeInt, PositiveFloat
+from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.facts import LocalFacts
+
+LocalName = Literal["none", "local_sgd", "diloco", "elastic", "significance"]
+Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
+
+
+class Local(BySettings, ABC):
+    """After which of its own steps a worker communicates, and what the shards make of it.
+
+    One of your own is a class with this base in a module that `scalebook.toml` names.
+    """
+
+    KEY = f"{ARGUMENTS}.local"
+    name: ClassVar[str]
+    """How messages call it; the class's own name where its body says none."""
+    words: ClassVar[str | None] = None
+    """What tells runs apart, with arguments worth saying at any value (`local SGD, every {every}`); None: its name."""
+    steps: ClassVar[bool] = True
+    """Whether workers make steps of their own at all; else each gradient is pushed."""
+    keeps: ClassVar[bool] = False
+    """Whether a worker keeps its own parameters when it communicates, and only moves by `pull` towards the newest. An
+    update is then the sum of its pushes, not their mean."""
+    every: int = 1
+    """Steps between two pushes, the most of them where they differ."""
+    outer_momentum: float = 0.0
+    """Of the outer optimizer."""
+    nesterov: ClassVar[bool] = False
+    """Whether that momentum is Nesterov's."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__)
+
+    @classmethod
+    def facts(cls) -> LocalFacts:
+        """What those must know of it who cannot run it."""
+        return LocalFacts.of(cls)
+
+    @abstractmethod
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """Whether to communicate now, after `since` steps, 1 or more, from parameters of `version`.
+
+        `moved()`: how far they have led, as a share of the norm of these parameters.
+        """
+
+    def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
+        """The outer learning rate, where an update has `averaged` pushes."""
+        return 1.0
+
+    def pull(self, workers: int) -> float:
+        """How far a worker that keeps its parameters moves towards the newest: a share, above 0 and below 1."""
+        return 0.0
+
+    def check(self, averaged: int, workers: int) -> None:
+        """ValueError, naming key and remedy, for what makes no sense for so many workers."""
+
+
+class NoLocalSteps(Local):
+    """Every gradient is pushed; workers make no steps of their own."""
+
+    name = "none"
+    words = ""
+    steps = False
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """Always."""
+        return True
+
+
+class _Periodic(Local):
+    """Every so many steps; rarely at first, if at all: see `period`."""
+
+    def __init__(self, every: int, dense_updates: int = 0, doubling_updates: int = 0) -> None:
+        self.every, self.dense_updates, self.doubling_updates = every, dense_updates, doubling_updates
+
+    def period(self, version: int) -> int:
+        """Steps between two pushes, from parameters of this version."""
+        if version < self.dense_updates:
+            return 1
+        if not self.doubling_updates:
+            return self.every
+        doublings = 1 + (version - self.dense_updates) // self.doubling_updates
+        return self.every if doublings >= self.every.bit_length() else min(self.every, 2**doublings)
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """After `period` steps."""
+        return since >= self.period(version)
+
+
+class LocalSGD(_Periodic):
+    """Each worker makes steps of its own, then parameters are averaged (Stich 2019; post-local: Lin et al. 2020).
+
+    Under `sync` the newest parameters are the mean of all workers'. A rule whose update has n of N workers' pushes
+    moves them by n/N of the way, so that N workers together count as much as one round of `sync`.
+
+    Args:
+        every: Steps of a worker between two pushes (H in the papers), 1 or more. More: less traffic, and workers that
+            drift further apart.
+        dense_updates: Updates at the beginning that are made after every step (the switch of post-local SGD).
+        doubling_updates: Then the number of steps doubles after each so many updates, until it is `every`. 0: at once.
+        outer_rate: How far an update moves towards the mean, above 0. 1: all the way.
+    """
+
+    name = "local_sgd"
+    words = "local SGD, every {every}"
+
+    def __init__(
+        self,
+        every: Every = 16,
+        dense_updates: NonNegativeInt = 0,
+        doubling_updates: NonNegativeInt = 0,
+        outer_rate: PositiveFloat = 1.0,
+    ) -> None:
+        super().__init__(every, dense_updates, doubling_updates)
+        self.outer_rate = outer_rate
+
+    def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
+        """`outer_rate` times the part of the workers that an update hears."""
+        return self.outer_rate * _part(averaged, workers, synchronous)
+
+
+class DiLoCo(_Periodic):
+    """As local SGD, with Nesterov momentum over what the workers' steps have led to (Douillard et al. 2023).
+
+    The paper has Adam as the worker's own optimizer, and communicates after 500 steps.
+
+    Args:
+        every: Steps of a worker between two pushes (H in the paper), 1 or more.
+        outer_rate: Learning rate of the updates, above 0; under other rules than `sync` times n/N, where an update has
+            n of N workers' pushes.
+        outer_momentum: Nesterov momentum of the updates, from 0 to below 1. 0 and `outer_rate` 1 is local SGD.
+        dense_updates: Updates at the beginning that are made after every step.
+        doubling_updates: Then the number of steps doubles after each so many updates, until it is `every`. 0: at once.
+    """
+
+    name = "diloco"
+    words = "DiLoCo, every {every}"
+
+    def __init__(
+        self,
+        every: Every = 64,
+        outer_rate: PositiveFloat = 0.7,
+        outer_momentum: Annotated[float, AtLeast(0, "0.9"), Below(1, "0.9")] = 0.9,
+        dense_updates: NonNegativeInt = 0,
+        doubling_updates: NonNegativeInt = 0,
+    ) -> None:
+        super().__init__(every, dense_updates, doubling_updates)
+        self.outer_rate, self.outer_momentum = outer_rate, outer_momentum
+
+    nesterov = True
+
+    def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
+        """`outer_rate` times the part of the workers that an update hears."""
+        return self.outer_rate * _part(averaged, workers, synchronous)
+
+
+class Elastic(_Periodic):
+    """Each worker keeps its own parameters; it and the newest ones pull each other (EASGD: Zhang et al. 2015).
+
+    Every so many steps a worker moves by `alpha` of the way to the centre, which are the shards' parameters, and the
+    centre as far towards the worker. Under `sync` all pull at once; under `async` one after the other (algorithm 1).
+
+    Args:
+        every: Steps of a worker between two pulls (tau in the paper), 1 or more.
+        alpha: Share of the distance by which each of both moves, above 0 and below 1. null: 0.9 / workers, as in the
+            paper.
+    """
+
+    name = "elastic"
+    words = "elastic averaging, every {every}"
+    keeps = True
+
+    def __init__(
+        self, every: Every = 10, alpha: Annotated[float, Above(0, "null"), Below(1, "null")] | None = None
+    ) -> None:
+        self.every, self.alpha = every, alpha
+
+    def period(self, version: int) -> int:
+        """Always the same."""
+        return self.every
+
+    def pull(self, workers: int) -> float:
+        """`alpha`."""
+        return 0.9 / workers if self.alpha is None else self.alpha
+
+    def check(self, averaged: int, workers: int) -> None:
+        """Not so strong that an update moves the centre beyond the mean of those whose forces it has."""
+        if self.pull(workers) * averaged > 1:
+            raise ValueError(
+                f"{self.KEY}.init_args.alpha: {self.alpha} of {averaged} workers at a time moves the centre beyond "
+                f"their mean. Use at most {1 / averaged:.3g}, or null."
+            )
+
+
+class Significance(Local):
+    """A push waits until it has moved the worker's parameters by more than a share (Gaia: Hsieh et al. 2017).
+
+    As with `push_every`, what a worker's steps add up to is applied in full. The paper looks at each parameter by
+    itself and takes the share smaller with time; here it is the norm over all of them.
+
+    Args:
+        share: Of the norm of the parameters; a push is due when the steps have led further. More: less traffic.
+        most: Steps after which a push is due however little has moved, 1 or more; others may be waiting for it.
+        decays: Whether the share is divided by the root of the updates so far, as in the paper.
+    """
+
+    name = "significance"
+    words = "pushes above {share} of the norm"
+
+    def __init__(
+        self,
+        share: Annotated[float, Above(0, "0.01")] = 0.01,
+        most: Annotated[int, AtLeast(1, "64")] = 64,
+        decays: bool = False,
+    ) -> None:
+        self.share, self.most, self.decays = share, most, decays
+
+    @property
+    def every(self) -> int:  # type: ignore[override]
+        """At most."""
+        return self.most
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """When it is significant, or late."""
+        share = self.share / math.sqrt(version + 1) if self.decays else self.share
+        return since >= self.most or moved() > share
+
+
+LOCALS: Final[dict[str, type[Local]]] = {
+    local.name: local for local in (NoLocalSteps, LocalSGD, DiLoCo, Elastic, Significance)
+}
+
+
+def make_local(local: LocalName | Local) -> Local:
+    """The value itself, or the one of this name with its defaults."""
+    if isinstance(local, Local):
+        return local
+    if local not in LOCALS:
+        raise ValueError(f"{Local.KEY}: there is no {local!r}. Use one of {', '.join(LOCALS)}.")
+    return LOCALS[local]()
+
+
+def _part(averaged: int, workers: int, synchronous: bool) -> float:
+    """Of the workers whose pushes are in an update; a synchronous rule means those who are in time."""
+    return 1.0 if synchronous else min(1.0, averaged / workers)

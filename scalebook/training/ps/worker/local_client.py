@@ -1,0 +1,185 @@
+"""The end of a worker that makes steps by itself, and pushes what they have led to (`local:`)."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.ps.applying.hosts import Host
+from scalebook.training.ps.applying.rounds import clip_
+from scalebook.training.ps.clock import Steps
+from scalebook.training.ps.coordination.admission import Verdict
+from scalebook.training.ps.memory.region import Control
+from scalebook.training.ps.optimizer.rebuilding import step
+from scalebook.training.ps.optimizer.seen import copied
+from scalebook.training.ps.worker.client import Client
+from scalebook.training.ps.worker.end import LocalState, Pushed
+from scalebook.training.ps.worker.journey import Journey, Leg
+from scalebook.training.ps.worker.own_replica import OwnReplica
+
+
+class LocalClient(Client):
+    """Each push is a step of the worker's own optimizer on its replica, in memory of its own. When `Local.is_due` says
+    so the way from the base, which are the parameters pulled last, travels as a gradient would, with the outer
+    optimizer's hyper-parameters, and the worker goes on from the newest parameters.
+
+    One that `keeps` its parameters pulls the newest beside them instead, and pushes the force between the two.
+    """
+
+    def __init__(self, control: Control, worker: int, host: Host, replica: OwnReplica, optimizer: Optimizer) -> None:
+        super().__init__(control, worker, host, replica, optimizer)
+        self._mine = replica
+        settings = control.settings
+        self._local, self._own_clip = settings.local, settings.clip
+        self._share = settings.local.pull(control.workers)
+        self._since = 0  # steps since the last push
+        self._trains = False
+        self._of_snapshot: LocalState | None = None
+
+    @property
+    @override
+    def steps(self) -> int:
+        """The worker's own, so far. One that comes late begins with the number of who has made most."""
+        return int(self._counters.steps[self._worker])
+
+    def go_on_at(self, steps: int) -> None:
+        """Before the first step: count on from here."""
+        self._counters.steps[self._worker] = steps
+
+    @override
+    def _begin_anew_steps(self) -> Steps[None]:
+        if not self._trains and self.steps == 0:
+            self.go_on_at(max(self._counters.steps[worker] for worker in self._control.living()))
+        if self._has_own():
+            return
+        self._trains = True
+        yield from self._pull_steps()
+
+    @override
+    def push_steps(self, valid: bool = True) -> Steps[Pushed]:
+        started, waited = self._now(), self._waited()
+        self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        self._step(valid)
+        journey = Journey([], self._outer(), True, False, started, waited, was_sent=False)
+        self.leg = Leg.HERE
+        if self._local.is_due(self._since, self.version, self._mine.moved):
+            yield from self._set_out(journey)
+        return (yield from self.journey_steps(journey))
+
+    @override
+    def push_rest_steps(self) -> Steps[bool]:
+        """At the end, push what the last steps have led to. False: the budget of updates does not allow it."""
+        if not self._since:
+            return True
+        started, waited = self._now(), self._waited()
+        self._show_own()
+        journey = Journey([], self._outer(), True, False, started, waited)
+        yield from self._set_out(journey)
+        verdict, _ = yield from self._push(journey.gradients, journey.groups, valid=True)
+        self._communicated(started, waited)
+        return verdict is not Verdict.END
+
+    @override
+    def pull(self, moment: str = "between two pulls") -> int:
+        """Make the replica the newest version, unless it has steps of its own that nobody else has.
+
+        Returns its version. What was written into it before: as in `settle`.
+        """
+        self._own.interrupted()
+        self.settle(moment, thorough=True)
+        self._show_own()
+        return self.version if self._has_own() else self._pull()
+
+    @override
+    def state(self) -> dict[int, Any]:
+        """The state of the worker's own optimizer, by place of the parameter."""
+        return copied(self.optimizer.state_dict()["state"]) if self._snapshot is None else self._snapshot
+
+    @override
+    def show_state(self) -> None:
+        """Nothing: the worker's optimizer has a state of its own."""
+
+    @override
+    def own_state(self) -> dict[int, Any]:
+        """Nothing that the shards would have to know."""
+        return {}
+
+    @override
+    def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
+        """Version of this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
+        the shards until the next pull; then it has its own again."""
+        self._own.interrupted()
+        with ExitStack() as locks:
+            for shard in self.host.section.shards:
+                locks.enter_context(shard.applying)
+            newest = [shard.newest() for shard in self.host.section.shards]
+            if renew:
+                self._mine.show(newest)
+            self._of_snapshot = LocalState(outer=self._outer_state(), steps=self.steps)
+        self._snapshot = None
+        self._snapshot = self.state()
+        return min(one.version for one in newest), {"state": self._snapshot, "param_groups": self.groups()}
+
+    @override
+    def local_state(self) -> LocalState:
+        if self._snapshot is not None and self._of_snapshot is not None:
+            return self._of_snapshot
+        return LocalState(outer=self.outer_state(), steps=self.steps)
+
+    def _outer_state(self) -> dict[int, Any]:
+        """With all shards' `applying`."""
+        state: dict[int, Any] = {}
+        for shard in self.host.section.shards:
+            state.update(copied(shard.optimizer_state()))
+        return dict(sorted(state.items()))
+
+    @override
+    def _arrive_steps(self, journey: Journey) -> Steps[None]:
+        if journey.was_sent and not self._local.keeps:
+            yield from self._pull_steps()
+
+    def _step(self, valid: bool) -> None:
+        self._since += 1
+        self._snapshot = None
+        self.go_on_at(self.steps + 1)
+        if not valid:
+            return
+        if self._own_clip is not None:
+            clip_(self._own_clip, [parameter.grad for parameter in self.replica.parameters])
+        step(self.optimizer, partial(type(self.optimizer).step, self.optimizer))
+        self._mine.stepped()
+
+    def _set_out(self, journey: Journey) -> Steps[None]:
+        if self._local.keeps:  # the force is from the newest
+            yield from self.host.await_turn(self._worker)
+            self._hold()
+            self._count_taken(self._mine.look(self.bases))
+            yield from self._clock.receives(self._worker, self._taken)
+        journey.gradients, journey.was_sent, self.leg = self._way(), True, Leg.UP
+        self._since = 0
+
+    def _way(self) -> list[Tensor | None]:
+        """By how much the steps have led back from the base. Of a worker that keeps its parameters, the force with
+        which it pulls the centre; then it has been pulled as far itself."""
+        gone = self._mine.gone()
+        if self._local.keeps:
+            for gradient in gone:
+                if gradient is not None:
+                    gradient.mul_(self._share)
+            self._mine.move(gone)
+        return gone
+
+    def _has_own(self) -> bool:
+        """Whether it would lose something if it took the newest parameters."""
+        return self._since > 0 or (self._trains and self._local.keeps)
+
+    def _show_own(self) -> None:
+        self._snapshot = None
+        self._mine.show_own()
+
+    def _outer(self) -> Sequence[dict[str, Any]]:
+        return self.host.section.optimizer.param_groups
