@@ -278,9 +278,12 @@ class PlayedClient:
 
     @property
     def steps(self) -> int:
-        """Of all workers, the most that one has made; the version where they make none."""
+        """Of the worker whose gradient is due; between two, the most that one has made. The version where they make
+        none."""
         if not self._joined.workers.run.settings.local.steps:
             return self.version
+        if self._joined.due is not None:
+            return self._joined.workers.joined[self._joined.due].clients[self._number].steps
         return max(joined.clients[self._number].steps for joined in self._joined.workers.joined.values())
 
     def push(self, valid: bool = True) -> Pushed:
