@@ -23,7 +23,7 @@ class MeanCurve:
 
 def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
     """Over the stretch of `axis` that all curves cover, by linear interpolation; None without one."""
-    points = [(curve.axis(axis), curve.values) for curve in curves if curve.values]
+    points = [curve.on(axis) for curve in curves if curve.axis(axis)]
     if len(points) < 2:
         return None
     first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)

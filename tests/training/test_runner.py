@@ -44,7 +44,10 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
     assert found[names.SAMPLES_PER_SECOND] == pytest.approx(found[names.UPDATES_PER_SECOND] * 3 * 128 / updates)
     assert found[names.PEAK_MEMORY_MB] > 100
     if strategy != ASYNC:  # there it is counted, which tests/training/ps/test_moved_bytes.py holds against the tensors
-        assert found[names.BYTES_PER_UPDATE] == (0 if strategy == "auto" else 2 * (2 * 4 * WEIGHTS))  # of DDP's buckets
+        assert found[names.BYTES_PER_UPDATE] == (
+            0 if strategy == "auto" else 2 * (2 * 4 * WEIGHTS)
+        )  # as its hook counts
+        assert found[names.BYTES] == updates * found[names.BYTES_PER_UPDATE]
     for metric in (names.VAL_LOSS, names.VAL_ACCURACY):
         curve = reader(workspace).curve(job.id, metric)
         assert len(curve.values) == 3

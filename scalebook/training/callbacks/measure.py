@@ -185,7 +185,9 @@ class Measure(Callback):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return {"samples": self.counts().samples, "seconds": self.seconds(), "real_seconds": self.real_seconds()}
+        state = {"samples": self.counts().samples, "seconds": self.seconds(), "real_seconds": self.real_seconds()}
+        moved_bytes = self._bytes()
+        return state if math.isnan(moved_bytes) else {**state, "bytes": moved_bytes}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -195,7 +197,13 @@ class Measure(Callback):
 
     def _axes_now(self) -> Axes:
         counts = self.counts()
-        return Axes(counts.updates, counts.samples, round(self.seconds(), 6))
+        return Axes(counts.updates, counts.samples, round(self.seconds(), 6), self._bytes())
+
+    def _bytes(self) -> float:
+        """Of all workers so far, those before a checkpoint included; NaN where they are not counted."""
+        moved_bytes = math.nan if self.measured is None else sum(self.measured.moved_bytes())
+        before: float = self._restored.get("bytes", 0.0)
+        return moved_bytes + before
 
     def _settle(self, trainer: Trainer) -> None:
         """Tell `measured` this worker's time since the last call; what the strategy spent itself is not compute."""

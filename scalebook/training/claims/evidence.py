@@ -197,9 +197,11 @@ class Witness:
         if cell.figure == "best":
             value = best(curve, lower)
             return None if value is None else Amount(value)
-        if not curve.values or cell.target is None or cell.figure not in ("updates", "samples", "seconds"):
+        if not curve.values or cell.target is None or cell.figure not in ("updates", "samples", "seconds", "bytes"):
             return None
         at = first_at(curve, cell.figure, cell.target, lower)
+        if not curve.axis(cell.figure):
+            return None
         return Amount(curve.axis(cell.figure)[-1], censored=True) if at is None else Amount(at)
 
 

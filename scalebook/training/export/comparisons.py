@@ -56,7 +56,7 @@ def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
         mine = [by_run[run] for run in line.run_ids if by_run[run].values]
         mean = mean_curve(mine, axis)
         name = line.experiment
-        drawn += [DrawnCurve(name, curve.axis(axis), curve.values, hue, faint=mean is not None) for curve in mine]
+        drawn += [DrawnCurve(name, *curve.on(axis), hue, faint=mean is not None) for curve in mine]
         if mean is not None:
             drawn.append(DrawnCurve(name, mean.x, mean.mean, hue, low=mean.low, high=mean.high))
     return drawn

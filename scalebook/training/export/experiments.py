@@ -169,7 +169,7 @@ def _drawn(by_seed: Sequence[SeedResult], curves: dict[str, MetricCurve]) -> lis
     runs = [(result.seed, curves[result.run.id]) for result in by_seed if result.run and curves[result.run.id].values]
     mean = mean_curve([curve for _, curve in runs], AXIS)
     drawn = [
-        DrawnCurve(f"seed {seed}", curve.axis(AXIS), curve.values, 0 if mean else i, faint=mean is not None)
+        DrawnCurve(f"seed {seed}", *curve.on(AXIS), 0 if mean else i, faint=mean is not None)
         for i, (seed, curve) in enumerate(runs)
     ]
     return drawn if mean is None else [*drawn, DrawnCurve("mean", mean.x, mean.mean, 0, low=mean.low, high=mean.high)]

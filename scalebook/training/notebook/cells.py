@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 
 from scalebook.training.config.complete import seeds_from
 
-Axis = Literal["updates", "samples", "seconds"]
+Axis = Literal["updates", "samples", "seconds", "bytes"]
 Scale = Literal["linear", "log"]
 Kind = Literal["experiment", "comparison", "search", "claim"]
-Figure = Literal["updates", "samples", "seconds", "best", "updates_per_second", "samples_per_second"]
+Figure = Literal["updates", "samples", "seconds", "bytes", "best", "updates_per_second", "samples_per_second"]
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 

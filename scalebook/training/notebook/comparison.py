@@ -9,7 +9,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.identity import base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.results import SeedResult, results
-from scalebook.training.notebook.rows import AXES, ExperimentRow, Outcome, row
+from scalebook.training.notebook.rows import ExperimentRow, Outcome, row, told
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 
@@ -98,7 +98,7 @@ def compare_runs(
     differing = [
         difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
     ]
-    return Comparison("", metric, target, list(AXES), rows, list(curves.values()), differing)
+    return Comparison("", metric, target, told(rows), rows, list(curves.values()), differing)
 
 
 def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class ExperimentRow:
     best: Estimate | None = None
     final: Estimate | None = None
     to_target: Mapping[Axis, Reached] = field(default_factory=dict)
-    """Empty where the comparison has no target. `Reached.estimate` None: censored, a run missed it."""
+    """Empty where the comparison has no target; without bytes where they were not counted. `Reached.estimate` None:
+    censored, a run missed it."""
     updates_per_second: Estimate | None = None
     """Training only, over the whole run."""
     samples_per_second: Estimate | None = None
@@ -74,7 +75,11 @@ def row(
         learning_rate=_float(tags.get(names.TAG_LR_SCALED) or tags.get(names.TAG_LR_ASKED)),
         best=estimate(best(curve, lower) for curve in mine),
         final=estimate(curve.values[-1] if curve.values else None for curve in mine),
-        to_target={axis: reached(first_at(curve, axis, target, lower) for curve in mine) for axis in AXES}
+        to_target={
+            axis: reached(first_at(curve, axis, target, lower) for curve in mine)
+            for axis in AXES
+            if all(curve.axis(axis) for curve in mine if curve.values)
+        }
         if target is not None
         else {},
         updates_per_second=_metric(runs, names.UPDATES_PER_SECOND),
@@ -82,6 +87,13 @@ def row(
         staleness_mean=_metric(runs, names.STALENESS_MEAN),
         staleness_p95=_metric(runs, names.STALENESS_P95),
     )
+
+
+def told(rows: Sequence[ExperimentRow]) -> list[Axis]:
+    """The axes of which a table has something to tell: bytes where any moved, and workers are several."""
+    amounts = [row.to_target.get("bytes") for row in rows]
+    moved = any(one is not None and (one.estimate is None or one.estimate.mean > 0) for one in amounts)
+    return [axis for axis in AXES if axis != "bytes" or moved]
 
 
 def best(curve: MetricCurve, lower: bool) -> float | None:
@@ -92,7 +104,7 @@ def best(curve: MetricCurve, lower: bool) -> float | None:
 
 def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> float | None:
     """Where on `axis` the curve first is at `target` or better; None where it never is."""
-    for at, value in zip(curve.axis(axis), curve.values, strict=True):
+    for at, value in zip(*curve.on(axis), strict=True):
         if value <= target if lower else value >= target:
             return at
     return None

@@ -1,5 +1,6 @@
-"""Lightning's logger for one MLflow run that exists already: buffered, in the background, against three axes."""
+"""Lightning's logger for one MLflow run that exists already: buffered, in the background, against four axes."""
 
+import math
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
-from scalebook.training.tracking.names import SAMPLES, SECONDS, UPDATES
+from scalebook.training.tracking.names import BYTES, SAMPLES, SECONDS, UPDATES
 from scalebook.training.tracking.writer import MetricWriter, client_after_fork
 
 if TYPE_CHECKING:
@@ -19,19 +20,26 @@ if TYPE_CHECKING:
 
 
 class Axes(NamedTuple):
-    """Where a point belongs: updates and samples over all workers, seconds since the first training batch."""
+    """Where a point belongs: updates, samples and bytes over all workers, seconds since the first training batch."""
 
     updates: int
     samples: int
     seconds: float
+    bytes: float = math.nan
+    """Pushed and pulled; NaN where nobody counts them."""
+
+    def points(self) -> dict[str, float]:
+        """By metric; those that are known."""
+        by_name = {UPDATES: float(self.updates), SAMPLES: float(self.samples), SECONDS: self.seconds}
+        return by_name if math.isnan(self.bytes) else {**by_name, BYTES: self.bytes}
 
 
 class RunLogger(Logger):
     """Writes metrics of the run `run_id`; its parameters, tags and end belong to whoever made the run.
 
     Only worker 0 writes, from a thread that starts with its first point, after any fork. The step of every point is the
-    number of updates that `axes` tells, and each new step also gets its updates, samples and seconds; again where more
-    samples have been computed since, which are still on their way into an update.
+    number of updates that `axes` tells, and each new step also gets its updates, samples, seconds and bytes; again
+    where more samples have been computed since, which are still on their way into an update.
     """
 
     def __init__(self, tracking_uri: str, run_id: str, folder: Path, artifacts: Sequence[Path] = ()) -> None:
@@ -79,7 +87,7 @@ class RunLogger(Logger):
         step = axes.updates if axes is not None else step or 0
         points = dict(metrics)
         if axes is not None and (step, axes.samples) > self._last:
-            points |= {UPDATES: float(axes.updates), SAMPLES: float(axes.samples), SECONDS: axes.seconds}
+            points |= axes.points()
             self._last = (step, axes.samples)
         self._the_writer().add(points, step)
 

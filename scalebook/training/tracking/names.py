@@ -1,7 +1,8 @@
 """Every metric, tag and artifact that Scalebook writes to MLflow, named once.
 
-A metric's MLflow step is always the number of updates. With each point `samples` and `seconds` are logged at the same
-step, so a curve can be drawn against any of the three. Metrics a model logs by itself keep the name the model gives.
+A metric's MLflow step is always the number of updates. With each point `samples`, `seconds` and `bytes` are logged
+at the same step, so a curve can be drawn against any of the four. Metrics a model logs by itself keep the name the
+model gives.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,11 +17,12 @@ VAL_BITS_PER_DIM: Final = "val/bits_per_dim"  # negative log-likelihood in bits 
 VAL_MRR: Final = "val/mrr"  # mean reciprocal rank of the right document among those of validation, 0 to 1
 VAL_RECALL_10: Final = "val/recall_at_10"  # share of the queries whose document is among the first ten
 
-# The three x-axes
+# The x-axes
 UPDATES: Final = "updates"  # applications of a gradient to the parameters, over all workers
 SAMPLES: Final = "samples"  # training samples whose gradient was computed, over all workers
 SECONDS: Final = "seconds"  # since the first training batch began, validation included
-AXES: Final = (UPDATES, SAMPLES, SECONDS)
+BYTES: Final = "bytes"  # handed in and taken by all workers so far; not recorded where nobody counts them
+AXES: Final = (UPDATES, SAMPLES, SECONDS, BYTES)
 
 # Throughput and where the time of the workers went (shares of their wall time, 0 to 1)
 UPDATES_PER_SECOND: Final = "perf/updates_per_second"

@@ -68,7 +68,10 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class MetricCurve:
-    """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`."""
+    """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`, `bytes[i]`.
+
+    `bytes` is empty where they were not counted.
+    """
 
     run_id: str
     metric: str
@@ -76,9 +79,15 @@ class MetricCurve:
     samples: list[float]
     seconds: list[float]
     values: list[float]
+    bytes: list[float] = field(default_factory=list)
+
+    def on(self, name: str) -> tuple[list[float], list[float]]:
+        """x and y against an axis; none where that was not recorded."""
+        x = self.axis(name)
+        return (x, self.values) if x else ([], [])
 
     def axis(self, name: str) -> list[float]:
-        """The x-values `updates`, `samples` or `seconds`."""
+        """The x-values `updates`, `samples`, `seconds` or `bytes`."""
         assert name in names.AXES, name
         values: list[float] = getattr(self, name)
         return values
@@ -162,11 +171,11 @@ class RunReader:
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         """The histories of `metrics`, in their order; the axes are read once for all."""
         histories = {metric: self._history(run_id, metric) for metric in metrics}
-        samples, seconds = self._axis(run_id, names.SAMPLES), self._axis(run_id, names.SECONDS)
-        return [_curve(run_id, metric, values, samples, seconds) for metric, values in histories.items()]
+        axes = [self._axis(run_id, name) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
     def _axis(self, run_id: str, name: str) -> dict[int, float]:
-        """Samples or seconds by step: the largest, where a step has several."""
+        """Samples, seconds or bytes by step: the largest, where a step has several."""
         by_step: dict[int, float] = {}
         for point in self.client.get_metric_history(run_id, name):
             by_step[point.step] = max(point.value, by_step.get(point.step, 0.0))
@@ -178,7 +187,12 @@ class RunReader:
 
 
 def _curve(
-    run_id: str, metric: str, values: dict[int, float], samples: dict[int, float], seconds: dict[int, float]
+    run_id: str,
+    metric: str,
+    values: dict[int, float],
+    samples: dict[int, float],
+    seconds: dict[int, float],
+    moved: dict[int, float],
 ) -> MetricCurve:
     steps = sorted(set(values) & set(samples) & set(seconds))
     return MetricCurve(
@@ -188,6 +202,7 @@ def _curve(
         samples=[samples[step] for step in steps],
         seconds=[seconds[step] for step in steps],
         values=[values[step] for step in steps],
+        bytes=[moved[step] for step in steps] if moved.keys() >= set(steps) else [],
     )
 
 

@@ -26,7 +26,7 @@ def test_each_new_step_gets_its_axes_once(logger: RunLogger) -> None:
     logger.axes = lambda: at
     logger.log_metrics({"loss": 1.0}, step=3)
     logger.log_metrics({"val": 2.0}, step=3)
-    at = Axes(20, 160, 1.0)
+    at = Axes(20, 160, 1.0, bytes=96.0)
     logger.log_metrics({"loss": 0.5}, step=4)
     logger.finalize("success")
     assert history(logger, "loss") == [(10, 1.0), (20, 0.5)]
@@ -34,6 +34,7 @@ def test_each_new_step_gets_its_axes_once(logger: RunLogger) -> None:
     assert history(logger, "samples") == [(10, 80.0), (20, 160.0)]
     assert history(logger, "seconds") == [(10, 0.5), (20, 1.0)]
     assert history(logger, "updates") == [(10, 10.0), (20, 20.0)]
+    assert history(logger, "bytes") == [(20, 96.0)], "where nobody counts them there is none"
 
 
 def test_samples_that_are_not_yet_in_an_update_are_told_too(logger: RunLogger) -> None:

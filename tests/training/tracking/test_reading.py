@@ -71,7 +71,7 @@ def test_a_list_of_runs_says_what_mlflow_says(client: "MlflowClient", reader: Ru
     assert reader.listed(0) == []
 
 
-def test_a_curve_has_three_axes(client: "MlflowClient", reader: RunReader) -> None:
+def test_a_curve_has_four_axes(client: "MlflowClient", reader: RunReader) -> None:
     from mlflow.entities import Metric
 
     run_id = record(client, values=[3.0, 2.0, 1.0])
@@ -81,6 +81,9 @@ def test_a_curve_has_three_axes(client: "MlflowClient", reader: RunReader) -> No
     assert curve.axis("updates") == [10.0, 20.0, 30.0]
     assert curve.axis("samples") == [320.0, 640.0, 960.0]
     assert curve.axis("seconds") == [1.0, 2.0, 3.0]
+    assert curve.on("bytes") == ([], []), "a run of before they were recorded"
+    client.log_batch(run_id, metrics=[Metric("bytes", 50.0 * step, 0, step) for step in (10, 20, 30, 40)])
+    assert reader.curve(run_id, "val/loss").on("bytes") == ([500.0, 1000.0, 1500.0], curve.values)
     assert reader.curve(run_id, "val/accuracy").values == []
 
 

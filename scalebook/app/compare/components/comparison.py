@@ -14,7 +14,7 @@ from scalebook.training.curves import mean_curve
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
-from scalebook.training.notebook.rows import AXES, ExperimentRow
+from scalebook.training.notebook.rows import ExperimentRow, told
 from scalebook.training.tracking.names import axis_words, time_words
 
 
@@ -33,7 +33,7 @@ def curves(
         row = next(row for row in comparison.rows if row.experiment == name)
         mine = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
         mean = mean_curve(mine, axis)
-        lines += [Series(name, curve.axis(axis), curve.values, colour, faint=mean is not None) for curve in mine]
+        lines += [Series(name, *curve.on(axis), colour, faint=mean is not None) for curve in mine]
         if mean is not None:
             lines.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
     if not lines:
@@ -57,7 +57,7 @@ def table(comparison: Comparison) -> None:
     """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
     head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", _last(comparison)]
     if comparison.target is not None:
-        head += [f"{axis} to {comparison.target:g}" for axis in AXES]
+        head += [f"{axis} to {comparison.target:g}" for axis in told(comparison.rows)]
     stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
@@ -94,7 +94,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
         html.number(shown(row.final)),
     ]
     if comparison.target is not None:
-        cells += [html.number(to_target(row.to_target, axis)) for axis in AXES]
+        cells += [html.number(to_target(row.to_target, axis)) for axis in told(comparison.rows)]
     cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
     if stale:
         cells.append(html.number(shown(row.staleness_mean, 3)))

@@ -128,7 +128,7 @@ def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool) -> None:
     """A chart for each metric, two in a row; also of one, while more may come."""
     columns = st.columns(2, gap="medium") if live or len(shown) > 1 else [st.container()]
     for i, curve in enumerate(shown):
-        series = [Series(curve.metric, curve.axis(look.axis), curve.values, charts.PALETTE[0])]
+        series = [Series(curve.metric, *curve.on(look.axis), charts.PALETTE[0])]
         with columns[i % len(columns)]:
             _chart(series, look, curve.metric, f"curve-{curve.metric}", curve.metric, height=280)
 
@@ -136,7 +136,7 @@ def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool) -> None:
 def together(shown: Sequence[MetricCurve], look: CurveLook) -> None:
     """All metrics in one chart, on one scale."""
     series = [
-        Series(curve.metric, curve.axis(look.axis), curve.values, charts.PALETTE[i % len(charts.PALETTE)])
+        Series(curve.metric, *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
         for i, curve in enumerate(shown)
     ]
     _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in shown), height=400)

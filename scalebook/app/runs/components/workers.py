@@ -9,6 +9,7 @@ from scalebook.app.shared.components import bars, chart_view, charts, html, styl
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import figure
 from scalebook.training.notebook.cells import Axis
+from scalebook.training.planning.quantities import shown
 from scalebook.training.tracking.reading import MetricCurve
 
 HEIGHT = 300
@@ -31,10 +32,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, virtual:
     if any(curve.values for curve in curves):
         st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
-        series = [
-            Series(f"worker {worker}", curve.axis(axis), curve.values, bars.colour(worker))
-            for worker, curve in numbered
-        ]
+        series = [Series(f"worker {worker}", *curve.on(axis), bars.colour(worker)) for worker, curve in numbered]
         drawn = charts.lines(
             series,
             x_title=x_title,
@@ -96,6 +94,9 @@ def _table(
     columns.append(("mean age, ms", lambda row: figure(None if row.age_s is None else 1000 * row.age_s, 3)))
     if any(row.drift is not None for row in rows):
         columns.append(("mean drift", lambda row: figure(row.drift, 3)))
+    if any(row.pushed_bytes for row in rows):
+        columns.append(("pushed", lambda row: shown(row.pushed_bytes, "B")))
+        columns.append(("pulled", lambda row: shown(row.pulled_bytes, "B")))
     body = [
         [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]

@@ -16,7 +16,7 @@ FONT = (
     "'Source Sans', sans-serif"
 )
 """What Streamlit makes of `theme.font`: it adds its own, so that the page's letters and a chart's are the same."""
-UNITS = {"seconds": "s", "virtual seconds": "virtual s"}
+UNITS = {"bytes": "B", "seconds": "s", "virtual seconds": "virtual s"}
 """Of an axis, where it is not called by its unit."""
 POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page heavy
 

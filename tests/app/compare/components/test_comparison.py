@@ -32,7 +32,7 @@ def test_a_missed_target_is_never_averaged() -> None:
         "samples": Reached(None, 2, 3),
         "seconds": Reached(None, 0, 3),
     }
-    assert [to_target(reached, axis) for axis in AXES] == ["1,234", "2 of 3 only", "missed"]
+    assert [to_target(reached, axis) for axis in AXES] == ["1,234", "2 of 3 only", "missed", ""]
     assert to_target({}, "updates") == ""
 
 
