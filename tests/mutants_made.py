@@ -52,7 +52,7 @@ MUTANTS = (
         "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/applying/rounds.py",
+        "engine", "training/ps/applying/slots.py",
         "total.div_(count) if count > 1 else total", "total.div_(count - 1) if count > 1 else total",
         "the mean of a round is too large", (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),

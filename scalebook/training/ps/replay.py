@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.rounds import clip_, mean
+from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
+from scalebook.training.ps.applying.slots import mean
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import parameters_of

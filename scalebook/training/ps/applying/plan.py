@@ -103,8 +103,13 @@ class SectionPlan:
         return memory[self.slots_at + slot * size : self.slots_at + (slot + 1) * size]
 
 
-def plan_section(optimizer: Optimizer, settings: Settings, workers: int, start: int = 0) -> SectionPlan:
-    """Plan the memory of one optimizer from byte `start`; refuses optimizers as `discover` and `refuse_coupling` do."""
+def plan_section(
+    optimizer: Optimizer, settings: Settings, workers: int, start: int = 0, alone: bool = False
+) -> SectionPlan:
+    """Plan the memory of one optimizer from byte `start`; refuses optimizers as `discover` and `refuse_coupling` do.
+
+    `alone`: one process plays all workers; a round's gradients are then one sum.
+    """
     entries = discover(optimizer)
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     if settings.shards > len(parameters):
@@ -120,7 +125,7 @@ def plan_section(optimizer: Optimizer, settings: Settings, workers: int, start: 
         shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start)
         shards.append(shard)
         start = shard.end
-    slots = settings.slots(workers)
+    slots = min(1, settings.slots(workers)) if alone else settings.slots(workers)
     gradients = lay_out(parameters)
     flags = lay_out([("present", torch.zeros(len(parameters), dtype=torch.uint8))], start=gradients.nbytes)
     length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8

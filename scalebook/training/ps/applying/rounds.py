@@ -8,23 +8,14 @@ they are until all shards are done, whoever dies is replaced by any other.
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from scalebook.training.ps.applying.shard import Shard
-from scalebook.training.ps.applying.slots import Slots
+from scalebook.training.ps.applying.slots import Average, Slots
 from scalebook.training.ps.coordination.admission import Admission, Verdict
-from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.policy.settings import Clip
-
-
-class Average(NamedTuple):
-    """The gradients of a round, averaged, in the order of the optimizer's parameters, and what they travel with."""
-
-    gradients: list[Tensor | None]
-    groups: Groups
 
 
 class Rounds:
@@ -53,9 +44,10 @@ class Rounds:
         """The number of a free slot, reserved for this worker until `register`."""
         with self._admission.locked():
             gathered = self._admission.round().gathered
-            used = {self._counters.order[i] for i in range(gathered)}
-            training = set(self._admission.control.training()) - {worker}
-            used |= {self._counters.writing[other] for other in training}
+            used = set(self._counters.order[:gathered].tolist())
+            writing = self._counters.writing.tolist()
+            if any(slot >= 0 for slot in writing):
+                used |= {writing[other] for other in set(self._admission.control.training()) - {worker}}
             free = next(slot for slot in range(len(self._counters.owner)) if slot not in used)
             self._counters.writing[worker] = free
             return free
@@ -72,6 +64,7 @@ class Rounds:
             verdict = self._admission.takes(worker, base_version)
             if verdict is Verdict.ADMIT:
                 self._counters.order[round_.gathered] = slot
+                self._slots.gather(slot, first=not round_.gathered)
                 self._admission.set_round(round_.version, False, round_.gathered + 1)
             self._counters.writing[worker] = -1
         return verdict
@@ -143,32 +136,13 @@ class Rounds:
 
     @torch.no_grad()
     def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:
-        """The mean of the valid gradients in `slots`, summed in this order; a gradient that a slot lacks counts as 0.
-        Where workers keep their parameters (`Local.keeps`) it is the sum.
-
-        One entry for each parameter of the optimizer, in new memory, clipped as the settings say; those of shards that
-        are not in `shards` are None.
-        """
-        filled = [self._slots.read(slot) for slot in slots]
-        valid = [slot for slot in filled if slot.valid]
+        """As `Slots.average` has it, of the parameters of these shards, clipped as the settings say. Where workers keep
+        their parameters (`Local.keeps`) it is the sum."""
         places = [place for number in shards for place in self._shards[number].plan.parameters]
-        gradients: list[Tensor | None] = [None] * len(filled[0].gradients)
-        for place in places:
-            present = [g for slot in valid if (g := slot.gradients[place]) is not None]
-            gradients[place] = mean(present, 1 if self._sums else len(valid))
+        average = self._slots.average(slots, places, is_sum=self._sums)
         if self._clip is not None:
-            clip_(self._clip, gradients)
-        return Average(gradients, filled[-1].groups)
-
-
-def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
-    """The sum of `present`, in this order, divided by `count`; a new tensor of their shape, None if there are none."""
-    if not present:
-        return None
-    total = present[0] + present[1] if len(present) > 1 else present[0].clone()
-    for gradient in present[2:]:
-        total += gradient
-    return total.div_(count) if count > 1 else total
+            clip_(self._clip, average.gradients)
+        return average
 
 
 def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:

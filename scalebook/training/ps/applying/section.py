@@ -10,6 +10,7 @@ from scalebook.training.ps.applying.plan import SectionPlan, plan_section
 from scalebook.training.ps.applying.rounds import Rounds
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.applying.slots import Slots
+from scalebook.training.ps.applying.summed import SummedSlots
 from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import SECTIONS, Control, pin
@@ -36,7 +37,8 @@ class Section:
             for i, shard_plan in enumerate(plan.shards)
         ]
         self.admission = Admission(control, number, deadline_s)
-        self.slots = Slots(plan, memory, control, number)
+        self.summed = SummedSlots(plan, memory, control, number) if plan.slots and control.clock.alone else None
+        self.slots = self.summed or Slots(plan, memory, control, number)
         codec = settings.push_codec
         self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
         self.rounds = Rounds(
@@ -56,7 +58,7 @@ def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[Secti
     plans: list[SectionPlan] = []
     start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, start))
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, run.control.clock.alone))
         start = plans[-1].end
     return plans
 

@@ -1,5 +1,6 @@
 """Gradients in shared memory: those that a rule gathers, and those that wait for a server."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,13 @@ class Filled(NamedTuple):
     gradients: list[Tensor | None]
     groups: Groups
     valid: bool
+
+
+class Average(NamedTuple):
+    """The gradients of a round, averaged, in the order of the optimizer's parameters, and what they travel with."""
+
+    gradients: list[Tensor | None]
+    groups: Groups
 
 
 class Slots:
@@ -40,17 +48,23 @@ class Slots:
         self, slot: int, origins: list[Origin], gradients: list[Tensor | None], groups: Groups, valid: bool
     ) -> None:
         """Fill a slot; `origins`: one for each shard, of the same push."""
+        self._note(slot, origins, valid)
+        self._put(slot, gradients)
+        self._write_groups(slot, groups)
+
+    def _note(self, slot: int, origins: list[Origin], valid: bool) -> None:
         counters, lead = self._counters, origins[0]
         counters.owner[slot], counters.seq[slot], counters.valid[slot] = lead.worker, lead.seq, int(valid)
         for shard, origin in enumerate(origins):
             counters.base[slot * self._shards + shard] = origin.base_version
             counters.buffer[slot * self._shards + shard] = origin.base_buffer
         counters.pulled[slot] = lead.pulled
+
+    def _put(self, slot: int, gradients: list[Tensor | None]) -> None:
         for view, gradient in zip(self._gradients[slot], gradients, strict=True):
             if gradient is not None:
                 view.copy_(gradient)
         self._flags[slot].copy_(torch.tensor([g is not None for g in gradients]))
-        self._write_groups(slot, groups)
 
     def _write_groups(self, slot: int, groups: Groups) -> None:
         text, room = self._encode(groups), self._settings[slot]
@@ -58,6 +72,23 @@ class Slots:
             raise ValueError("optimizer: its settings have grown during training beyond what a push can carry.")
         packed = len(text).to_bytes(8, "little") + text
         room[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+
+    def gather(self, slot: int, first: bool) -> None:
+        """A slot has become part of the round, as its first or after others: it stays as it is until the next."""
+
+    def average(self, slots: Sequence[int], places: Sequence[int], is_sum: bool = False) -> Average:
+        """The mean of the valid gradients in `slots`, summed in this order, with the hyper-parameters of the last; one
+        that a slot lacks counts as 0. `is_sum`: not divided.
+
+        One entry for each parameter of the optimizer; None at other `places`, and where no slot has one.
+        """
+        filled = [self.read(slot) for slot in slots]
+        valid = [slot for slot in filled if slot.valid]
+        gradients: list[Tensor | None] = [None] * len(filled[0].gradients)
+        for place in places:
+            present = [g for slot in valid if (g := slot.gradients[place]) is not None]
+            gradients[place] = mean(present, 1 if is_sum else len(valid))
+        return Average(gradients, filled[-1].groups)
 
     def read(self, slot: int) -> Filled:
         """The gradients in a slot, as views into shared memory, each of its parameter's shape and type."""
@@ -83,3 +114,13 @@ class Slots:
         if text != self._decoded[0]:
             self._decoded = (text, decode(text))
         return self._decoded[1]
+
+
+def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
+    """The sum of `present`, in this order, divided by `count`; a new tensor of their shape, None if there are none."""
+    if not present:
+        return None
+    total = present[0] + present[1] if len(present) > 1 else present[0].clone()
+    for gradient in present[2:]:
+        total += gradient
+    return total.div_(count) if count > 1 else total

@@ -35,6 +35,8 @@ class Lending:
         self._views: dict[int, list[Tensor]] = {}  # by where a version begins
         self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
         self._faults: dict[int, int] = {}  # by the same: page faults of this process, when last nothing was written
+        self._open: dict[int, Layout] = {}  # by the same: what may have been written to since all of them were clean
+        self._all_clean = -1  # page faults at that time
 
     @classmethod
     def of(cls, memory: Memory) -> Self | None:
@@ -59,6 +61,23 @@ class Lending:
         A page may hold several fields, so not all of them need have changed.
         """
         faults = getrusage(RUSAGE_SELF).ru_minflt
+        if version_at not in self._open:
+            return self._changed(layout, version_at, faults)
+        if faults == self._all_clean:
+            return []
+        others = [(other, at) for at, other in self._open.items() if at != version_at]
+        changed = self._changed(layout, version_at, faults)
+        if not changed and not any(self._changed(other, at, faults) for other, at in others):
+            self._all_clean, self._open = faults, {version_at: layout}
+        return changed
+
+    def open(self, layout: Layout, version_at: int) -> None:
+        """Where one process plays all workers: from now on somebody's code may write into this version. As long as
+        there is no page fault, no version need be looked at, however long ago it was."""
+        self._open[version_at] = layout
+
+    def _changed(self, layout: Layout, version_at: int, faults: int) -> list[int]:
+        """`written`, by the page table if there were page faults since this version was looked at."""
         if faults == self._faults.get(version_at):
             return []
         first_page, last = version_at // _PAGE, (version_at + max(layout.nbytes, 1) - 1) // _PAGE

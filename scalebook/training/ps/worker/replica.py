@@ -101,6 +101,7 @@ class Replica:
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
         taken, and what is this worker's own alone is not among them."""
+        self._open(versions)
         by_place = {}
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
             views = self._views[number][newest.buffer] if self.lent else shard.views[newest.buffer]
@@ -108,6 +109,15 @@ class Replica:
                 if place not in self.frozen:
                     by_place[place] = view if self.lent else view.to(self.parameters[place].device, copy=True)
         return by_place
+
+    def open(self) -> None:
+        """Its parameters are shown to whoever computes, where one process plays all workers."""
+        self._open(self._held)
+
+    def _open(self, versions: Sequence[Newest]) -> None:
+        if self._lending is not None:
+            for shard, newest in zip(self._shards, versions, strict=True):
+                self._lending.open(shard.plan.version, shard.plan.version_at(newest.buffer))
 
     # --- what others write into the parameters -------------------------------------------------------------------
 

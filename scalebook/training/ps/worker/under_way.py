@@ -31,6 +31,8 @@ _OF_SECTION: Final = (
 )  # fmt: skip
 _OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "staleness")
 _OF_SHARD: Final = ("newest", "held", "applied", "kept")
+_FORM: Final = 2
+"""Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 
 
@@ -58,7 +60,7 @@ def kept(workers: VirtualWorkers) -> dict[str, Any]:
         "section": {name: getattr(section.counters, name).tolist() for name in _OF_SECTION},
         "shards": [_shard(section, number) for number in range(len(section.shards))],
         "residuals": [] if section.coded is None else [section.coded.kept(w) for w in range(control.workers)],
-        "slots": {slot: _bytes(section.slots.memory(slot)) for slot in _gathered(section)},
+        "sum": _sum(section),
     }
 
 
@@ -94,8 +96,8 @@ def go_on(workers: VirtualWorkers, state: Mapping[str, Any]) -> None:
     ):  # the updates before are in another folder
         section.counters.admission[1] = first
         _load(section.counters, "admitted", [0] * control.workers)
-    for slot, content in state["slots"].items():
-        section.slots.memory(slot).copy_(content)
+    if section.summed is not None and state["sum"] is not None:
+        section.summed.load(state["sum"])
     if section.coded is not None:
         for worker, residuals in enumerate(state["residuals"]):
             section.coded.restore(worker, residuals)
@@ -113,7 +115,7 @@ def key_of(workers: VirtualWorkers) -> str:
     settings = replace(workers.run.settings, trace=None, max_updates=None)
     plan = workers.sections[0].plan
     layout = [(shard.parameters, shard.version, shard.slots) for shard in plan.shards]
-    return repr((workers.run.control.workers, settings, layout))
+    return repr((_FORM, workers.run.control.workers, settings, layout))
 
 
 # --- one client, one shard ----------------------------------------------------------------------------------------
@@ -173,6 +175,14 @@ def _gathered(section: Section) -> list[int]:
     if not section.admission.rule.gathers:
         return []
     return section.counters.order[: section.admission.round().gathered].tolist()
+
+
+def _sum(section: Section) -> dict[str, Any] | None:
+    """What the round that is being gathered has so far."""
+    if section.summed is None or not _gathered(section):
+        return None
+    kept = section.summed.kept()
+    return {**kept, "sum": _bytes(kept["sum"])}
 
 
 def _load(counters: SectionCounters | ShardCounters, name: str, values: list[Any]) -> None:

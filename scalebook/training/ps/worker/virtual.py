@@ -88,7 +88,11 @@ class VirtualWorkers:
 
     def next(self) -> int | None:
         """Whose gradient is due; None when all have finished or are dead for good. `Deadlock` as the scheduler."""
-        return self.scheduler.next()
+        due = self.scheduler.next()
+        if due is not None:
+            for client in self.joined[due].clients:
+                client.replica.open()
+        return due
 
     def push(self, valid: bool = True) -> None:
         """The gradient that was due is in its worker's parameters; `valid` as `Client.push` has it."""

@@ -1,0 +1,74 @@
+"""The sum of a round where one process plays all workers, beside slots that keep each gradient."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import SGD
+
+from scalebook.training.ps import Settings, SharedRun
+from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
+from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.rules import Sync
+from scalebook.training.ps.trace import Origin
+
+WORKERS = 7
+SHAPES = [(5, 3), (4,), (2, 2)]
+
+
+def section(clock: VirtualClock | None) -> Section:
+    run = SharedRun(WORKERS, Settings(Sync()), clock)
+    optimizer = SGD([Parameter(torch.zeros(shape)) for shape in SHAPES], lr=0.1)
+    plans = plan_sections(run, [optimizer])
+    run.memory.allocate(plans[-1].end)
+    (made,) = make_sections(run, plans, [optimizer], 0, 5.0)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_mean_is_that_of_slots_to_the_last_bit(seed: int) -> None:
+    kept, summed = section(None), section(VirtualClock(ClockSettings(1.0), WORKERS))
+    assert (kept.summed, kept.plan.slots) == (None, WORKERS)
+    assert summed.summed is not None
+    assert summed.plan.slots == 1
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    for _ in range(3):
+        slots = draw.sample(range(WORKERS), draw.randint(1, WORKERS))
+        for number, slot in enumerate(slots):
+            gradients: list[Tensor | None] = [torch.randn(s) if draw.random() < 0.8 else None for s in SHAPES]
+            groups, valid = [{"lr": draw.random(), "params": []}], number == 0 or draw.random() < 0.8
+            for one in (kept, summed):
+                one.slots.write(slot, [Origin(slot, 1, 0, 0, 0.0)], gradients, groups, valid)
+                one.slots.gather(slot, first=number == 0)
+        places, is_sum = range(len(SHAPES)), draw.random() < 0.3
+        theirs, ours = (one.slots.average(slots, places, is_sum) for one in (kept, summed))
+        assert ours.groups == theirs.groups
+        for mine, other in zip(ours.gradients, theirs.gradients, strict=True):
+            assert (mine is None) == (other is None)
+            if mine is not None and other is not None:
+                assert torch.equal(mine, other)
+
+
+def test_what_was_kept_is_gone_on_with() -> None:
+    sections = [section(VirtualClock(ClockSettings(1.0), WORKERS)) for _ in range(2)]
+    first, second = (one.summed for one in sections)
+    assert first is not None
+    assert second is not None
+    some: list[Tensor | None] = [torch.randn(5, 3), None, torch.randn(2, 2)]
+    first.write(3, [Origin(3, 1, 0, 0, 0.0)], some, [{"lr": 0.5, "params": []}], True)
+    first.gather(3, first=True)
+    second.load({name: value.clone() if isinstance(value, Tensor) else value for name, value in first.kept().items()})
+    sections[1].counters.valid[3] = 1
+    for one in (first, second):
+        one.write(4, [Origin(4, 1, 0, 0, 0.0)], [torch.ones(shape) for shape in SHAPES], [{"lr": 0.25}], True)
+        one.gather(4, first=False)
+    ours, theirs = (one.average([3, 4], range(3)) for one in (second, first))
+    assert ours.groups == theirs.groups == [{"lr": 0.25}]
+    for mine, other in zip(ours.gradients, theirs.gradients, strict=True):
+        assert mine is not None
+        assert other is not None
+        assert torch.equal(mine, other)
