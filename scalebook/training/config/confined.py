@@ -63,8 +63,17 @@ def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> 
 
 
 def class_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Classes that run other code than that of Scalebook, or may."""
-    return [
+    """Classes that run other code than that of Scalebook, or may; and addresses that data would be fetched from."""
+    fetched = [
+        Problem(
+            key,
+            f"is {value!r}, and data is downloaded from there only in a folder that you trust",
+            "Look where it leads, then trust the folder: --trust, or the button on the pages.",
+        )
+        for key, name, value in _texts(config.get("data"), "data")
+        if name == "url"
+    ]
+    return fetched + [
         Problem(
             key,
             f"names {name}, which is used only in a folder that you trust",

@@ -1,6 +1,6 @@
 """The docstrings of Python's standard library as queries and documents: real text that every machine has."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
@@ -11,7 +11,9 @@ from typing_extensions import override
 
 from scalebook.training.data.download import cache_folder
 from scalebook.training.data.ngrams import Bags
+from scalebook.training.data.splitting import held_out
 from scalebook.training.data.standard_library import Corpus, corpus
+from scalebook.training.data.whole import Whole, as_it_is
 from scalebook.training.shuffle import EpochShuffle
 
 RankingBatch = tuple[Tensor, Tensor]
@@ -61,20 +63,18 @@ class Docstrings(LightningDataModule):
 
     def split(self, whole: Corpus) -> tuple[list[int], list[int]]:
         """The places of the pairs that are trained on, and of those that are validated with, in the library's order."""
-        count = min(max(1, round(self.val_fraction * whole.files)), whole.files - 1)
-        held_out = np.random.RandomState(self.split_seed).permutation(whole.files)[:count]
-        validated = np.isin(whole.file, held_out)
+        validated = held_out(whole.file, self.val_fraction, self.split_seed)
         return np.flatnonzero(~validated)[: self.limit].tolist(), np.flatnonzero(validated).tolist()
 
     @override
     def train_dataloader(self) -> DataLoader[RankingBatch]:
         pairs = self._parts["train"]
-        return DataLoader(pairs, self.batch_size, sampler=EpochShuffle(pairs), collate_fn=_as_it_is)
+        return DataLoader(pairs, self.batch_size, sampler=EpochShuffle(pairs), collate_fn=as_it_is)
 
     @override
     def val_dataloader(self) -> DataLoader[RankingBatch]:
         """One batch of all, in every worker: a rank is among all documents, whatever the strategy."""
-        return DataLoader(_Whole(self._parts["val"]), batch_size=None)
+        return DataLoader(Whole(self._parts["val"]), batch_size=None)
 
     @override
     def predict_dataloader(self) -> DataLoader[RankingBatch]:
@@ -101,20 +101,3 @@ class RankingPairs(Dataset[RankingBatch]):
 
     def __getitems__(self, indices: list[int]) -> RankingBatch:
         return self.queries.rows(indices), self.documents.rows(indices)
-
-
-class _Whole(Dataset[RankingBatch]):
-    """A set of one element, which is all pairs."""
-
-    def __init__(self, pairs: RankingPairs) -> None:
-        self._pairs = pairs
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, index: int) -> RankingBatch:
-        return self._pairs.__getitems__(list(range(len(self._pairs))))
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -20,12 +20,16 @@ CHUNK_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of known content: `name` in the folder, `size` in bytes, hexadecimal `sha256`, and where to get it."""
+    """A file of known content: `name` in the folder, `size` in bytes, hexadecimal `sha256`, and where to get it.
+
+    `otherwise` is what else one can do who has the file, a clause.
+    """
 
     name: str
     size: int
     sha256: str
     urls: tuple[str, ...]
+    otherwise: str = "name the folder that holds them in data.init_args.data_dir"
 
 
 def cache_folder() -> Path:
@@ -48,9 +52,7 @@ def fetch(files: Sequence[RemoteFile], folder: Path, timeout_s: float = 30, dead
 def missing(files: Sequence[RemoteFile], folder: Path, reason: str) -> DataError:
     """The error for files that are not in `folder`: what to put where."""
     names = ", ".join(file.name for file in files if not (folder / file.name).exists())
-    return DataError(
-        f"{reason}. Put {names} in {folder}, or name the folder that holds them in data.init_args.data_dir."
-    )
+    return DataError(f"{reason}. Put {names} in {folder}, or {files[0].otherwise}.")
 
 
 def _fetch_one(file: RemoteFile, folder: Path, timeout_s: float, deadline_s: float) -> None:

@@ -2,13 +2,10 @@
 
 import ast
 import hashlib
-import os
 import sys
 import sysconfig
-import tempfile
 import tokenize
 import warnings
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from scalebook.training.data.errors import DataError
+from scalebook.training.data.kept import keep, kept
 from scalebook.training.data.ngrams import Bags, bags
 
 FORMAT: Final = 1
@@ -27,6 +25,8 @@ LEFT_OUT: Final = frozenset(
 """Folders of the standard library that not every installation has."""
 MOST_BYTES: Final = 1 << 28
 """Of the file that is kept; more is not ours."""
+NAMES: Final = ("query_hashes", "query_ends", "document_hashes", "document_ends", "files")
+"""Of the arrays in that file."""
 
 
 class Described(NamedTuple):
@@ -57,11 +57,11 @@ def corpus(folder: Path) -> Corpus:
     library = Path(sysconfig.get_path("stdlib"))
     key = hashlib.sha256(repr((FORMAT, sys.version, str(library))).encode()).hexdigest()[:16]
     path = folder / f"docstrings-{key}.npz"
-    kept = _kept(path)
-    if kept is None:
-        kept = read(library)
-        _keep(path, kept)
-    return kept
+    found = _kept(path)
+    if found is None:
+        found = read(library)
+        _keep(path, found)
+    return found
 
 
 def read(library: Path) -> Corpus:
@@ -109,38 +109,16 @@ def _described(path: Path, module: str) -> Iterator[Described]:
 
 def _kept(path: Path) -> Corpus | None:
     """What the file holds; None where there is none, or one that is not ours."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            return None
-        with path.open("rb") as file, np.load(file) as arrays:
-            queries = Bags(arrays["query_hashes"], arrays["query_ends"])
-            documents = Bags(arrays["document_hashes"], arrays["document_ends"])
-            kept = Corpus(queries, documents, arrays["files"])
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+    found = kept(path, NAMES, MOST_BYTES)
+    if found is None:
         return None
-    shapes = {len(kept.queries.ends), len(kept.documents.ends), len(kept.file)}
-    whole = all(len(each.hashes) == each.ends[-1] for each in (kept.queries, kept.documents) if len(each.ends))
-    return kept if len(shapes) == 1 and len(kept.file) and whole else None
+    query_hashes, query_ends, document_hashes, document_ends, files = (found[name] for name in NAMES)
+    whole = Corpus(Bags(query_hashes, query_ends), Bags(document_hashes, document_ends), files)
+    shapes = {len(whole.queries.ends), len(whole.documents.ends), len(whole.file)}
+    ends = all(len(each.hashes) == each.ends[-1] for each in (whole.queries, whole.documents) if len(each.ends))
+    return whole if len(shapes) == 1 and len(whole.file) and ends else None
 
 
 def _keep(path: Path, made: Corpus) -> None:
-    """Write it; a file appears whole or not at all. Where none can be written it is read anew each time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    except OSError as error:
-        warnings.warn(f"{path} cannot be written ({error}): each worker reads the standard library.", stacklevel=3)
-        return
-    try:
-        with os.fdopen(handle, "wb") as out:
-            np.savez(
-                out,
-                query_hashes=made.queries.hashes,
-                query_ends=made.queries.ends,
-                document_hashes=made.documents.hashes,
-                document_ends=made.documents.ends,
-                files=made.file,
-            )
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    arrays = (*made.queries, *made.documents, made.file)
+    keep(path, dict(zip(NAMES, arrays, strict=True)), "each worker reads the standard library")

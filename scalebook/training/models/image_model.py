@@ -57,14 +57,19 @@ class ImageModel(LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.images is not None:
             checkpoint[CHECKPOINT_KEY] = asdict(self.images)
-        kept = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
-        checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY] = {name: _plain(value) for name, value in kept.items()}
+        plain_hyperparameters(self, checkpoint)
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if not self._built and CHECKPOINT_KEY in checkpoint:
             self.images = ImageSpec(**checkpoint[CHECKPOINT_KEY])
             self.build(self.images)
+
+
+def plain_hyperparameters(model: LightningModule, checkpoint: dict[str, Any]) -> None:
+    """Make the checkpoint's arguments of the model such that torch loads them."""
+    key = model.CHECKPOINT_HYPER_PARAMS_KEY
+    checkpoint[key] = {name: _plain(value) for name, value in checkpoint.get(key, {}).items()}
 
 
 def _plain(value: Any) -> Any:

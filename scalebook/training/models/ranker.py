@@ -9,9 +9,9 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from scalebook.training.data.docstrings import RankingBatch
+from scalebook.training.data.docstrings import Docstrings, RankingBatch
 from scalebook.training.data.ngrams import PADDING
-from scalebook.training.errors import ConfigError
+from scalebook.training.models.other_data import refuse_other_data
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10
 
 AMONG_FIRST: Final = 10
@@ -55,9 +55,7 @@ class Ranker(LightningModule):
 
     @override
     def configure_model(self) -> None:
-        data = None if self._trainer is None else getattr(self._trainer, "datamodule", None)
-        if hasattr(data, "images"):
-            raise ConfigError("data", f"{type(data).__name__} has images, and Ranker ranks texts", "Choose Docstrings.")
+        refuse_other_data(self, Docstrings, "queries and documents", "Choose Docstrings.")
 
     @override
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ TRAIN_BITS_PER_DIM: Final = "train/bits_per_dim"
 VAL_BITS_PER_DIM: Final = "val/bits_per_dim"  # negative log-likelihood in bits per pixel and channel
 VAL_MRR: Final = "val/mrr"  # mean reciprocal rank of the right document among those of validation, 0 to 1
 VAL_RECALL_10: Final = "val/recall_at_10"  # share of the queries whose document is among the first ten
+VAL_CHRF: Final = "val/chrf"  # F-score of the letters' n-grams of translations, over a part of validation, 0 to 1
+VAL_AUC: Final = "val/auc"  # share of the pairs of a click and none whose click has the higher score, 0 to 1
 
 # The x-axes
 UPDATES: Final = "updates"  # applications of a gradient to the parameters, over all workers
@@ -162,13 +164,15 @@ def time_words(virtual: Collection[bool]) -> str:
 def lower_is_better(metric: str) -> bool:
     """Whether the smaller value of `metric` wins: losses and bits, but not accuracies."""
     last = metric.rsplit("/", 1)[-1]
-    return not any(word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "mrr", "score"))
+    return not any(
+        word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "mrr", "score", "chrf", "auc")
+    )
 
 
 def main_metric(metrics: Iterable[str]) -> str | None:
-    """By which metric runs are judged: validation bits, accuracy, rank, loss, any other, then training's."""
+    """By which metric runs are judged: validation bits, accuracy, rank, chrF, AUC, loss, any other, then training's."""
     known = set(metrics)
-    for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_MRR, VAL_LOSS):
+    for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_MRR, VAL_CHRF, VAL_AUC, VAL_LOSS):
         if name in known:
             return name
     own = sorted(name for name in known if name.startswith("val/"))

@@ -91,7 +91,7 @@ def test_gradients_of_a_sparse_one_have_the_rows_of_the_batch() -> None:
 
 
 def test_images_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^data: Digits has images, and Ranker ranks texts\. Choose Docstrings\.$"):
+    with pytest.raises(ConfigError, match=r"^data: Digits has no queries and documents, and Ranker learns from them\."):
         fit(tmp_path, {"class_path": "scalebook.training.models.Ranker"})
 
 

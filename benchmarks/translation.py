@@ -1,0 +1,122 @@
+"""The translator on JupyterLab's messages, English to French, beside the English itself.
+
+    python -m benchmarks.translation [--epochs 12] [--every 4] [--seeds 3]
+
+Validated on the messages of the default split: the loss in nats per subword, and chrF over all of their translations.
+The baseline of chrF is the copy, the English sentence taken as its own translation: names, placeholders and words that
+both languages share. A copy has no probabilities, so the loss stands beside that of the subwords' frequencies in the
+training part. Takes about two minutes for each seed.
+"""
+
+import argparse
+import logging
+import statistics
+import warnings
+from typing import Final
+
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from torch import Tensor
+from torch.optim import Adam, Optimizer
+from torchmetrics.functional.text import chrf_score
+
+from benchmarks.machine import machine
+from scalebook.training.data import Messages
+from scalebook.training.data.parallel_text import TranslationBatch
+from scalebook.training.data.subwords import PADDING
+from scalebook.training.models import Translator
+from scalebook.training.tracking.names import VAL_CHRF, VAL_LOSS
+
+LEARNING_RATE: Final = 0.002
+ALL: Final = 100_000
+"""Translate as many as there are."""
+
+
+class _Translator(Translator):
+    """Keeps the figures of each validation: epoch, chrF, loss."""
+
+    def __init__(self) -> None:
+        super().__init__(translated=ALL)
+        self.found: list[tuple[int, float, float]] = []
+
+    def configure_optimizers(self) -> Optimizer:
+        return Adam(self.parameters(), lr=LEARNING_RATE)
+
+    def on_validation_epoch_end(self) -> None:
+        figures = self.trainer.callback_metrics
+        epoch = 0 if self.trainer.sanity_checking else self.current_epoch + 1
+        self.found.append((epoch, figures[VAL_CHRF].item(), figures[VAL_LOSS].item()))
+
+
+def trained(data: Messages, epochs: int, every: int, seed: int) -> list[tuple[int, float, float]]:
+    """Epoch, chrF and loss: of the untrained one, and after every so many epochs."""
+    seed_everything(seed, verbose=False)
+    model = _Translator()
+    trainer = Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        devices=1,
+        check_val_every_n_epoch=every,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(model, datamodule=data)
+    return model.found
+
+
+def copied(data: Messages, batch: TranslationBatch) -> float:
+    """chrF of the English sentences as their own translations."""
+    assert data.subwords is not None
+    sources, targets = map(data.subwords.decode, batch)
+    score = chrf_score(sources, [[one] for one in targets], n_word_order=0)
+    assert isinstance(score, Tensor)
+    return score.item()
+
+
+def by_frequency(data: Messages, validated: Tensor) -> float:
+    """Nats per subword where each has its share in the training part, and one more for those that it lacks."""
+    assert data.subwords is not None
+    counts = torch.ones(len(data.subwords))
+    for _, target in data.train_dataloader():
+        counts += target[:, 1:].flatten().bincount(minlength=len(counts))
+    counts[PADDING] = 0
+    told = validated[:, 1:][validated[:, 1:] != PADDING]
+    return -(counts / counts.sum()).log()[told].mean().item()
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--every", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args()
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=UserWarning)
+    torch.set_num_threads(1)
+    data = Messages()
+    data.prepare_data()
+    data.setup("fit")
+    (batch,) = data.val_dataloader()
+    read = sum(len(source) for source, _ in data.train_dataloader())
+    print(f"{machine()}. {read:,} messages train, {len(batch[0]):,} validate.\n")
+    print("| | chrF | loss, nats per subword |\n|---|---:|---:|", flush=True)
+    print(f"| the English itself | {copied(data, batch):.3f} | |")
+    print(f"| the subwords' frequencies | | {by_frequency(data, batch[1]):.2f} |", flush=True)
+    found = [trained(data, asked.epochs, asked.every, seed) for seed in range(1, asked.seeds + 1)]
+    for same in zip(*found, strict=True):
+        (epoch, *_), *_ = same
+        _, scores, losses = zip(*same, strict=True)
+        name = f"{epoch} epochs" if epoch else "untrained"
+        print(f"| the translator, {name} | {_mean(scores, 3)} | {_mean(losses, 2)} |")
+
+
+def _mean(figures: tuple[float, ...], digits: int) -> str:
+    spread = f" (sd {statistics.stdev(figures):.{digits}f})" if len(figures) > 1 else ""
+    return f"{statistics.mean(figures):.{digits}f}{spread}"
+
+
+if __name__ == "__main__":
+    main()
