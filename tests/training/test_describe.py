@@ -29,8 +29,12 @@ def field(info: ClassInfo, name: str) -> Field:
 
 
 def test_all_parts_are_there(description: Description) -> None:
-    assert [one.name for one in description.models] == ["ConvClassifier", "MLPClassifier", "PixelCNN", "Ranker"]
-    assert [one.name for one in description.data] == ["CIFAR10", "Digits", "Docstrings", "MNIST", "PhotoPatches"]
+    assert [one.name for one in description.models] == [
+        "ClickModel", "ConvClassifier", "MLPClassifier", "PixelCNN", "Ranker", "Translator",
+    ]  # fmt: skip
+    assert [one.name for one in description.data] == [
+        "CIFAR10", "ClickLog", "Digits", "Docstrings", "MNIST", "Messages", "PhotoPatches", "TabSeparated",
+    ]  # fmt: skip
     assert [one.config_value or one.name for one in description.strategies] == ["auto", "ddp", "AsyncPS"]
     assert {"SGD", "Adam", "AdamW"} <= {one.name for one in description.optimizers}
     assert {"StepLR", "CosineAnnealingLR", "ReduceLROnPlateau"} <= {one.name for one in description.lr_schedulers}

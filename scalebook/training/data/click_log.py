@@ -32,7 +32,7 @@ FORMAT: Final = 1
 NAMES: Final = ("numbers", "hashes", "clicked")
 
 
-class Clicks(NamedTuple):
+class LoggedClicks(NamedTuple):
     """Lines of a log: float32 [lines, 13], int32 [lines, 26], bool [lines]."""
 
     numbers: np.ndarray
@@ -111,7 +111,7 @@ class ClickLog(LightningDataModule):
         """The validation lines."""
         return self.val_dataloader()
 
-    def _clicks(self) -> Clicks:
+    def _clicks(self) -> LoggedClicks:
         """All lines, kept in the user's cache as long as the file is the same."""
         path = self.given.path
         try:
@@ -123,7 +123,7 @@ class ClickLog(LightningDataModule):
         place = cache_folder() / f"clicks-{key}.npz"
         found = kept(place, NAMES)
         if found is not None:
-            return Clicks(*(found[name] for name in NAMES))
+            return LoggedClicks(*(found[name] for name in NAMES))
         broken = BrokenLines(path, f"a label, {NUMBERS} integers and {CATEGORIES} categories")
         with self.given.lines() as lines:
             made = read(itertools.islice(lines, self.lines), broken)
@@ -131,7 +131,7 @@ class ClickLog(LightningDataModule):
         return made
 
 
-def read(lines: Iterable[bytes], broken: BrokenLines) -> Clicks:
+def read(lines: Iterable[bytes], broken: BrokenLines) -> LoggedClicks:
     """What the lines say. DataError where none is of the form."""
     numbers: list[np.ndarray] = []
     hashes: list[np.ndarray] = []
@@ -151,7 +151,7 @@ def read(lines: Iterable[bytes], broken: BrokenLines) -> Clicks:
         hashes.append(np.array([_hash(*named) for named in enumerate(columns[1 + NUMBERS :])], np.int32))
         clicked.append(columns[0] == b"1")
     broken.tell(count)
-    return Clicks(np.stack(numbers), np.stack(hashes), np.array(clicked))
+    return LoggedClicks(np.stack(numbers), np.stack(hashes), np.array(clicked))
 
 
 def _hash(column: int, category: bytes) -> int:

@@ -90,3 +90,10 @@ def test_runs_write_within_the_workspace(
     assert caught.value.problem.key == key
     trust.trust(workspace)
     queue.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+
+
+def test_data_is_downloaded_in_a_trusted_folder_alone(workspace: Workspace) -> None:
+    given = {**config(), "data": {"class_path": "TabSeparated", "init_args": {"url": "https://example.org/a.zip"}}}
+    with pytest.raises(ConfigError, match=r"downloaded from there only in a folder that you trust.*--trust") as caught:
+        queue.submit(workspace, given, seeds=[1], description=describe(workspace))
+    assert caught.value.problem.key == "data.init_args.url"
