@@ -79,10 +79,13 @@ def learned(texts: Sequence[str], size: int) -> Subwords:
         "max_sentence_length": LONGEST_BYTES,
         "num_threads": 1,
         "minloglevel": 2,
+        "pad_id": PADDING,
+        "bos_id": START,
+        "eos_id": END,
+        "unk_id": UNKNOWN,
     }
-    numbers = {"pad_id": PADDING, "bos_id": START, "eos_id": END, "unk_id": UNKNOWN}
     try:
-        SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, **asked, **numbers)
+        SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, **asked)
     except RuntimeError as error:
         letters = len(set("".join(texts)))
         raise ConfigError(

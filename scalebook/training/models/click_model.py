@@ -83,7 +83,7 @@ def area(scores: Tensor, clicked: Tensor) -> Tensor:
 
     Equal scores count one half; 0.5 where there is no such pair (Mann and Whitney's U over the number of pairs).
     """
-    _, place, count = scores.unique(return_inverse=True, return_counts=True)
+    _, place, count = scores.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     ranks = (count.cumsum(0) - (count - 1) / 2)[place].double()
     clicks = clicked.double().sum()
     pairs = clicks * (len(clicked) - clicks)

@@ -113,7 +113,7 @@ class Translator(LightningModule):
     @override
     def predict_step(self, batch: TranslationBatch, batch_idx: int) -> list[str]:
         """The translation of each sentence."""
-        return [text for part in batch[0].split(EVALUATED) for text in self.translate(part)]
+        return [text for part in torch.split(batch[0], EVALUATED) for text in self.translate(part)]
 
     @torch.no_grad()
     def translate(self, source: Tensor) -> list[str]:
@@ -193,6 +193,6 @@ def _longest(rows: Tensor) -> int:
 def _alike(batch: TranslationBatch) -> Iterator[TranslationBatch]:
     """The batch in parts of sentences about as long as each other, so that little is filled up."""
     source, target = batch
-    for part in (target != PADDING).sum(1).argsort(stable=True).split(EVALUATED):
+    for part in torch.split((target != PADDING).sum(1).argsort(stable=True), EVALUATED):
         sources, targets = source[part], target[part]
         yield sources[:, : _longest(sources)], targets[:, : _longest(targets)]

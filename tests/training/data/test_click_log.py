@@ -32,7 +32,8 @@ def test_lines_become_numbers_and_hashes(tmp_path: Path) -> None:
     assert (clicks.hashes[0] == clicks.hashes[2]).all()
     assert clicks.hashes[0].min() > 0
     assert clicks.hashes.max() < HASHES
-    assert (clicks.numbers.dtype, clicks.hashes.dtype) == (np.float32, np.int32)
+    assert clicks.numbers.dtype == np.float32
+    assert clicks.hashes.dtype == np.int32
 
 
 def test_the_last_lines_validate(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_gradients_of_a_sparse_one_have_the_rows_of_the_batch() -> None:
     sparse.load_state_dict(dense.state_dict())
     batch = (torch.rand(3, NUMBERS), torch.randint(0, 2**31, (3, CATEGORIES)), torch.ones(3))
     for model in (dense, sparse):
-        model.log = lambda *_, **__: None  # type: ignore[assignment]
+        model.log = lambda *_, **__: None  # type: ignore[method-assign]
         model.training_step(batch, 0).backward()  # type: ignore[no-untyped-call]
     one, other = dense.table.weight.grad, sparse.table.weight.grad
     assert one is not None

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule
 
 from scalebook.training.data import TabSeparated
 from scalebook.training.data.subwords import PADDING, learned
@@ -58,21 +57,21 @@ def test_translations_of_an_untrained_one_have_an_end() -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(corpus: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> LightningModule:
+def trained(corpus: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Translator:
     """After 40 passes over the 48 sentences; its folder holds the checkpoint `last.ckpt`."""
     model = {**MODEL, "init_args": {"width": 32, "layers": 1, "heads": 2, "dropout": 0.0}}
     folder = tmp_path_factory.mktemp("trained")
     cli = fit(folder, model, epochs=40, lr=0.01, data=corpus, trainer={"check_val_every_n_epoch": 40})
     cli.trainer.save_checkpoint(folder / "last.ckpt")
+    assert isinstance(cli.model, Translator)
     return cli.model
 
 
-def test_learns_to_say_what_it_has_not_seen(trained: LightningModule, corpus: dict[str, Any]) -> None:
+def test_learns_to_say_what_it_has_not_seen(trained: Translator, corpus: dict[str, Any]) -> None:
     metrics = trained.trainer.callback_metrics
     assert metrics[VAL_CHRF] > 0.8
     assert metrics[VAL_LOSS] < 1
     assert metrics[TRAIN_LOSS] < 0.1
-    assert isinstance(trained, Translator)
     data = TabSeparated(**corpus["init_args"])
     data.setup("fit")
     (batch,) = data.val_dataloader()
@@ -81,8 +80,7 @@ def test_learns_to_say_what_it_has_not_seen(trained: LightningModule, corpus: di
     assert sum(map(str.__eq__, trained.eval().predict_step(batch, 0), right)) >= 6
 
 
-def test_validation_is_of_all_subwords(trained: LightningModule, corpus: dict[str, Any]) -> None:
-    assert isinstance(trained, Translator)
+def test_validation_is_of_all_subwords(trained: Translator, corpus: dict[str, Any]) -> None:
     data = TabSeparated(**corpus["init_args"])
     data.setup("fit")
     ((source, target),) = data.val_dataloader()
@@ -92,8 +90,7 @@ def test_validation_is_of_all_subwords(trained: LightningModule, corpus: dict[st
     assert trained.trainer.callback_metrics[VAL_LOSS].item() == pytest.approx(loss.item(), rel=1e-4)
 
 
-def test_a_checkpoint_brings_its_subwords(trained: LightningModule, corpus: dict[str, Any], tmp_path: Path) -> None:
-    assert isinstance(trained, Translator)
+def test_a_checkpoint_brings_its_subwords(trained: Translator, corpus: dict[str, Any], tmp_path: Path) -> None:
     path = Path(trained.trainer.default_root_dir) / "last.ckpt"
     loaded = Translator.load_from_checkpoint(path, weights_only=True)
     data = TabSeparated(**corpus["init_args"])
@@ -106,7 +103,7 @@ def test_a_checkpoint_brings_its_subwords(trained: LightningModule, corpus: dict
         fit(tmp_path, model, epochs=41, data=other, ckpt_path=path)
 
 
-STRATEGIES = {
+STRATEGIES: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp_fork", "devices": 2},
     "server": {"strategy": {"class_path": ASYNC, "init_args": {"workers": 2}}},
     "virtual": {"strategy": {"class_path": ASYNC, "init_args": {"workers": 2, "host": "virtual", "clock": CLOCK}}},
