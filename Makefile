@@ -83,6 +83,7 @@ wheel-test: ## the wheel in an empty environment, with what it needs from the pa
 bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all
 	$(BIN)/python -m benchmarks.engine_drills
+	$(BIN)/python -m benchmarks.codecs
 	$(BIN)/python -m benchmarks.stragglers
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.published

@@ -45,6 +45,8 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
         raise ValueError(f"{folder}: workers whose parameters came by {settings.pull_codec!r} cannot be replayed")
     if head.rule != repr(settings.rule) or head.damping != repr(settings.damping):
         raise ValueError(f"{folder}: this is a trace of {head.rule} with {head.damping}, not of these settings")
+    if head.push_codec not in ("", repr(settings.push_codec)):
+        raise ValueError(f"{folder}: this is a trace of pushes by {head.push_codec}, not by {settings.push_codec!r}")
     run = SharedRun(head.workers, replace(settings, host="inline", overlap=False, trace=None, norms=False))
     plans = plan_sections(run, [optimizer])
     run.memory.allocate(plans[-1].end)

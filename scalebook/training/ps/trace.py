@@ -52,6 +52,8 @@ class Head(NamedTuple):
     damping: str
     first: list[int]
     last: list[list[int]]
+    push_codec: str = ""
+    """"" in a trace of before it was told."""
 
 
 class ShardTrace:

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from scalebook.training.ps.codecs.coder import Coder, Spec
+from scalebook.training.ps.policy.codecs import Fp32
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.trace import Record, read_head, read_updates
 from tests.training.ps.killing import Stepwise
 
+NONE = Fp32()
 SHAPES = ((2,), (3, 5), (7,))
 """Of the parameters, for each worker; in one of three shards each when there are three."""
 
@@ -47,8 +51,10 @@ def gradients(worker: int, workers: int) -> list[Tensor]:
     return made
 
 
-def settle(folder: Path, finals: Sequence[Final], admitted: Sequence[int], deaths: Sequence[int]) -> Account:
-    """Hold what the survivors have against the trace.
+def settle(
+    folder: Path, finals: Sequence[Final], admitted: Sequence[int], deaths: Sequence[int], codec: Codec = NONE
+) -> Account:
+    """Hold what the survivors have against the trace, and what it makes of their gradients by this push codec.
 
     `admitted[w]`: pushes of worker w that returned as let in; `deaths[w]`: how often it died, and so how many pushes
     more may be in the shards: it may have been killed between the update and the return.
@@ -64,20 +70,44 @@ def settle(folder: Path, finals: Sequence[Final], admitted: Sequence[int], death
             lost += max(0, wanted - found)
             duplicated += max(0, found - wanted - deaths[worker])
         places = finals[0].places[shard]
-        parameters, momenta = _again(updates, places, len(admitted))
+        coded = Coded(codec, shard, [tuple(make_parameters(len(admitted))[place].shape) for place in places])
+        parameters, momenta = _again(updates, places, len(admitted), coded)
         torn += sum(not _same(final, shard, last, parameters, momenta) for final in finals)
     return Account(lost, duplicated, torn)
 
 
+class Coded:
+    """What one shard gets of the gradients of each worker, which keeps what their frames leave out."""
+
+    def __init__(self, codec: Codec, shard: int, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._codes, self._shard = codec.codes, shard
+        self._coder = Coder(codec, [Spec(shape, torch.float64) for shape in shapes])
+        self._kept: dict[int, Tensor] = {}
+
+    def travelled(self, record: Record, mine: Sequence[Tensor]) -> Sequence[Tensor]:
+        """As decoded; each admitted push once, in the order in which its worker made them."""
+        if not self._codes:
+            return mine
+        before = self._kept.setdefault(record.worker, torch.zeros(self._coder.kept)) if self._coder.kept else None
+        draw = record.seq << 32 | record.worker << 16 | self._shard
+        frame, after = self._coder.encode(mine, before, draw)
+        if after is not None:
+            self._kept[record.worker] = after
+        return [one.clone() for one in self._coder.decode(frame) if one is not None]
+
+
 def _again(
-    updates: Sequence[Sequence[Record]], places: Sequence[int], workers: int
+    updates: Sequence[Sequence[Record]], places: Sequence[int], workers: int, coded: "Coded"
 ) -> tuple[list[Parameter], list[Tensor | None]]:
     """One shard's parameters and momenta, made in this process by the same updates in the same order."""
     parameters = [make_parameters(workers)[place] for place in places]
     optimizer = Stepwise(parameters)
     for update in updates:
-        for place, parameter in zip(places, parameters, strict=True):
-            parts = [gradients(record.worker, workers)[place] for record in update]
+        pushed = []
+        for record in update:
+            own = gradients(record.worker, workers)
+            pushed.append(coded.travelled(record, [own[place] for place in places]))
+        for parameter, parts in zip(parameters, zip(*pushed, strict=True), strict=True):
             parameter.grad = torch.stack(parts).sum(0).div_(len(parts))
         optimizer.step()
     return parameters, [optimizer.state[parameter].get("momentum") for parameter in parameters]

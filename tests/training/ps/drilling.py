@@ -71,6 +71,7 @@ class Drill:
         settings = Settings(
             rule=scene.rule, shards=scene.shards, host=scene.host, trace=folder, max_updates=scene.budget,
             damping=scene.damping, overlap=scene.overlap, warmup_updates=scene.warmup, clip=scene.clip,
+            push_codec=scene.codec,
         )  # fmt: skip
         self.run = SharedRun(WORKERS, settings)
         self.number = self._choose()
@@ -198,7 +199,7 @@ class Drill:
         deaths = [int(self.losses[0][:2] == ("worker", worker)) for worker in range(WORKERS)]
         survivors = [one for one in finals if one is not None]
         try:
-            account = settle(self.folder, survivors, self.admitted.tolist(), deaths)
+            account = settle(self.folder, survivors, self.admitted.tolist(), deaths, self.scene.codec)
         except AssertionError as error:
             return Outcome(True, False, NOTHING, problem=f"the trace: {error}")
         noticed_s = self.times[1] - self.times[0]

@@ -6,7 +6,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from scalebook.training.ps import Clip, HostName
+from scalebook.training.ps.policy.codecs import Fp32, RandomK
 from scalebook.training.ps.policy.damping import Damping, DropAbove, NoDamping
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from tests.training.ps.killing import Phase, WatchedBounded, WatchedSync
 
@@ -46,6 +48,7 @@ class Scene:
     overlap: bool = False
     clip: Clip | None = None
     warmup: int = 0
+    codec: Codec = field(default_factory=Fp32)
 
 
 def rows() -> list[Row]:
@@ -77,4 +80,5 @@ def scene(row: Row, seed: int) -> Scene:
         damping=DropAbove(2) if immediate and seed % 5 == 1 else NoDamping(),
         clip=Clip("norm", 1e9) if rule.gathers and seed % 5 in (0, 3) else None,  # without effect, on its own path
         overlap=row.host == "process" and immediate and seed % 5 in (0, 3),
+        codec=RandomK(0.4) if seed % 7 == 3 else Fp32(),
     )

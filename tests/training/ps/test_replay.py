@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 from torch.optim import Adam, Optimizer
 
 from scalebook.training.ps import Clip, Settings, SharedRun, join, serve
-from scalebook.training.ps.policy.codecs import Qsgd, TopK
+from scalebook.training.ps.policy.codecs import Bf16, Qsgd, TopK
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.replay import replay
@@ -122,5 +122,7 @@ def test_one_worker_is_replayed_in_two_versions_memory(tmp_path: Path, shards: i
 
 def test_a_trace_of_other_settings_is_refused(tmp_path: Path) -> None:
     train(Settings(trace=tmp_path))
+    with pytest.raises(ValueError, match=r"a trace of pushes by Fp32\(zstd=0\), not by Bf16\("):
+        replay(tmp_path, Settings(push_codec=Bf16()), optimizer(model()), lambda worker, seq: None)
     with pytest.raises(ValueError, match=r"a trace of Async\(.*\) with NoDamping\(\), not of these settings"):
         replay(tmp_path, Settings(rule=Sync()), optimizer(model()), lambda worker, seq: None)

@@ -143,6 +143,7 @@ class SharedRun:
             damping=repr(self.settings.damping),
             first=[counters.admission[1] for counters in used],
             last=[[shard.newest[0] >> 17 for shard in counters.shards] for counters in used],
+            push_codec=repr(self.settings.push_codec),
         )
         write_head(self.settings.trace, head)
 
