@@ -4,36 +4,42 @@
                                        [--reliability scalebook/training/planning/reliability.json]
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
-40 ms, so that 16 fit on few cores; 2 do not sleep. A run of a single worker calibrates the clock, for either: the mean
-time and the spread of a gradient, and of a push. Then every cell is run for real and on the virtual clock, with the
-same samples, for each seed.
+40 ms, so that 16 fit on few cores; 2 do not sleep, and share caches. For each rule and host a single worker calibrates
+the clock (`benchmarks/truth_calibration.py`); where 2 compute, beside a process that computes too. Then every cell is
+run for real and on the virtual clock, with the same samples, for each seed.
 Ratios are virtual / real; `distance` is the total variation between the two histograms of staleness (0: equal, 1:
 nothing in common); the loss is the mean of the last tenth. `ok`: updates/s and mean staleness within 10 %, distance at
 most 0.15. At the end: whether loss curves can be told apart, gradient by gradient, for each rule
-(`benchmarks/apart.py`; p after Holm's correction). With the defaults 6 minutes on a quiet machine.
+(`benchmarks/apart.py`; p after Holm's correction), which cells fail and in what, and how far the planner is off. Its
+updates/s / real are the column `plan`. With the defaults 7 minutes on a quiet machine.
 """
 
 import argparse
 import json
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import torch
 from torch.optim import SGD
 
 from benchmarks.apart import corrected, p_value, shortened
-from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
+from benchmarks.digits_task import perceptron
 from benchmarks.machine import Others, machine
-from scalebook.training.planning.answer import Point, Range, Reliability
-from scalebook.training.planning.play import Endless, play
+from benchmarks.truth_calibration import DEADLINE_S, LEARNING_RATE, Cost, calibrate, computed, woken
+from benchmarks.truth_report import HEADER, Row, Seen, line, ranges, row, verdicts
+from scalebook.training.planning.answer import Point
+from scalebook.training.planning.answering import Setting
+from scalebook.training.planning.links import OWN
+from scalebook.training.planning.play import Endless
 from scalebook.training.planning.profile import Profile
 from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.memory.region import ROW, WAIT
+from scalebook.training.ps.policy.clock import Distribution
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.policy.settings import HostName
 from scalebook.training.ps.worker.one_model import OneModel
@@ -42,10 +48,9 @@ from scalebook.training.strategies.processes import run_workers
 
 SLEEP_S: Final = 0.020
 SLOW: Final = 2.0
-LEARNING_RATE: Final = 0.02
-DEADLINE_S: Final = 60.0
 LEVEL: Final = 0.05
-WARM_UP: Final = 20  # gradients that calibrate nothing: the first ones take ten times as long
+CALIBRATING_S: Final = 1.5
+SLEEPS: Final = (0.0, SLEEP_S)
 RULES: Final[dict[str, Callable[[], Rule]]] = {
     "async": Async, "bounded 2": lambda: Bounded(2), "sync": Sync, "sync, 1 backup": lambda: Sync(1),
     "softsync 4": lambda: Softsync(4),
@@ -54,37 +59,20 @@ WORKERS: Final = (2, 4, 8, 16)
 HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
 
 
-class Seen(NamedTuple):
-    """One run. `stale`: pushes by staleness, as shares."""
-
-    updates_per_s: float
-    staleness: float
-    stale: list[float]
-    losses: list[float]  # of all gradients, in order
-
-    @property
-    def loss(self) -> float:
-        """The mean of the last tenth."""
-        return statistics.fmean(self.losses[-max(1, len(self.losses) // 10) :])
-
-
-class Cost(NamedTuple):
-    """What one worker alone was measured to take, in seconds: a gradient with its sleep, its spread, and a push."""
-
-    gradient_s: float
-    cv: float
-    push_s: float
-
-
-def computed(model: torch.nn.Module, seed: int, number: int) -> float:
-    """The loss of batch `number`, whose gradient is then in the model's parameters."""
-    epoch, place = divmod(number, batches_per_epoch())
-    return gradient(model, batch(seed, epoch, place))
-
-
 def slept(workers: int) -> float:
-    """Seconds that each sleeps beside a gradient: as many as there are cores compute all the time."""
+    """Seconds that each sleeps beside a gradient: two compute all the time."""
     return 0.0 if workers <= 2 else SLEEP_S
+
+
+def slower(workers: int, gradient_s: float) -> float:
+    """How many times as long the last worker takes, which sleeps SLOW times as long."""
+    return (gradient_s + (SLOW - 1) * slept(workers)) / gradient_s
+
+
+def linear(workers: int, alone: Cost) -> float:
+    """Updates/s if nobody took anything from anybody, the last worker being slower."""
+    one = alone.gradient_s + alone.server_s
+    return (workers - 1) / one + 1 / (one + (SLOW - 1) * slept(workers))
 
 
 def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) -> Seen:
@@ -123,15 +111,21 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
         run.close()
 
 
-def virtual(rule: Rule, workers: int, cost: Cost, seconds: float, seed: int) -> Seen:
-    """The same on a clock made of what one worker alone has taken; the servers serve pushes one after the other."""
-    gradient_s = Distribution("gamma", cost.gradient_s, cost.cv) if cost.cv else cost.gradient_s
-    factor = (cost.gradient_s + (SLOW - 1) * slept(workers)) / cost.gradient_s
-    clock = VirtualClock(ClockSettings(gradient_s, {workers - 1: factor}, cost.push_s), workers, seed=seed)
+def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float, seed: int) -> Seen:
+    """The same on a clock made of what a single worker has taken; the servers serve pushes one after the other."""
+    clock = VirtualClock(cost.clock(slower(workers, cost.gradient_s), workers, host), workers, seed=seed)
     run = SharedRun(workers, Settings(rule), clock)
+    waits = run.control.seconds[WAIT::ROW]
+    waited = [0.0] * workers
+
+    def gradient_s(worker: int) -> float:
+        """Longer after having waited for others."""
+        has_waited, waited[worker] = waits[worker] > waited[worker], float(waits[worker])
+        return clock.gradient_s(worker) + (cost.woken_s if has_waited else 0.0)
+
     model = perceptron(seed)
     one = OneModel([SGD(model.parameters(), lr=LEARNING_RATE)])
-    players = VirtualWorkers(run, clock, one.make, Endless())
+    players = VirtualWorkers(run, clock, one.make, Endless(), gradient_s=gradient_s)
     numbers, losses = {worker: worker for worker in range(workers)}, []
     players.begin()
     while (worker := players.next()) is not None and clock.now() < seconds:
@@ -148,56 +142,19 @@ def virtual(rule: Rule, workers: int, cost: Cost, seconds: float, seed: int) -> 
     return found
 
 
-def planned(rule: Rule, workers: int, cost: Cost) -> Point:
-    """The same clock, played by the planner: without gradients, in steady state."""
+def planned(rule: Rule, workers: int, cost: Cost, slowdown: float) -> Point:
+    """What the planner says, who knows a worker alone under async, and how much slower as many are as there are cores:
+    without gradients, in steady state."""
     gradient_s = Distribution("gamma", cost.gradient_s, cost.cv) if cost.cv else cost.gradient_s
-    slow = (cost.gradient_s - SLEEP_S + SLOW * SLEEP_S) / cost.gradient_s
-    profile = Profile(gradient_s, 1, 0, 0, cost.push_s, {workers - 1: slow})
-    return play(profile, workers, rule)
+    stragglers = {workers - 1: slower(workers, cost.gradient_s)}
+    profile = Profile(gradient_s, 1, 0, 0, cost.server_s, stragglers, slowdown={2: slowdown})
+    return Setting(profile, rule, 1, OWN, 0).play(workers)
 
 
 def _seen(run: SharedRun, updates_per_s: float, losses: list[float]) -> Seen:
     histogram = run.staleness()
     counts = histogram.counts.sum(0).tolist()
     return Seen(updates_per_s, histogram.mean(), [count / max(1, sum(counts)) for count in counts], losses)
-
-
-def calibrate(seconds: float, sleep_s: float) -> Cost:
-    """One worker alone, which sleeps so long beside each gradient."""
-    run = SharedRun(1, Settings(Async()))
-
-    def body(worker: int) -> Cost:
-        torch.set_num_threads(1)
-        model = perceptron(0)
-        joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=LEARNING_RATE)])
-        (client,) = joined.clients
-        joined.begin()
-        gradients, pushes, number = [], [], 0
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            began = time.perf_counter()
-            computed(model, 0, number)
-            time.sleep(sleep_s)
-            handed = time.perf_counter()
-            client.push()
-            gradients.append(handed - began)
-            pushes.append(time.perf_counter() - handed)
-            number += 1
-        joined.finish()
-        gradients, pushes = gradients[WARM_UP:], pushes[WARM_UP:]
-        mean = statistics.fmean(gradients)
-        return Cost(mean, statistics.stdev(gradients) / mean, statistics.fmean(pushes))
-
-    try:
-        cost: Cost = run_workers(1, body)[0]
-        return cost
-    finally:
-        run.close()
-
-
-def distance(first: Sequence[float], second: Sequence[float]) -> float:
-    """Total variation between two histograms of shares."""
-    return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
 
 
 def main() -> None:
@@ -211,26 +168,36 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(machine())
-    rows = []
+    rows: list[Row] = []
     others = Others()
-    costs = {sleep_s: calibrate(max(2.0, args.seconds), sleep_s) for sleep_s in (0.0, SLEEP_S)}
-    for sleep_s, cost in costs.items():
-        took = f"a gradient {1e3 * cost.gradient_s:.2f} ms (cv {cost.cv:.2f}), a push {1e3 * cost.push_s:.2f} ms"
-        print(f"with {1e3 * sleep_s:g} ms of sleep: {took}")
+    alone = {sleep_s: calibrate(Async(), "inline", sleep_s, 0, CALIBRATING_S) for sleep_s in SLEEPS}
+    pressed = calibrate(Async(), "inline", 0.0, 1, CALIBRATING_S)
+    slowdown = (pressed.gradient_s + pressed.server_s) / (alone[0.0].gradient_s + alone[0.0].server_s)
+    wakes = {sleep_s: woken(sleep_s, CALIBRATING_S) for sleep_s in SLEEPS}
+    for sleep_s, cost in alone.items():
+        print(f"async, inline, alone, {1e3 * sleep_s:g} ms of sleep: {cost.words()}")
+    print(f"beside another process that computes a gradient takes {slowdown:.2f} times as long")
     differences: dict[str, list[list[list[float]]]] = {}
-    print("rule            workers host     updates/s  ratio  staleness  ratio  distance     loss  virtual  ok")
+    print(HEADER)
     for name, make in RULES.items():
-        for workers in WORKERS:
-            for host in HOSTS:
-                if args.only and f"{name}:{workers}:{host}" not in args.only:
-                    continue
+        for host, sleep_s in product(HOSTS, SLEEPS):
+            chosen = [
+                n for n in WORKERS if slept(n) == sleep_s and (not args.only or f"{name}:{n}:{host}" in args.only)
+            ]
+            if not chosen:
+                continue
+            cost = calibrate(make(), host, sleep_s, 0 if sleep_s else 1, CALIBRATING_S, wakes[sleep_s])
+            print(f"  {name}, {host}, {1e3 * sleep_s:g} ms of sleep: {cost.words()}")
+            for workers in chosen:
                 seeds = range(args.seeds)
-                cost = costs[slept(workers)]
-                ours = [virtual(make(), workers, cost, args.seconds, seed) for seed in seeds]
+                ours = [virtual(make(), workers, host, cost, args.seconds, seed) for seed in seeds]
                 theirs = [real(make(), workers, host, args.seconds, seed) for seed in seeds]
-                rows.append(_row(name, workers, host, theirs, ours, planned(make(), workers, cost)))
+                plan = planned(make(), workers, alone[sleep_s], 1.0 if sleep_s else slowdown)
+                rows.append(row(name, workers, host, sleep_s > 0, theirs, ours, plan))
+                print(line(rows[-1]), flush=True)
                 pairs = [(a.losses, b.losses) for a, b in zip(theirs, ours, strict=True)]
                 differences.setdefault(name, []).append(shortened(pairs))
+    print("\n".join(verdicts(rows, {workers: linear(workers, alone[SLEEP_S]) for workers in WORKERS})))
     for name, p in corrected({name: p_value(cells) for name, cells in differences.items()}).items():
         print(f"{name:<15} loss curves {'told apart' if p < LEVEL else 'not told apart'}, p {p:.3f}")
     print(others.sentence())
@@ -239,40 +206,6 @@ def main() -> None:
     if args.reliability:
         command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g} --seeds {args.seeds}"
         args.reliability.write_text(json.dumps(asdict(ranges(rows, command)), indent=1) + "\n")
-
-
-def ranges(rows: Sequence[Mapping[str, Any]], command: str) -> Reliability:
-    """Of the planner, over all cells; staleness where there is any."""
-    rates = [row["planned_updates_ratio"] for row in rows]
-    stale = [row["planned_staleness_ratio"] for row in rows if row["staleness"]]
-    return Reliability(
-        Range(round(min(rates), 2), round(max(rates), 2)), Range(round(min(stale), 2), round(max(stale), 2)), len(rows),
-        command, machine(),
-    )  # fmt: skip
-
-
-def _row(
-    name: str, workers: int, host: str, theirs: Sequence[Seen], ours: Sequence[Seen], plan: Point
-) -> dict[str, object]:
-    def mean(values: Sequence[Seen], what: str) -> float:
-        return statistics.fmean(getattr(value, what) for value in values)
-
-    rate, rated = mean(theirs, "updates_per_s"), mean(ours, "updates_per_s") / mean(theirs, "updates_per_s")
-    stale = mean(theirs, "staleness")
-    staled = mean(ours, "staleness") / stale if stale else 1.0
-    apart = statistics.fmean(distance(a.stale, b.stale) for a, b in zip(theirs, ours, strict=True))
-    ok = abs(rated - 1) <= 0.1 and abs(staled - 1) <= 0.1 and apart <= 0.15
-    print(
-        f"{name:<15} {workers:>7} {host:<8} {rate:>9.1f} {rated:>6.2f} {stale:>10.2f} {staled:>6.2f} {apart:>9.2f} "
-        f"{mean(theirs, 'loss'):>8.3f} {mean(ours, 'loss'):>8.3f}  {'yes' if ok else 'NO'}",
-        flush=True,
-    )
-    return {
-        "rule": name, "workers": workers, "host": host, "updates_per_s": rate, "updates_ratio": rated,
-        "staleness": stale, "staleness_ratio": staled, "distance": apart, "ok": ok,
-        "planned_updates_ratio": plan.updates_per_s / rate,
-        "planned_staleness_ratio": plan.staleness / stale if stale else 1.0,
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from typing import Final
 from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Resource
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import Profile, as_mapping, times
+from scalebook.training.planning.profile import Profile, as_mapping, mean, times
+from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import MOST_SHARDS, Question, label
-from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.ps.policy.clock import ClockSettings, Link
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 
@@ -44,7 +45,9 @@ class Setting:
         return self.profile.cores if self.network == OWN else None
 
     def clock(self, workers: int) -> ClockSettings:
-        return self.profile.clock(workers, self.shards, self.joined)
+        """Of this machine also what workers take from each other; beyond a network each has a machine of its own."""
+        profile = self.profile.shared_by(workers) if self.network == OWN else self.profile
+        return profile.clock(workers, self.shards, self.joined)
 
     def allows(self, workers: int) -> bool:
         """Whether the rule makes sense for so many."""
@@ -71,7 +74,7 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
     ]
     told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
     curves = [_curve(setting, question.workers, told) for setting in settings]
-    return Answer(as_mapping(profile), curves, reliability(), question.seed, time.monotonic() - began)
+    return Answer(as_mapping(profile), curves, reliability_of(profile), question.seed, time.monotonic() - began)
 
 
 AFTERWARDS: Final = 12
@@ -89,12 +92,12 @@ class _Telling:
 
 def _curve(setting: Setting, workers: Sequence[int], tell: _Telling) -> Curve:
     name = label(setting.rule)
-    tell(f"{name}, 1 worker")
+    tell(f"{name}, {workers_words(1)}")
     one = replace(setting, rule=Async()).play(1).samples_per_s
     points = []
     for count in workers:
         if setting.allows(count):
-            tell(f"{name}, {count} worker{'s' * (count > 1)}")
+            tell(f"{name}, {workers_words(count)}")
             points.append(setting.play(count))
     curve = Curve(name, setting.shards, setting.network, one, points)
     if not points:
@@ -129,7 +132,7 @@ def find_causes(
     for together in (1, 2):
         found = []
         for resources in combinations(limits, together):
-            tell(f"{label(setting.rule)}, {workers} workers without limit of {' and '.join(resources)}")
+            tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
             factor = _without(setting, workers, resources).samples_per_s / reached
             if factor >= TELLING:
                 found.append(Cause(list(resources), factor))
@@ -146,14 +149,16 @@ def _limits(setting: Setting) -> list[Resource]:
         "server link": clock.server_link != Link(),
         "worker link": clock.link != Link(),
         "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
-        "cores": setting.cores is not None,
+        "cores": setting.network == OWN and (setting.cores is not None or bool(setting.profile.slowdown)),
     }
     return [resource for resource, is_there in there.items() if is_there]
 
 
 def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> Point:
     """The play with these resources without limit."""
-    clock, cores, profile = setting.clock(workers), setting.cores, setting.profile
+    cores, profile = setting.cores, setting.profile
+    alone = replace(setting, profile=replace(profile, slowdown={})) if "cores" in resources else setting
+    clock = alone.clock(workers)
     for resource in resources:
         if resource == "server":
             clock = replace(clock, server_s=0.0)
@@ -162,7 +167,7 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> P
         elif resource == "worker link":
             clock = replace(clock, link=Link())
         elif resource == "stragglers":
-            clock = replace(clock, gradient_s=profile.gradient_mean_s, stragglers={})
+            clock = replace(clock, gradient_s=mean(clock.gradient_s), stragglers={})
         else:
             cores = None
     return play(profile, workers, setting.rule, setting.shards, clock, setting.seed, cores)
@@ -178,7 +183,7 @@ def find_changes(
     found = []
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
-            tell(f"{label(setting.rule)}, {workers} workers: {words}")
+            tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
             factor = changed.play(workers).samples_per_s / reached
             if factor >= TELLING:
                 found.append(Change(words, workers, factor))

@@ -25,6 +25,9 @@ STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
 TEST: Final = "plan"
 SECONDS: Final = 6.0
 MOST: Final = 1000
+"""Steps of worker 0, alone and again beside others."""
+MOST_BESIDE: Final = 16
+"""Workers that are measured at once, where the machine has cores for more."""
 EVEN: Final = 0.005
 """Coefficient of variation below which all gradients take the same."""
 
@@ -34,12 +37,14 @@ class NotMeasured(RuntimeError):
 
 
 def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
-    """Train for a few seconds as the only worker of a parameter server; what became of it is recorded as any run.
+    """Train for a few seconds with as many workers of a parameter server as the machine has cores for, of whom one
+    computes alone first; what became of it is recorded as any run.
 
     NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
     """
-    asked = plan_config(config)
-    load = workload(asked, description)
+    load = workload(plan_config(config), description)
+    cores = _cores(load.threads, load.accelerator)
+    asked = plan_config(config, min(cores, MOST_BESIDE))
     with hold(workspace):
         (job,) = queue.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
@@ -50,13 +55,13 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
     if told is None or told.steps < 1:
         why = result.why or "it left no figures"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    return profile_of(told, _title(job), _cores(load.threads, load.accelerator))
+    return profile_of(told, _title(job), cores)
 
 
-def plan_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with one real worker of a parameter server, cut to a few steps."""
-    asked = cut(config, MOST, {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
-    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": {}}, "devices": 1}
+def plan_config(config: Mapping[str, Any], workers: int = 1) -> dict[str, Any]:
+    """The config with so many real workers of a parameter server, cut to a few steps."""
+    asked = cut(config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
+    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": {}}, "devices": workers}
     return asked
 
 
@@ -71,8 +76,9 @@ def profile_of(told: StepMeasures, title: str, cores: int | None) -> Profile:
         batch_size=told.batch_size,
         push_bytes=told.push_bytes,
         pull_bytes=told.pull_bytes,
-        server_s=told.push_s,
+        server_s=told.server_s,
         cores=cores,
+        slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
         title=title,
         source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",

@@ -1,7 +1,7 @@
 """What a system is made of, as far as its speed goes: measured on this machine, or written by hand for another."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -36,6 +36,9 @@ class Profile:
         server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
             machine, and a link, of its own.
         shard_shares: The share of the largest of so many shards, where they are not equal.
+        slowdown: How many times as long a gradient and its push take where so many are computed at the same time on
+            a machine that workers share: they take caches, memory bandwidth and turbo from each other. Between these
+            numbers, and from 1 worker on, a straight line.
         title: What it is a profile of.
         source: Where its numbers come from.
     """
@@ -50,6 +53,7 @@ class Profile:
     network: Network = field(default_factory=Network)
     server_machines: Machines = "one"
     shard_shares: Mapping[int, float] = field(default_factory=dict)
+    slowdown: Mapping[int, float] = field(default_factory=dict)
     title: str = "a system"
     source: str = "written by hand"
 
@@ -57,6 +61,20 @@ class Profile:
     def gradient_mean_s(self) -> float:
         """Of the workers that are no stragglers."""
         return mean(self.gradient_s)
+
+    def shared_by(self, workers: int) -> "Profile":
+        """The same where so many workers compute on one machine, as far as its `cores` go."""
+        factor = self._slowed(min(workers, self.cores or workers))
+        return replace(self, gradient_s=times(self.gradient_s, factor), server_s=times(self.server_s, factor))
+
+    def _slowed(self, at_once: int) -> float:
+        before, factor = 1, 1.0
+        for number in sorted(self.slowdown):
+            if at_once <= number:
+                share = (at_once - before) / (number - before)
+                return factor + share * (self.slowdown[number] - factor)
+            before, factor = number, self.slowdown[number]
+        return factor
 
     def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
         """The declared times of a run; ValueError, naming key and remedy, where they are none."""
@@ -89,7 +107,7 @@ def times(value: Seconds, factor: float) -> Seconds:
 
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
-    "stragglers", "cores", "network", "link", "server_link", "server_machines", "shard_shares",
+    "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares",
 )  # fmt: skip
 
 
@@ -117,6 +135,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         server_s=_server(raw, push),
         stragglers=_by_number(raw.get("stragglers", {}), "profile.stragglers"),
         cores=None if raw.get("cores") is None else _whole(raw["cores"], "profile.cores"),
+        slowdown=_by_number(raw.get("slowdown", {}), "profile.slowdown"),
         network=_network(raw),
         server_machines=_machines(raw.get("server_machines", "one")),
         shard_shares=_by_number(raw.get("shard_shares", {}), "profile.shard_shares"),
@@ -128,8 +147,13 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
             raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
+    for number in made.slowdown:
+        if number < 2:
+            raise ConfigError(f"profile.slowdown.{number}", "is no number of several", "Write it as {2: 1.3}.")
     try:
         check(Profile, vars(made), "profile")
+        for number, factor in made.slowdown.items():
+            Above(0).refuse(f"profile.slowdown.{number}", factor)
         for worker, factor in made.stragglers.items():
             Above(0).refuse(f"profile.stragglers.{worker}", factor)
     except ValueError as error:
@@ -159,6 +183,8 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
     if profile.cores is not None:
         written["cores"] = profile.cores
+    if profile.slowdown:
+        written["slowdown"] = {str(number): factor for number, factor in profile.slowdown.items()}
     return written
 
 

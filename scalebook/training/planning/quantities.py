@@ -54,3 +54,8 @@ def shown(value: float, unit: Unit) -> str:
     }[unit]
     name, factor = next((one for one in reversed(scale) if value >= one[1]), scale[0])
     return f"{value / factor:.3g} {name}"
+
+
+def workers_words(count: int, kind: str = "") -> str:
+    """`1 worker`, `8 virtual workers` (kind "virtual ")."""
+    return f"{count} {kind}worker{'s' * (count != 1)}"

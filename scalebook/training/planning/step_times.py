@@ -1,9 +1,9 @@
-"""What one worker's steps take on this machine: computing, and the parameter server's part, told apart."""
+"""What a worker's steps take on this machine, alone and beside others: computing, and the parameter server's part."""
 
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, Final
 
 import torch
@@ -22,37 +22,55 @@ from scalebook.training.tracking.logger import upload
 FILE: Final = "plan-profile.json"
 WARM_UP: Final = 20
 """Steps that count nothing, since the first take ten times as long; at most a third of all."""
+POLL_S: Final = 0.005
 SHARDS: Final = (2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
 class StepMeasures:
-    """Of the steps that count. `cv`: standard deviation / mean. `shard_shares`: of the largest of so many shards."""
+    """Of the steps that count. `gradient_s`: from one push to the next, without waiting and applying; `cv`: standard
+    deviation / mean of a step; `server_s`: applying one gradient. `slowdown`: how many times as long a step takes
+    beside others, where `at_once` workers compute. `shard_shares`: of the largest of so many shards."""
 
     steps: int
     batch_size: int
     gradient_s: float
     cv: float
-    push_s: float
+    server_s: float
     push_bytes: float
     pull_bytes: float
     shard_shares: dict[str, float] = field(default_factory=dict)
+    at_once: int = 1
+    slowdown: float = 1.0
+
+
+@dataclass
+class _Phase:
+    """Steps of worker 0: seconds without waiting. `served_s`, `served`: of all applying since it began."""
+
+    began: float
+    steps: list[float] = field(default_factory=list)
+    served_s: float = 0.0
+    served: int = 0
+
+    @property
+    def counted(self) -> list[float]:
+        return self.steps[min(WARM_UP, len(self.steps) // 3) :]
 
 
 class StepTimes(Callback):
-    """Ends the run of a parameter server's only worker after `seconds`, or `most` steps, and writes `FILE`.
+    """Measures worker 0 of a parameter server's, alone and then beside the others, and writes `FILE`.
 
-    A push is what the engine itself counts of it; a gradient is the rest of a step, fetching and logging included.
-    Batches that are smaller than the first count nothing.
+    Each of the two takes half of `seconds`, or `most` steps; the others wait with their first batch until worker 0 has
+    been measured alone. A single worker has all the time. Batches that are smaller than the first count nothing.
     """
 
     def __init__(self, seconds: float = 6.0, most: int = 1000) -> None:
         self.seconds, self.most = seconds, most
-        self._began = self._at = 0.0
-        self._pushed = self._first_bytes = (0.0, 0.0)
-        self._steps: list[tuple[float, float]] = []  # seconds of gradient and push
+        self._phases: list[_Phase] = []
+        self._at = self._waited = 0.0
+        self._bytes = self._first_bytes = (0.0, 0.0)
         self._size: int | None = None
-        self._bytes = (0.0, 0.0)
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -62,8 +80,14 @@ class StepTimes(Callback):
         trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
 
     @override
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._began = self._at = perf_counter()
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._phases:
+            return
+        until = perf_counter() + self.seconds
+        while not trainer.is_global_zero and not _alone(trainer).exists() and perf_counter() < until:
+            sleep(POLL_S)
+        self._at = perf_counter()
+        self._phases.append(_Phase(self._at))
 
     @override
     def on_train_batch_end(
@@ -73,38 +97,60 @@ class StepTimes(Callback):
             torch.cuda.synchronize(trainer.strategy.root_device)
         strategy = trainer.strategy
         assert isinstance(strategy, Measured), "measured under AsyncPS"
-        (times,) = strategy.worker_times()
-        now, pushed = perf_counter(), times.communicate + times.wait
-        push_s = pushed - self._pushed[0]
-        size = batch_size(batch)
+        times, phase = strategy.worker_times()[trainer.global_rank], self._phases[-1]
+        now, size = perf_counter(), batch_size(batch)
         self._size = self._size or size
         if size == self._size:
-            self._steps.append((max(0.0, now - self._at - push_s), push_s))
+            phase.steps.append(max(0.0, now - self._at - (times.wait - self._waited)))
             self._bytes = times.pushed_bytes - self._first_bytes[0], times.pulled_bytes - self._first_bytes[1]
-        self._at, self._pushed = now, (pushed, 0.0)
+        self._at, self._waited = now, times.wait
         self._first_bytes = float(times.pushed_bytes), float(times.pulled_bytes)
-        trainer.should_stop |= now - self._began > self.seconds or len(self._steps) >= self.most
+        several = trainer.world_size > 1
+        if now - phase.began <= self.seconds / (1 + several) and len(phase.steps) < self.most:
+            return
+        if trainer.is_global_zero and len(self._phases) == 1:
+            self._has_been_alone(trainer, strategy, phase)
+            if several:
+                return
+        trainer.should_stop = True
+
+    def _has_been_alone(self, trainer: Trainer, strategy: Measured, phase: _Phase) -> None:
+        served = strategy.timings().server
+        if served is not None:
+            phase.served_s, phase.served = served.count * served.mean, served.count
+        if trainer.world_size > 1:
+            _alone(trainer).touch()
+            self._phases.append(_Phase(self._at))
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.is_global_zero or not self._steps or self._size is None:
+        if not trainer.is_global_zero or not self._phases or self._size is None:
             return
-        counted = self._steps[min(WARM_UP, len(self._steps) // 3) :]
-        gradients, pushes = [gradient for gradient, _ in counted], [push for _, push in counted]
-        mean = statistics.fmean(gradients)
+        alone, beside = self._phases[0].counted, self._phases[-1].counted
+        if not alone:
+            return
+        phase, mean = self._phases[0], statistics.fmean(alone)
+        server_s = phase.served_s / phase.served if phase.served else 0.0
         told = StepMeasures(
-            steps=len(counted),
+            steps=len(alone),
             batch_size=self._size,
-            gradient_s=mean,
-            cv=statistics.stdev(gradients) / mean if len(gradients) > 1 and mean else 0.0,
-            push_s=statistics.fmean(pushes),
+            gradient_s=max(0.0, mean - server_s),
+            cv=statistics.stdev(alone) / mean if len(alone) > 1 and mean else 0.0,
+            server_s=server_s,
             push_bytes=self._bytes[0],
             pull_bytes=self._bytes[1],
             shard_shares=shard_shares([(name, p.detach()) for name, p in pl_module.named_parameters()]),
+            at_once=trainer.world_size if beside else 1,
+            slowdown=statistics.fmean(beside) / mean if beside and mean else 1.0,
         )
         path = Path(trainer.default_root_dir) / FILE
         records.save(path, asdict(told))
         upload(trainer, path)
+
+
+def _alone(trainer: Trainer) -> Path:
+    """There once worker 0 has been measured alone."""
+    return Path(trainer.default_root_dir) / "plan-alone"
 
 
 def shard_shares(parameters: list[tuple[str, Tensor]]) -> dict[str, float]:

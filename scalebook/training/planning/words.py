@@ -6,14 +6,14 @@ from typing import Final
 from scalebook.training.planning.answer import Answer, Cause, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planning.links import OWN, WORDS
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.quantities import shown
+from scalebook.training.planning.quantities import shown, workers_words
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
     "server link": "the servers' link",
     "worker link": "the workers' own links",
     "stragglers": "waiting for those whose gradient takes longer",
-    "cores": "the cores of this machine",
+    "cores": "the machine that they share: its cores, caches and memory",
 }
 MOST_CHANGES: Final = 4
 HEADER: Final = (
@@ -25,6 +25,9 @@ HEADER: Final = (
 def system_words(profile: Profile) -> str:
     """What is planned for, in a line."""
     cores = "" if profile.cores is None else f"; {profile.cores} cores for all workers"
+    if profile.slowdown:
+        most = max(profile.slowdown)
+        cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
     pull = "" if profile.pull_bytes == profile.push_bytes else f" and {shown(profile.pull_bytes, 'B')} back"
     return (
         f"{profile.title}: a gradient of {profile.batch_size:,} samples takes {shown(profile.gradient_mean_s, 's')}, "
@@ -62,17 +65,23 @@ def sentences(curve: Curve, reliability: Reliability) -> list[str]:
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({change.factor:.2g} x)" for change in best)
-        said.append(f"What would move it, at {best[0].workers} workers: {moves}.")
+        said.append(f"What would move it, at {workers_words(best[0].workers)}: {moves}.")
     return said
 
 
 def reliability_words(reliability: Reliability) -> str:
     """How far such predictions have been off."""
     rates, stale = reliability.updates_per_s, reliability.staleness
+    sharing = ""
+    if reliability.sharing is not None:
+        sharing = (
+            f"; {_range(reliability.sharing)} for the updates/s of two workers on two cores whose gradient takes a "
+            "third of a millisecond, and who wake each other"
+        )
     return (
         f"In {reliability.cells} runs with real workers, predicted/measured was {_range(rates)} for updates/s and "
-        f"{_range(stale)} for staleness ({reliability.command}; {reliability.machine}). Hardware that a profile "
-        "describes wrongly is not in that range."
+        f"{_range(stale)} for staleness{sharing} ({reliability.command}; {reliability.machine}). Hardware that "
+        "a profile describes wrongly is not in that range."
     )
 
 
@@ -83,6 +92,8 @@ def likely(value: float, within: Range) -> tuple[float, float]:
 
 def _reach(curve: Curve, reliability: Reliability) -> str:
     last = curve.points[-1]
+    if last.workers == 1:
+        return "Only one worker was asked for: ask for more to see how far they help."
     if curve.knee is None:
         low, high = likely(last.samples_per_s / curve.one_per_s, reliability.updates_per_s)
         return (
@@ -113,7 +124,8 @@ def _why(curve: Curve) -> list[str]:
         return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
     first, *others = curve.causes
     ends = "What ends it is" if curve.knee else "What is lost is lost to"
-    text = f"{ends} {_resources(first)}: without that, {workers} workers train {first.factor:.2g} times as fast."
+    train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
+    text = f"{ends} {_resources(first)}: without that, {train} {first.factor:.2g} times as fast."
     if others:
         further = "; ".join(f"{_resources(cause)} ({cause.factor:.2g} x)" for cause in others)
         text += f" Then: {further}."

@@ -53,6 +53,7 @@ SATURATED = [
     ({"network": Network(server_link=Link(bandwidth=5e7))}, ["server link"], 2.0),
     ({"network": Network(Link(bandwidth=2e7))}, ["worker link"], 2.0),  # 50 ms each way beside 100 ms
     ({"cores": 5}, ["cores"], 2.0),
+    ({"slowdown": {10: 2.0}}, ["cores"], 2.0),
     ({"stragglers": {0: 4.0, 1: 4.0}}, ["stragglers"], 10 / 8.5),
 ]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_a_config_is_measured_and_planned_for(shop: Workspace, capsys: pytest.Ca
     assert isinstance(profile.server_s, float)
     assert 1e-5 < profile.server_s < 0.1
     assert profile.cores is not None
+    assert list(profile.slowdown) == ([min(profile.cores, 16)] if profile.cores > 1 else [])
+    assert all(0.5 < factor < 20 for factor in profile.slowdown.values())
     assert 0.5 <= profile.shard_shares[2] < 1
     jobs = all_jobs(shop)
     assert [reader(shop).run(job.id).tags[names.TAG_TEST] for job in jobs] == ["plan"] * 3
@@ -101,7 +104,8 @@ def test_mistakes_are_said_before_anything_starts(
     assert said in capsys.readouterr().err
 
 
-def test_a_plan_is_measured_under_one_worker_of_a_parameter_server() -> None:
+def test_a_plan_is_measured_by_workers_of_a_parameter_server() -> None:
+    assert plan_config(CONFIG, 4)["trainer"]["devices"] == 4
     config = plan_config(CONFIG)
     assert config["trainer"]["strategy"] == {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {}}
     assert config["trainer"]["devices"] == 1
@@ -113,6 +117,8 @@ def test_gradients_that_hardly_differ_are_all_the_same() -> None:
     assert profile_of(told, "a", 2).gradient_s == Distribution("gamma", 0.01, 0.3)
     assert profile_of(StepMeasures(100, 16, 0.01, 0.001, 0.001, 4, 4), "a", 2).gradient_s == 0.01
     assert profile_of(told, "a", 2).shard_shares == {2: 0.6}
+    assert profile_of(told, "a", 2).slowdown == {}
+    assert profile_of(replace(told, at_once=2, slowdown=1.3), "a", 2).slowdown == {2: 1.3}
 
 
 def test_the_largest_shard() -> None:

@@ -1,5 +1,6 @@
 """Profiles and questions as a person writes them, and what is refused, by key and remedy."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.yaml import load
 from scalebook.training.planning.links import NETWORKS, Network
-from scalebook.training.planning.profile import Profile, as_mapping, load_profile, read_profile
+from scalebook.training.planning.profile import Profile, as_mapping, load_profile, mean, read_profile
 from scalebook.training.planning.quantities import quantity, shown
 from scalebook.training.planning.question import Question, label, numbers, rules
 from scalebook.training.ps.policy.clock import Distribution, Link
@@ -40,6 +41,21 @@ def test_a_profile_is_written_by_hand(tmp_path: Path) -> None:
 def test_what_is_measured_is_read_back() -> None:
     profile = Profile(0.02, 32, 4, 4, 0.001, cores=2, network=Network(Link(0.1, 1e6)), shard_shares={2: 0.6})
     assert read_profile(as_mapping(profile)) == profile
+    slowed = replace(profile, slowdown={2: 1.3})
+    assert read_profile(as_mapping(slowed)) == slowed
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "factor"),
+    [(None, 1, 1.0), (None, 2, 1.2), (None, 3, 1.5), (None, 4, 1.8), (None, 64, 1.8), (2, 64, 1.2)],
+)
+def test_workers_of_one_machine_slow_each_other_down(cores: int | None, workers: int, factor: float) -> None:
+    given = Profile(Distribution("gamma", 0.1, 0.3), 1, 0, 0, 0.01, cores=cores, slowdown={2: 1.2, 4: 1.8})
+    shared = given.shared_by(workers)
+    assert mean(shared.gradient_s) == pytest.approx(0.1 * factor)
+    assert isinstance(shared.gradient_s, Distribution)
+    assert shared.gradient_s.cv == 0.3
+    assert shared.server_s == pytest.approx(0.01 * factor)
 
 
 def test_the_clock_of_a_profile() -> None:
@@ -74,6 +90,8 @@ def test_the_clock_of_a_profile() -> None:
         ({"stragglers": {"3": 0}}, "profile.stragglers.3"),
         ({"stragglers": [3]}, "profile.stragglers"),
         ({"shard_shares": {"2": 1.5}}, "profile.shard_shares.2"),
+        ({"slowdown": {"2": 0}}, "profile.slowdown.2"),
+        ({"slowdown": {"1": 2}}, "profile.slowdown.1"),
         ({"gradent": 1}, "profile.gradent"),
     ],
 )

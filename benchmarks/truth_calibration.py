@@ -1,0 +1,157 @@
+"""What a clock for `benchmarks/virtual_truth.py` is made of, measured by one worker in a short run.
+
+The worker is alone in its run, under the cell's own rule and host, so that nothing is seen of what several workers
+make together. Beside it as many processes compute as further workers would on other cores: these take caches, memory
+bandwidth and turbo from it. What it costs to be woken is measured by two processes that take turns.
+"""
+
+import mmap
+import statistics
+import time
+from typing import Final, NamedTuple
+
+import torch
+from torch.optim import SGD
+
+from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
+from scalebook.training.ps import Settings, SharedRun, join, serve
+from scalebook.training.ps.memory.event import Event
+from scalebook.training.ps.memory.region import WAIT
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
+from scalebook.training.ps.policy.rules import Rule, Sync
+from scalebook.training.ps.policy.settings import HostName
+from scalebook.training.strategies.processes import run_workers
+
+LEARNING_RATE: Final = 0.02
+DEADLINE_S: Final = 60.0
+WARM_UP: Final = 20  # gradients that count nothing: the first ones take ten times as long
+LEAST: Final = 2 * WARM_UP
+
+
+class Cost(NamedTuple):
+    """Seconds of one worker: from push to push without waiting and applying, with its sleep; its spread; applying one
+    gradient; what a push waits for a server process beside that, on its way and back; what having waited for others
+    adds to the next gradient."""
+
+    gradient_s: float
+    cv: float
+    server_s: float
+    way_s: float = 0.0
+    woken_s: float = 0.0
+
+    def clock(self, slow: float, workers: int, host: HostName) -> ClockSettings:
+        """Of so many workers, the last of which takes `slow` times as long."""
+        seconds = Distribution("gamma", self.gradient_s, self.cv) if self.cv else self.gradient_s
+        return ClockSettings(
+            seconds, {workers - 1: slow}, self.server_s, Link(self.way_s / 2), server_process=host == "process"
+        )
+
+    def words(self) -> str:
+        """For a line of the output, in milliseconds."""
+        return (
+            f"a gradient {1e3 * self.gradient_s:.2f} (cv {self.cv:.2f}), applying it {1e3 * self.server_s:.3f}, way to "
+            f"a server and back {1e3 * self.way_s:.3f}, being woken {1e3 * self.woken_s:.3f} ms"
+        )
+
+
+def computed(model: torch.nn.Module, seed: int, number: int) -> float:
+    """The loss of batch `number`, whose gradient is then in the model's parameters."""
+    epoch, place = divmod(number, batches_per_epoch())
+    return gradient(model, batch(seed, epoch, place))
+
+
+def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: float, woken_s: float = 0.0) -> Cost:
+    """One worker that sleeps so long beside each gradient, and so many processes that only do the same."""
+    run = SharedRun(1, Settings(Sync() if isinstance(rule, Sync) else rule, host=host))
+    over = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def optimizer() -> tuple[torch.nn.Module, SGD]:
+        model = perceptron(0)
+        return model, SGD(model.parameters(), lr=LEARNING_RATE)
+
+    def body(process: int) -> int:
+        torch.set_num_threads(1)
+        model, sgd = optimizer()
+        if process:
+            return _compute(model, sleep_s, over)
+        joined = join(run, run.member(0, DEADLINE_S), [sgd])
+        (client,) = joined.clients
+        joined.begin()
+        number, until = 0, time.perf_counter() + seconds
+        while time.perf_counter() < until or number < LEAST:
+            computed(model, 0, number)
+            time.sleep(sleep_s)
+            client.push()
+            number += 1
+        joined.finish()
+        over[0] = 1
+        return number
+
+    def server(number: int) -> None:
+        serve(run, number, DEADLINE_S, [optimizer()[1]])
+
+    try:
+        pushes = run_workers(1 + beside, body, servers=run.servers, serve=server if run.servers else None, threads=1)[0]
+        timings = run.timings()
+        own, served = timings.workers[0], timings.server
+        assert own is not None, "more pushes than are warm-up"
+        assert served is not None
+        waited_s = float(run.control.seconds[WAIT]) / pushes
+        way_s = max(0.0, waited_s - served.mean) if host == "process" else 0.0
+        return Cost(own.mean, own.cv, served.mean, way_s, woken_s if host == "inline" else 0.0)
+    finally:
+        run.close()
+
+
+def _compute(model: torch.nn.Module, sleep_s: float, over: mmap.mmap) -> int:
+    """Until `over`; how many gradients."""
+    number, until = 0, time.perf_counter() + DEADLINE_S
+    while not over[0] and time.perf_counter() < until:
+        computed(model, 0, number)
+        time.sleep(sleep_s)
+        number += 1
+    return number
+
+
+def woken(sleep_s: float, seconds: float) -> float:
+    """How much longer a turn of two processes takes that compute in turn, and wake each other by the engine's event,
+    than a gradient of one of them that computes all the time; in seconds."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    event, turn = Event(memoryview(memory)[:8]), memoryview(memory)[8:16].cast("q")
+
+    def body(process: int) -> tuple[list[float], list[float]]:
+        torch.set_num_threads(1)
+        model = perceptron(0)
+        alone: list[float] = []
+        ends: list[float] = []
+        if not process:
+            alone = _gradients(model, sleep_s, seconds)
+        until = time.perf_counter() + (2 if process else 1) * seconds
+        while time.perf_counter() < until and turn[0] >= 0:
+            event.wait(lambda: turn[0] in (process, -1), DEADLINE_S, lambda: f"process {process} waits for its turn")
+            computed(model, 0, len(ends))
+            time.sleep(sleep_s)
+            ends.append(time.monotonic())
+            turn[0] = turn[0] if turn[0] < 0 else 1 - process
+            event.wake()
+        turn[0] = -1
+        event.wake()
+        return alone, ends
+
+    (alone, first), (_, second) = run_workers(2, body, threads=1)
+    ends = sorted(first + second)[WARM_UP:]
+    each: float = (ends[-1] - ends[0]) / (len(ends) - 1)
+    return max(0.0, each - statistics.fmean(alone))
+
+
+def _gradients(model: torch.nn.Module, sleep_s: float, seconds: float) -> list[float]:
+    """Seconds of each, one after the other."""
+    took, until = [], time.perf_counter() + seconds
+    for number in range(1_000_000):
+        began = time.perf_counter()
+        computed(model, 0, number)
+        time.sleep(sleep_s)
+        took.append(time.perf_counter() - began)
+        if time.perf_counter() > until:
+            break
+    return took[WARM_UP:]
