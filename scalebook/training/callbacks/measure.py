@@ -23,8 +23,6 @@ LONGEST_EVENT_S: Final = 10.0
 EVENTS_PER_AGE: Final = 200
 """Points come every 0.1 s at first, then ever more slowly: 200 for each doubling-and-a-half of the run's age."""
 
-TRAINING: Final = "train/"
-
 FIGURES_S: Final = 1.0
 """Least time between two points of throughput, shares, staleness and memory."""
 
@@ -229,7 +227,9 @@ class Measure(Callback):
         """What the model itself has logged of the last batch, under names that begin with `train/`."""
         metrics = trainer.callback_metrics
         return {
-            name: float(value) for name, value in metrics.items() if name.startswith(TRAINING) and value.numel() == 1
+            name: float(value)
+            for name, value in metrics.items()
+            if name.startswith(names.TRAINING) and value.numel() == 1
         }
 
     def _training_loss(self, trainer: Trainer) -> dict[str, float]:

@@ -11,14 +11,15 @@ from scalebook.training.config.command_line import CONFIG_OPTIONS
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
 from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.planning.answer import Reliability
 from scalebook.training.planning.answering import Setting, answer
 from scalebook.training.planning.chart import check_figure, save_figure, style
 from scalebook.training.planning.links import NETWORKS
 from scalebook.training.planning.measuring import NotMeasured, measure
 from scalebook.training.planning.profile import Profile, as_mapping, load_profile
 from scalebook.training.planning.question import MOST_WORKERS, WORKERS, Question, numbers, rules
-from scalebook.training.planning.reaching import MOST_TRAINED, reach
-from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.reaching import MOST_TRAINED, check_metric, reach
+from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
 from scalebook.training.planning.words import printed
 from scalebook.training.trust import OPTION
@@ -72,7 +73,9 @@ def _of_config(argv: Sequence[str]) -> int:
     if "--profile" in line.options:
         raise ConfigError("--profile", "and -c are both given", "Leave one of them out.")
     target = number(line.options, "--target", None, -math.inf)
-    seeds = whole_number(line.options, "--seeds", 1) or 1
+    seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or METRIC
+    if target is not None:
+        check_metric(line.config, metric, description)
     with sigterm_interrupts():
         try:
             profile = measure(workspace.create(), line.config, description, sys.stdout)
@@ -83,9 +86,8 @@ def _of_config(argv: Sequence[str]) -> int:
                 setting = Setting(profile, question.rules[0], question.shards[0], question.networks[0], question.seed)
                 most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
                 counts = [count for count in question.workers if count <= most]
-                metric = line.options.get("--metric") or METRIC
                 found = reach(workspace, line.config, description, setting, counts, metric, target, seeds, sys.stdout)
-                _told(found, line.options, sys.stdout)
+                _told(found, reliability_of(profile), line.options, sys.stdout)
         except NotMeasured as error:
             print(f"scalebook: {error}", file=sys.stderr)
             return 1
@@ -95,10 +97,10 @@ def _of_config(argv: Sequence[str]) -> int:
     return code
 
 
-def _told(found: TargetAnswer, options: Mapping[str, str | None], out: TextIO) -> None:
+def _told(found: TargetAnswer, within: Reliability, options: Mapping[str, str | None], out: TextIO) -> None:
     """Print it; as files beside those of the answer, called `NAME-target`."""
     print(file=out)
-    for text in target_lines(found, reliability()):
+    for text in target_lines(found, within):
         print(text, file=out)
     if (path := options.get("--json")) is not None:
         records.save(_beside(Path(path)), found)

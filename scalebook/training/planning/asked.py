@@ -1,7 +1,8 @@
 """A question that a process of its own works on: what is asked, how far it is, what came of it. Loads no torch.
 
-`.scalebook/cache/plans/` holds `answers/` and `targets/` by profile and question, `profiles/` by the hash of the config
-that was measured, and `asked/`: a folder for each question, with its process. State is derived from these.
+`.scalebook/cache/plans/` holds `answers/` and `targets/` by profile, question and the engine's version, `profiles/` by
+the hash of the config that was measured, and `asked/`: a folder for each question, with its process. State is derived
+from these.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question, rules
 from scalebook.training.planning.target import TargetAnswer
+from scalebook.training.planning.version import engine_version
 from scalebook.training.workspace import Workspace
 
 CONFIG: Final = "config.yaml"
@@ -145,10 +147,10 @@ class Asked:
 
     def _answer(self, profile: Profile) -> Path:
         played = replace(self.request, metric="", target=None, seeds=1)
-        return self._plans / "answers" / f"{_key({**asdict(played), 'profile': _as_read(profile)})}.json"
+        return self._plans / "answers" / f"{_key(_played_by_now(played, profile))}.json"
 
     def _target(self, profile: Profile) -> Path:
-        return self._plans / "targets" / f"{_key({**asdict(self.request), 'profile': _as_read(profile)})}.json"
+        return self._plans / "targets" / f"{_key(_played_by_now(self.request, profile))}.json"
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
@@ -206,6 +208,11 @@ class Asked:
 def measured(workspace: Workspace, config_hash: str) -> Profile | None:
     """What was measured of a config on this machine; None before it was."""
     return Asked(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
+
+
+def _played_by_now(request: PlanRequest, profile: Profile) -> dict[str, Any]:
+    """All that decides an answer: another version of the engine gives another."""
+    return {**asdict(request), "profile": _as_read(profile), "engine": engine_version()}
 
 
 def _as_read(profile: Profile) -> dict[str, Any]:

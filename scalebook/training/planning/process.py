@@ -48,6 +48,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _work(asked: Asked) -> None:
+    if asked.request.target is not None:
+        _check_metric(asked)
     profile = asked.profile()
     if profile is None:
         profile = _measure(asked)
@@ -59,6 +61,12 @@ def _work(asked: Asked) -> None:
         signal.alarm(TRAINING_S)
         setting = Setting(profile, question.rules[0], question.shards[0], question.networks[0], question.seed)
         asked.keep_target(profile, _train(asked, setting, question.workers, asked.request.target))
+
+
+def _check_metric(asked: Asked) -> None:
+    from scalebook.training.planning.reaching import check_metric  # Lightning, which playing does without
+
+    check_metric(asked.config(), asked.request.metric, describe(asked.workspace))
 
 
 def _measure(asked: Asked) -> Profile:

@@ -4,14 +4,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
+from scalebook.training.config.classes import named
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
+from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.notebook.rows import first_at
 from scalebook.training.planning.answering import Setting
 from scalebook.training.planning.measuring import STRATEGY, TEST, NotMeasured
+from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import label
 from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, Link, Seconds
@@ -37,7 +40,9 @@ def reach(
     seeds: int,
     out: TextIO,
 ) -> TargetAnswer:
-    """Train with each number of virtual workers, and play each number's seconds. NotMeasured where a run fails."""
+    """Train with each number of virtual workers, and play each number's seconds. NotMeasured where a run fails, or has
+    validated without the metric; ConfigError as `check_metric`."""
+    check_metric(config, metric, description)
     allowed = [count for count in workers if setting.allows(count)]
     lower = names.lower_is_better(metric)
     points, runs = [], []
@@ -48,9 +53,9 @@ def reach(
             needed = []
             for job in jobs:
                 open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
-                print(f"scalebook: training with {count} virtual worker{'s' * (count > 1)} ({job.id[:8]})", file=out)
+                print(f"scalebook: training with {workers_words(count, 'virtual ')} ({job.id[:8]})", file=out)
                 out.flush()
-                _finished(workspace, job)
+                _finished(workspace, job, metric)
                 curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
                 if not curve.values:
                     raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
@@ -62,8 +67,28 @@ def reach(
     return TargetAnswer(metric, target, label(setting.rule), setting.network, seeds, points, runs)
 
 
-def _finished(workspace: Workspace, job: JobFolder) -> None:
-    result = follow(workspace, job, lambda *_: None)
+def check_metric(config: Mapping[str, Any], metric: str, description: Description) -> None:
+    """ConfigError for a metric that the config's model, one of Scalebook's own, does not record. What others record is
+    known once they have validated."""
+    model = named(config.get("model")).info("models", description)
+    if model is None or model.source != "scalebook" or not model.metrics:
+        return
+    known = [*model.metrics, names.TRAIN_LOSS]
+    if metric not in known:
+        raise ConfigError("--metric", f"is {metric}, which {model.name} does not record", f"Use {' or '.join(known)}.")
+
+
+def refuse_unknown(job: JobFolder, metric: str) -> None:
+    """NotMeasured, with the names there are, once the run has validated without recording `metric`."""
+    progress = job.progress()
+    recorded = sorted(progress.metrics) if progress else []
+    validated = any(not name.startswith(names.TRAINING) for name in recorded)
+    if validated and not metric.startswith(names.TRAINING) and metric not in recorded:
+        raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. It records {', '.join(recorded)}.")
+
+
+def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
+    result = follow(workspace, job, lambda job, reason: refuse_unknown(job, metric))
     if result.status != "finished":
         raise NotMeasured(
             f"training {result.status}. {result.why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`."

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 # Curves of every run
+TRAINING: Final = "train/"
+"""What metrics of training begin with."""
 TRAIN_LOSS: Final = "train/loss"
 VAL_LOSS: Final = "val/loss"
 VAL_ACCURACY: Final = "val/accuracy"  # share of the validation images classified right, 0 to 1

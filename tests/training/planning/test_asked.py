@@ -1,18 +1,24 @@
 """A question's folder: what another process reads of it, and the process that works on it."""
 
 import os
+import shutil
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.files import records
+from scalebook.training.files import records, yaml
+from scalebook.training.jobs.folder import JobFolder, Progress
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.planning import asked as asking
-from scalebook.training.planning import process
+from scalebook.training.planning import process, version
+from scalebook.training.planning.answering import answer
 from scalebook.training.planning.asked import Asked, PlanProgress, PlanRequest
+from scalebook.training.planning.measuring import NotMeasured
 from scalebook.training.planning.profile import as_mapping, read_profile
+from scalebook.training.planning.reaching import refuse_unknown
 from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.workspace import Workspace
 
@@ -44,6 +50,30 @@ def test_the_process_answers_and_whoever_asks_the_same_finds_it(workspace: Works
     told = records.load(asked.folder / "progress.json", PlanProgress)
     assert told is not None
     assert told.whole > 2
+
+
+def test_what_another_engine_has_played_is_no_answer(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(workspace, replace(REQUEST, metric="val/loss", target=0.5))
+    found = TargetAnswer("val/loss", 0.5, "async", "own", 1, [TargetPoint(1, 10.0, 2.0)], ["f" * 32])
+    asked.keep_answer(PROFILE, answer(PROFILE, asked.request.question()))
+    asked.keep_target(PROFILE, found)
+    assert asked.answer() is not None
+    assert asked.target_answer() == found
+    monkeypatch.setattr(asking, "engine_version", lambda: "another")
+    assert asked.answer() is None
+    assert asked.target_answer() is None
+
+
+def test_the_version_follows_the_code_that_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert version.engine_version() == version.engine_version.__wrapped__()
+    for name in ("ps", "planning"):
+        shutil.copytree(version.PLANNING.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(version, "ENGINE", tmp_path / "ps")
+    monkeypatch.setattr(version, "PLANNING", tmp_path / "planning")
+    assert version.engine_version.__wrapped__() == version.engine_version()
+    with (tmp_path / "ps" / "clock" / "virtual.py").open("a") as file:
+        file.write("# another engine\n")
+    assert version.engine_version.__wrapped__() != version.engine_version()
 
 
 def test_a_mistake_is_told_by_key_and_remedy(workspace: Workspace) -> None:
@@ -92,6 +122,32 @@ def test_old_answers_make_room(workspace: Workspace, monkeypatch: pytest.MonkeyP
     asked.start()
     asked.stop()
     assert [path.name for path in answers.iterdir()] == ["newer.json"]
+
+
+def test_a_target_of_a_metric_that_the_model_does_not_record_is_refused_before_anything_runs(
+    workspace: Workspace,
+) -> None:
+    asked = prepared(workspace, replace(REQUEST, metric="val/acuracy", target=0.5))
+    records.put(asked.folder / "config.yaml", yaml.dump({"model": {"class_path": "MLPClassifier"}}).encode())
+    assert process.main([str(asked.folder)]) == 2
+    failure = asked.failure()
+    assert failure is not None
+    assert (failure.key, failure.message) == ("--metric", "is val/acuracy, which MLPClassifier does not record")
+    assert "val/accuracy" in failure.remedy
+    assert asked.answer() is None
+
+
+def test_a_run_that_has_validated_without_the_metric_is_given_up_with_the_names_there_are(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path)
+    refuse_unknown(job, "val/iou")
+    records.save(tmp_path / "progress.json", Progress(0.0, "training", metrics={"train/loss": 1.0}))
+    refuse_unknown(job, "val/iou")
+    there = {"train/loss": 1.0, "val/dice": 0.5}
+    records.save(tmp_path / "progress.json", Progress(0.0, "training", metrics=there))
+    refuse_unknown(job, "val/dice")
+    refuse_unknown(job, "train/accuracy")
+    with pytest.raises(NotMeasured, match=r"val/iou: .* has no such metric. It records train/loss, val/dice\."):
+        refuse_unknown(job, "val/iou")
 
 
 def test_a_target_has_an_answer_of_its_own_beside_the_one_that_was_played(workspace: Workspace) -> None:
