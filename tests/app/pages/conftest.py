@@ -1,8 +1,9 @@
 """The app without a browser: `open_page` runs a page in Streamlit's own test harness on a workspace on disk."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.navigation import NOTEBOOK, PLACES
@@ -36,6 +38,15 @@ config:
 ```
 """
 Open = Callable[..., AppTest]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packages_are_scanned_once() -> Iterator[None]:
+    """A server of Streamlit's asks every installed package at its start whether it has components, `AppTest` for each
+    page that a test opens: half of what these tests took."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        yield
 
 
 @pytest.fixture
