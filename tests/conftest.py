@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -45,9 +46,14 @@ def _umask() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """An empty store and a description, to be copied."""
-    return prepare(tmp_path_factory)
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    """An empty store and a description, to be copied. That the store is of this MLflow is asked once, not whenever one
+    is opened: MLflow runs the files of all its migrations to know it."""
+    from mlflow.store.db import utils
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision))
+        yield prepare(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
