@@ -58,6 +58,7 @@ trials: 200
 ```
 """
 BROKEN = "---\ntitle: Half written\n---\nA cell that cannot be read.\n\n```yaml experiment=torn\nconfig: [1\n```\n"
+CROWD = "---\ntitle: Too many\n---\n# A thousand workers\n\n```yaml experiment=thousand\n{}```\n"
 PLAYED = {
     "class_path": "scalebook.training.strategies.AsyncPS",
     "init_args": {"rule": "async", "host": "virtual", "clock": {"gradient_s": 0.1}},
@@ -74,18 +75,31 @@ TAGS = {
     "async-16": {names.TAG_CLOCK: names.VIRTUAL},
 }
 """What runs of a cell with this in its name say of themselves, unlike the others."""
+TICK = ("[data-testid=stDataFrame] canvas@18,52",)
+"""The box before the first row of a table: a selector, and where on it, in pixels."""
 OPENED: dict[str, tuple[str, list[str]]] = {
     "dialog-new-notebook": ("notebook", ["role=button[name='New notebook']"]),
     "dialog-rename": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Rename']"]),
     "dialog-delete-notebook": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Delete']"]),
     "dialog-history": ("notebook", [".st-key-notebook-history button"]),
     "dialog-comparison": ("compare", ["role=button[name='Save in a notebook']"]),
+    "dialog-delete-cell": ("notebook", [".st-key-more-pixelcnn-async-2 button", "role=menuitem[name='Delete']"]),
+    "dialog-delete-note": (
+        "notebook", ["[class*=st-key-edit-note-] [class*=st-key-more-] button", "role=menuitem[name='Delete']"],
+    ),
+    "dialog-add-comparison": ("notebook", ["role=button[name='Add a comparison']"]),
+    "dialog-edit-comparison": ("notebook", [".st-key-cell-comparison-both >> role=button[name='Edit']"]),
+    "dialog-tags": ("runs", [*TICK, "role=button[name='Tags']"]),
+    "dialog-delete-runs": ("runs", [*TICK, "role=button[name=/^Delete/]"]),
     "dialog-remarks": ("run", [".st-key-remarks-edit button"]),
     "dialog-delete-searches": ("searches", [".st-key-delete-searches button"]),
     "menu-cell": ("notebook", [".st-key-more-pixelcnn-async-2 button"]),
     "note-editor": ("notebook", ["[class*=st-key-edit-note-] button"]),
     "runs-devices": ("runs", [".st-key-devices summary"]),
     "runs-filter": ("runs", ["role=button[name='Filter']"]),
+    "runs-columns": ("runs", ["role=button[name='Columns']"]),
+    "search-add-trials": ("search-map", ["role=button[name='Add trials']"]),
+    "search-add-point": ("search-map", ["role=button[name='Add a point']"]),
     "run-files": ("run", ["role=tab[name='Files']"]),
     "run-others": ("run", ["role=tab[name='Other runs']"]),
     "run-environment": ("run", ["role=tab[name='Environment']"]),
@@ -113,6 +127,7 @@ class Gallery:
             "notebook": "/?notebook=staleness",
             "notebook-empty": "/?notebook=nothing-yet",
             "notebook-broken": "/?notebook=torn",
+            "notebook-crowd": "/?notebook=crowd",
             "compose": "/compose?notebook=staleness",
             "compose-cell": "/compose?notebook=staleness&cell=pixelcnn-async-2",
             "compose-virtual": "/compose?notebook=staleness&cell=pixelcnn-async-16",
@@ -154,6 +169,11 @@ def ask_for_trust(workspace: Workspace) -> None:
     (workspace.root / SETTINGS).write_text(settings, encoding="utf-8")
 
 
+def ask_no_more(workspace: Workspace) -> None:
+    for name in (OWN_MODULE[0], SETTINGS):
+        (workspace.root / name).unlink()
+
+
 @contextmanager
 def filled(workspace: Workspace, trials: int = 200) -> Iterator[Gallery]:
     """Notebooks, runs that have finished, failed, stopped and go on, and a search with that many trials."""
@@ -186,6 +206,7 @@ def _fill(workspace: Workspace, trials: int) -> Gallery:
     (root / "staleness.md").write_text(NOTE + "\n".join(cells) + REST, encoding="utf-8")
     (root / "nothing-yet.md").write_text("---\ntitle: Nothing yet\n---\n", encoding="utf-8")
     (root / "torn.md").write_text(BROKEN, encoding="utf-8")
+    (root / "crowd.md").write_text(CROWD.format(yaml.dump({"config": config(workers=1000)})), encoding="utf-8")
     notebook = store.read(root / "staleness.md")
     store.save(notebook, edit.replace_note(notebook.notebook, 0, NOTE.split("---\n", 2)[2] + "A second thought.\n"))
     hashes = {name: config_hash(body, description) for name, body in bodies.items()}

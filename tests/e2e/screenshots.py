@@ -2,7 +2,7 @@
 
     python -m tests.e2e.screenshots FOLDER [--only NAME ...] [--widths 400 1280 1920] [--themes light dark]
 
-Nothing is trained: the pages show `tests.e2e.gallery`.
+Nothing is trained: the pages show `tests.e2e.gallery`. What axe-core finds serious is printed.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from scalebook.training.workspace import Workspace
+from tests.e2e.audit import SERIOUS, findings
 from tests.e2e.conftest import ARGUMENTS, Served, chromium, end_supervisor, serve
 from tests.e2e.gallery import OPENED, Gallery, ask_for_trust, exported, filled
 
@@ -102,15 +103,34 @@ def _take(browser: Browser, served: Served, views: Sequence[View], theme: str, w
                 continue
             page.goto(served.addresses.app + view.address)
             settle(page)
-            for selector in view.presses:
-                page.locator(selector).first.click()
+            for press in view.presses:
+                _press(page, press)
+                settle(page)
+            if view.name.startswith("dialog"):
+                page.get_by_role("dialog").wait_for(timeout=60_000)
                 settle(page)
             if not view.presses or page.get_by_role("dialog").count() == 0:
                 tall = int(page.evaluate("document.querySelector('.stMain').scrollHeight"))
                 page.set_viewport_size({"width": width, "height": max(height, min(tall + 60, TALLEST))})
                 settle(page)
             page.screenshot(path=folder / f"{view.name}-{width}-{theme}.png")
+            for finding in findings(page):
+                if finding.impact in SERIOUS:
+                    print(f"{view.name}, {width} pixels, {theme}: {finding}", flush=True)
         print(f"{len(views)} views, {width} pixels, {theme}", flush=True)
+
+
+def _press(page: Page, press: str) -> None:
+    """A selector, or `selector@x,y` for a place on what it finds, in pixels."""
+    selector, _, place = press.partition("@")
+    found = page.locator(selector).first
+    if not place:
+        found.click()
+        return
+    x, y = map(float, place.split(","))
+    found.hover(position={"x": x + 2, "y": y})  # a grid looks where the mouse is before it takes a click
+    page.wait_for_timeout(300)
+    found.click(position={"x": x, "y": y})
 
 
 def _print(page: Page, path: Path) -> None:
@@ -130,7 +150,8 @@ def look(browser: Browser, theme: str, width: int) -> BrowserContext:
 
 def settle(page: Page) -> None:
     """Wait until the page is drawn."""
-    page.locator(".stMainBlockContainer").wait_for(timeout=60_000)
+    page.locator("h1").first.wait_for(timeout=60_000)
+    page.locator("[data-test-script-state=notRunning]").wait_for(timeout=60_000)
     page.locator("[data-testid=stAppSkeleton], [data-testid=stSpinner]").first.wait_for(
         state="detached", timeout=60_000
     )

@@ -102,6 +102,8 @@ def _use(page: Page, served: Served) -> None:
     page.get_by_role("button", name="Use this configuration").first.click()
     card = page.locator(".st-key-cell-experiment-batch-size-best")
     expect(card).to_contain_text("MLPClassifier on Digits", timeout=20_000)
+    expect(card).to_be_in_viewport()
+    expect(card).to_contain_text("Begun from trial")
     assert time.monotonic() - began < 20
     found = page.locator(".st-key-cell-search-tiny-batch-size")
     expect(found.locator(".sb-chip").first).to_have_text("finished")

@@ -31,13 +31,19 @@ def test_a_note_is_deleted_after_a_question_and_undo_brings_it_back(open_page: O
     assert app.button(key="notebook-undo").disabled
 
 
-def test_a_comparison_is_deleted_after_a_question(open_page: Open, workspace: Workspace) -> None:
+def test_a_comparison_and_an_experiment_are_deleted_after_a_question(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     path.write_text(f"{TEXT}\n```yaml comparison=both\nruns: [pixelcnn-async-2]\n```\n", encoding="utf-8")
     app = open_page()
     app.menu_button(key="more-both").click("Delete").run()
     assert "comparison=both" in path.read_text(encoding="utf-8")
     app.button(key="delete-cell").click().run()
+    assert path.read_text(encoding="utf-8") == f"{TEXT}\n"
+    app.menu_button(key="more-pixelcnn-async-2").click("Delete").run()
+    assert path.read_text(encoding="utf-8") == f"{TEXT}\n"
+    app.button(key="delete-cell").click().run()
+    assert "experiment=" not in path.read_text(encoding="utf-8")
+    press(app, "Undo")
     assert path.read_text(encoding="utf-8") == f"{TEXT}\n"
 
 

@@ -10,7 +10,9 @@ from scalebook.training.curves import smooth, thin
 
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
 """Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
-PARTS = {"compute": "#12868c", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
+PARTS = {"compute": "#107f85", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
+LIGHT_PARTS = ("wait", "data")
+"""Those on which letters are dark; on the others white ones have a contrast of 4.5."""
 FONT = (
     "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif, "
     "'Source Sans', sans-serif"

@@ -1,7 +1,9 @@
 import math
+from pathlib import Path
 
 import pytest
 
+from scalebook import app
 from scalebook.app.shared.services import words
 
 
@@ -35,3 +37,10 @@ def test_small_words() -> None:
         "batch size", "model.init_args.n_layers",
     )  # fmt: skip
     assert (words.sentence("worker lost"), words.sentence(""), words.sentence("Why?")) == ("Worker lost.", "", "Why?")
+
+
+@pytest.mark.parametrize("phrase", ["How it is spread", "Circumstances", "arks on the rail", "async PS", "Async PS"])
+def test_the_pages_use_plain_words_and_one_for_one_thing(phrase: str) -> None:
+    sources = [path for place in app.__path__ for path in Path(place).rglob("*.py")]
+    assert len(sources) > 100
+    assert [path.name for path in sources if phrase in path.read_text(encoding="utf-8")] == []
