@@ -85,7 +85,8 @@ OPENED: dict[str, tuple[str, list[str]]] = {
     "dialog-comparison": ("compare", ["role=button[name='Save in a notebook']"]),
     "dialog-delete-cell": ("notebook", [".st-key-more-pixelcnn-async-2 button", "role=menuitem[name='Delete']"]),
     "dialog-delete-note": (
-        "notebook", ["[class*=st-key-edit-note-] [class*=st-key-more-] button", "role=menuitem[name='Delete']"],
+        "notebook",
+        ["[class*=st-key-edit-note-] [class*=st-key-more-] button", "role=menuitem[name='Delete']"],
     ),
     "dialog-add-comparison": ("notebook", ["role=button[name='Add a comparison']"]),
     "dialog-edit-comparison": ("notebook", [".st-key-cell-comparison-both >> role=button[name='Edit']"]),
