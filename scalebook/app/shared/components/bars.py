@@ -18,7 +18,8 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
 def _row(name: str, shares: Mapping[str, float]) -> str:
     known = [(part, shares[part], colour) for part, colour in PARTS.items() if shares.get(part, 0.0) > 0]
     parts = "".join(
-        f'<i style="width:{share:.2%};background:{colour}{DARK if part in LIGHT_PARTS else ""}" title="{part} {share:.1%}">'
+        f'<i style="width:{share:.2%};background:{colour}{DARK if part in LIGHT_PARTS else ""}" '
+        f'title="{part} {share:.1%}">'
         f"{f'{share:.0%}' if share >= 0.07 else ''}</i>"
         for part, share, colour in known
     )
