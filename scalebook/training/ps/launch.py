@@ -6,6 +6,7 @@ Made by the process that starts the others, the monitor; `worker` and `server` a
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.server import serve
@@ -123,6 +124,6 @@ class ServerEnd:
             have_come, self._deadline_s, lambda: f"a server waits for rendezvous {rendezvous} of the workers"
         )
 
-    def serve(self, optimizers: Sequence[Optimizer]) -> None:
-        """Apply what workers push, with the same optimizers as theirs; returns when they have finished."""
-        serve(self._run, self._server, self._deadline_s, optimizers)
+    def serve(self, optimizers: Sequence[Optimizer], model: Module | None = None) -> None:
+        """Apply what workers push, with the same optimizers and model as theirs; returns when they have finished."""
+        serve(self._run, self._server, self._deadline_s, optimizers, model)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.rounds import clip_
-from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
+from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.applying.slots import mean
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.hyper import Groups
@@ -49,7 +50,7 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
         raise ValueError(f"{folder}: this is a trace of pushes by {head.push_codec}, not by {settings.push_codec!r}")
     run = SharedRun(head.workers, replace(settings, host="inline", overlap=False, trace=None, norms=False))
     plans = plan_sections(run, [optimizer])
-    run.memory.allocate(plans[-1].end)
+    allocate(run, plans)
     (section,) = make_sections(run, plans, [optimizer], 0, 1.0)
     _Replay(folder, settings, section, head, compute).run()
     run.close()
@@ -74,14 +75,17 @@ class _Replay:
         used = {Key(r.worker, r.seq) for updates in self._updates for update in updates for r in update}
         self._base_uses = Counter((s, base) for key in used for s, base in enumerate(self._pushes[key][1]))
         self._gradient_uses = Counter(Key(r.worker, r.seq) for us in self._updates for u in us for r in u)
+        self._tables = {table.place for table in section.plan.tables}
         self._versions: dict[tuple[int, int], list[Tensor]] = {}
         self._gradients: dict[Key, list[Tensor | None]] = {}
 
     def run(self) -> None:
         for number, shard in enumerate(self._section.shards):
             shard.initialise([self._parameters[place].detach() for place in shard.plan.parameters])
-            shard.restore(self._first, {})
+            if self._first:
+                shard.restore(self._first, {})
             self._keep(number)
+        self._lend_tables()
         while any(self._updates):
             before = sum(map(len, self._updates))
             for number, updates in enumerate(self._updates):
@@ -90,12 +94,23 @@ class _Replay:
             assert sum(map(len, self._updates)) < before, "the trace has an update that no gradient can lead to"
         for shard in self._section.shards:
             for place, view in zip(shard.plan.parameters, shard.views[shard.newest().buffer], strict=True):
-                self._parameters[place].data = view.clone()
+                if place not in self._tables:
+                    self._parameters[place].data = view.clone()
+
+    def _lend_tables(self) -> None:
+        """Their parameters are the shared tables themselves, as of the version that is needed (`Tables.as_of`)."""
+        for shard in self._section.shards:
+            for table in shard.plan.tables:
+                assert shard.tables is not None
+                self._parameters[table.place].data = shard.tables.weight(table.index)
 
     def _keep(self, number: int) -> None:
         shard = self._section.shards[number]
         if self._base_uses[number, shard.version]:
             self._versions[number, shard.version] = [view.clone() for view in shard.views[shard.newest().buffer]]
+        if shard.tables is not None:
+            needed = [version for of, version in self._versions if of == number]
+            shard.counters.bases[0] = min(needed, default=shard.version)
 
     def _gradient(self, key: Key) -> bool:
         """Whether the gradient of a push is there; computes it as soon as its versions are."""
@@ -107,11 +122,18 @@ class _Replay:
         for number, version in bases:
             places = self._section.shards[number].plan.parameters
             for place, tensor in zip(places, self._versions[number, version], strict=True):
-                self._parameters[place].data = tensor.clone()
+                if place not in self._tables:
+                    self._parameters[place].data = tensor.clone()
         for parameter in self._parameters:
             parameter.grad = None
-        self._compute(key.worker, key.seq)
+        with ExitStack() as versions:
+            for number, version in bases:
+                tables = self._section.shards[number].tables
+                if tables is not None:
+                    versions.enter_context(tables.as_of(version))
+            self._compute(key.worker, key.seq)
         gradients = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters]
+        gradients = [g.coalesce() if g is not None and g.is_sparse else g for g in gradients]
         if self._settings.clip is not None and not self._settings.rule.gathers:
             clip_(self._settings.clip, gradients)
         coded = self._section.coded

@@ -154,7 +154,7 @@ class AsyncPS(SharedMeasures, Playing):
             refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
             self._share_statistics(self._end)
             self.play_if_virtual(trainer)
-            self._joined = self._end.join(self.optimizers, self.announce)
+            self._joined = self._end.join(self.optimizers, self.announce, trainer.lightning_module)
             self._begin_anew()
             if self._statistics is not None:
                 self._statistics.share(self._end.rows)

@@ -169,7 +169,7 @@ class Forking(Snapshots, AroundFork):
         self.model = self.precision_plugin.convert_module(self.model)
         self.setup_optimizers(trainer)
         refuse_optimizers(self.optimizers, self._figures.settings.writable(self.num_processes))
-        self._server.serve(self.optimizers)
+        self._server.serve(self.optimizers, trainer.lightning_module)
         raise ServerEnded
 
     def show_data(self) -> None:

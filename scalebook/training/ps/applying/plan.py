@@ -1,8 +1,9 @@
 """Where everything of one optimizer lies in shared memory; the same in every process that has the same model."""
 
 import hashlib
+import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -10,11 +11,37 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
+from scalebook.training.ps.memory.row_log import RowLog
 from scalebook.training.ps.optimizer.hyper import encode
 from scalebook.training.ps.optimizer.rebuilding import StateEntry, discover, groups_of, parameters_of, refuse_coupling
+from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.settings import Settings
 
 ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
+MOST_RECORDS: Final = 16384  # updates that a log can go back
+NOTHING: Final = Layout((), 0)
+ADDRESSES: Final = 2**40  # bytes of address space that a log may have; it takes what it writes
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A sparse table: its parameter's place in the optimizer and `index` in the shard, and its rows.
+
+    `columns`: the weight, then for each entry of `state` as much; from byte `at` of the run's memory.
+    """
+
+    place: int
+    index: int
+    rows: int
+    state: tuple[StateEntry, ...]
+    columns: Layout
+    at: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the weight."""
+        return self.columns.fields[0].nbytes // max(self.rows, 1)
 
 
 @dataclass(frozen=True)
@@ -24,6 +51,9 @@ class ShardPlan:
     `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. The versions begin
     at byte `versions_at`, the two states at `state_at`. Where codecs have error feedback, each of the `keepers`, which
     are the workers, keeps `kept` numbers (fp32), twice: the last ones, and those of the push under way.
+
+    In versions and state `tables` have no rows: they lie behind all that, once. `log` is the layout of a record of
+    their rows, of which there are `records` from byte `log_at` of the memory for rows on.
     """
 
     parameters: tuple[int, ...]
@@ -37,6 +67,10 @@ class ShardPlan:
     buffers: int
     kept: int = 0
     keepers: int = 0
+    tables: tuple[TablePlan, ...] = ()
+    log: Layout = NOTHING
+    log_at: int = 0
+    records: int = 0
 
     @property
     def state_bytes(self) -> int:
@@ -52,8 +86,12 @@ class ShardPlan:
         return -(-(self.state_at + 2 * self.state_bytes) // ALIGNMENT) * ALIGNMENT
 
     @property
-    def end(self) -> int:
+    def tables_at(self) -> int:
         return self.kept_at + 2 * self.keepers * self._kept_bytes
+
+    @property
+    def end(self) -> int:
+        return self.tables[-1].at + self.tables[-1].columns.nbytes if self.tables else self.tables_at
 
     @property
     def _kept_bytes(self) -> int:
@@ -84,6 +122,9 @@ class SectionPlan:
 
     `gradients` is the layout of one slot's gradients, all shards, in the order of the optimizer's parameters; behind
     them a flag for each (uint8, 1: there is one), and the hyper-parameters: their length (int64) and JSON.
+
+    The gradient of a table has no part in it. `rows` is the layout of those of one slot, in the memory for rows: how
+    many there are of each table, then for each table their numbers and values, as many as it has.
     """
 
     shards: tuple[ShardPlan, ...]
@@ -92,10 +133,22 @@ class SectionPlan:
     settings: Layout
     slots: int
     slots_at: int
+    rows: Layout = NOTHING
+    rows_at: int = 0
 
     @property
     def end(self) -> int:
         return self.slots_at + self.slots * self.settings.nbytes
+
+    @property
+    def tables(self) -> list[TablePlan]:
+        """Of all shards."""
+        return [table for shard in self.shards for table in shard.tables]
+
+    @property
+    def rows_end(self) -> int:
+        """Where the memory for rows ends."""
+        return self.rows_at + self.slots * self.rows.nbytes
 
     def slot_memory(self, memory: Tensor, slot: int) -> Tensor:
         """The bytes of one slot, a view into `memory` (uint8)."""
@@ -104,14 +157,24 @@ class SectionPlan:
 
 
 def plan_section(
-    optimizer: Optimizer, settings: Settings, workers: int, start: int = 0, alone: bool = False
+    optimizer: Optimizer,
+    settings: Settings,
+    workers: int,
+    start: int = 0,
+    alone: bool = False,
+    rows_start: int = 0,
 ) -> SectionPlan:
-    """Plan the memory of one optimizer from byte `start`; refuses optimizers as `discover` and `refuse_coupling` do.
+    """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
+    `discover` and `refuse_coupling` do.
 
-    `alone`: one process plays all workers; a round's gradients are then one sum.
+    `alone`: one process plays all workers; a round's gradients are then one sum, but where some are sparse.
     """
+    refuse_optimizer(optimizer)
     entries = discover(optimizer)
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
+    tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
+    if tables:
+        _refuse_settings(settings)
     if settings.shards > len(parameters):
         raise ValueError(
             f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "
@@ -120,17 +183,85 @@ def plan_section(
     settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.KEY)
     cuts = [tuple(int(name) for name, _ in run) for run in cut(parameters, settings.shards)]
     refuse_coupling(optimizer, cuts)
+    whole = dict(enumerate(p for _, p in parameters))
+    parameters = [(name, p[:0] if int(name) in tables else p) for name, p in parameters]
     shards = []
     for places in cuts:
         shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start)
+        shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
-        start = shard.end
-    slots = min(1, settings.slots(workers)) if alone else settings.slots(workers)
+        start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
+    slots = min(1, settings.slots(workers)) if alone and not tables else settings.slots(workers)
     gradients = lay_out(parameters)
     flags = lay_out([("present", torch.zeros(len(parameters), dtype=torch.uint8))], start=gradients.nbytes)
     length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8
     room = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
-    return SectionPlan(tuple(shards), gradients, flags, room, slots, start)
+    planned = [table for shard in shards for table in shard.tables]
+    rows = _record([(table, 1) for table in planned]) if planned else NOTHING
+    return SectionPlan(tuple(shards), gradients, flags, room, slots, start, rows, rows_start)
+
+
+def _refuse_settings(settings: Settings) -> None:
+    for key, wrong in {
+        "local": settings.local.steps,
+        "rule.init_args.push_every": settings.rule.push_every > 1,
+        "rule.init_args.pull_every": settings.rule.pull_every > 1,
+    }.items():
+        if wrong:
+            raise ValueError(
+                f"{ARGUMENTS}.{key}: the worker steps by itself, on rows that it would have to have of its own. "
+                "Leave it out, or write sparse=False in the model."
+            )
+    for key, codec in {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}.items():
+        if codec.codes:
+            raise ValueError(
+                f"{ARGUMENTS}.{key}: {codec.facts().name} does not go with sparse gradients, whose rows travel as they "
+                "are. Write fp32, or sparse=False in the model."
+            )
+    if settings.keeps_squares:
+        raise ValueError(
+            f"{ARGUMENTS}.damping: adaptive compensation keeps squares of whole tables. Write adaptive: false, or "
+            "sparse=False in the model."
+        )
+
+
+def _with_tables(
+    plan: ShardPlan, tables: dict[int, Tensor], entries: Sequence[StateEntry], rows_start: int
+) -> ShardPlan:
+    """The plan with these tables, by place in the optimizer."""
+    planned: list[TablePlan] = []
+    at = plan.tables_at
+    for place, weight in tables.items():
+        state = tuple(e for e in entries if e.parameter == place and _has_rows(e))
+        empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+        of_state = [(e.name, torch.empty(weight.shape, dtype=e.example.dtype, device="meta")) for e in state]
+        columns = lay_out([("weight", empty), *of_state])
+        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+        planned.append(TablePlan(place, plan.parameters.index(place), len(weight), state, columns, at))
+        at += columns.nbytes
+    if not planned:
+        return replace(plan, log_at=rows_start)
+    log = _record([(table, 1 + len(table.state)) for table in planned])
+    records = max(64, min(MOST_RECORDS, ADDRESSES // log.nbytes))
+    return replace(plan, tables=tuple(planned), log=log, log_at=rows_start, records=records)
+
+
+def _record(tables: Sequence[tuple[TablePlan, int]]) -> Layout:
+    """For each table room for all of its rows: their numbers, and the first of its columns, so many."""
+    fields = [("counts", torch.empty(len(tables), dtype=torch.int64, device="meta"))]
+    for table, columns in tables:
+        fields.append(("rows", torch.empty(table.rows, dtype=torch.int64, device="meta")))
+        fields += [
+            (column.name, torch.empty(column.shape, dtype=column.dtype, device="meta"))
+            for column in table.columns.fields[:columns]
+        ]
+    layout = lay_out(fields)
+    return Layout(layout.fields, -(-layout.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def _has_rows(entry: StateEntry) -> bool:
+    """Whether what is kept for a table has a row for each of its rows."""
+    return entry.number is None and entry.example.dim() > 1
 
 
 def _plan_shard(
@@ -142,8 +273,11 @@ def _plan_shard(
     start: int,
 ) -> ShardPlan:
     places = tuple(int(name) for name, _ in parameters)
+    tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     mine = tuple(
-        StateEntry(places.index(k.parameter), k.name, k.example, k.number) for k in entries if k.parameter in places
+        StateEntry(places.index(k.parameter), k.name, _without_rows(k, k.parameter in tables), k.number)
+        for k in entries
+        if k.parameter in places
     )
     adaptive = settings.keeps_squares
     slots = lay_out([(f"{k.parameter}.{k.name}", k.example) for k in mine])
@@ -156,8 +290,13 @@ def _plan_shard(
     return ShardPlan(places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0)
 
 
+def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
+    """What stands for state in the versions of it: a table's row-wise state lies elsewhere."""
+    return entry.example[:0] if of_table and _has_rows(entry) else entry.example
+
+
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
     """A number that differs, all but surely, between different plans; fits an int64."""
-    layouts = [[(s.version, s.slots, s.parameters) for s in plan.shards] for plan in plans]
+    layouts = [[(s.version, s.slots, s.parameters, s.tables) for s in plan.shards] for plan in plans]
     text = repr((layouts, settings)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")

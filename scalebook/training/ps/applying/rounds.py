@@ -15,6 +15,7 @@ from torch import Tensor
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.applying.slots import Average, Slots
 from scalebook.training.ps.coordination.admission import Admission, Verdict
+from scalebook.training.ps.optimizer.tables import dense_parts
 from scalebook.training.ps.policy.settings import Clip
 
 
@@ -146,8 +147,11 @@ class Rounds:
 
 
 def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:
-    """Clip the gradients in place; the same values as torch's clip_grad_norm_ and clip_grad_value_."""
-    present = [g for g in gradients if g is not None]
+    """Clip the gradients in place; the same values as torch's clip_grad_norm_ and clip_grad_value_.
+
+    Of a sparse one, duplicates summed, its rows: the others are 0.
+    """
+    present = dense_parts(gradients)
     if clip.kind == "value":
         for gradient in present:
             gradient.clamp_(-clip.limit, clip.limit)

@@ -23,7 +23,7 @@ class Section:
 
     def __init__(
         self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first_shard: int,
-        deadline_s: float,
+        deadline_s: float, row_memory: Tensor | None = None,
     ) -> None:  # fmt: skip
         settings, counters = control.settings, control.sections[number]
         self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
@@ -33,12 +33,16 @@ class Section:
             most = settings.most(control.workers)
             traces = [ShardTrace(settings.trace, number, shard, most) for shard in range(len(plan.shards))]
         self.shards = [
-            Shard(shard_plan, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now)
+            Shard(
+                shard_plan, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now,
+                row_memory,
+            )
             for i, shard_plan in enumerate(plan.shards)
-        ]
+        ]  # fmt: skip
         self.admission = Admission(control, number, deadline_s)
-        self.summed = SummedSlots(plan, memory, control, number) if plan.slots and control.clock.alone else None
-        self.slots = self.summed or Slots(plan, memory, control, number)
+        is_summed = plan.slots and control.clock.alone and not plan.tables
+        self.summed = SummedSlots(plan, memory, control, number) if is_summed else None
+        self.slots = self.summed or Slots(plan, memory, control, number, row_memory)
         codec = settings.push_codec
         self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
         self.rounds = Rounds(
@@ -56,11 +60,18 @@ def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[Secti
     if not 1 <= len(optimizers) <= SECTIONS:
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
     plans: list[SectionPlan] = []
-    start = 0
+    start = rows_start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, run.control.clock.alone))
-        start = plans[-1].end
+        alone = run.control.clock.alone
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, alone, rows_start))
+        start, rows_start = plans[-1].end, plans[-1].rows_end
     return plans
+
+
+def allocate(run: SharedRun, plans: Sequence[SectionPlan]) -> None:
+    """Take the memory that was planned; by one process. Too little is an OSError."""
+    run.memory.allocate(plans[-1].end)
+    run.row_memory.reserve(plans[-1].rows_end)
 
 
 def make_sections(
@@ -68,12 +79,13 @@ def make_sections(
 ) -> list[Section]:
     """All sections of this process, over the run's memory. `first_shard`: the shard to begin with."""
     memory = run.memory.map()
+    row_memory = run.row_memory.map() if plans[-1].rows_end else None
     if any(p.is_cuda for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]):
         pin(memory)
     for counters in run.control.sections[: len(plans)]:
         counters.used[0] = 1
     pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
     return [
-        Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s)
+        Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory)
         for i, (plan, optimizer) in enumerate(pairs)
     ]

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import STARTED, Control
+from scalebook.training.ps.optimizer.tables import mark_tables
 
 
 class Server:
@@ -74,8 +76,12 @@ class Server:
         return None
 
 
-def serve(run: SharedRun, server: int, deadline_s: float, optimizers: Sequence[Optimizer]) -> None:
+def serve(
+    run: SharedRun, server: int, deadline_s: float, optimizers: Sequence[Optimizer], model: Module | None = None
+) -> None:
     """The body of server process `server`, with the same optimizers as the workers: returns when they have finished."""
+    if model is not None:
+        mark_tables(model)
     control = run.control
     what = f"server {server} waits for worker 0"
     control.event.wait(lambda: bool(control.head[STARTED]) or not control.training(), deadline_s, lambda: what)

@@ -6,6 +6,7 @@ hold the version that they use. A buffer may be written to if nobody holds its v
 being applied. A worker may take a version while an update is made: it takes the newest, to which nobody writes.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -18,6 +19,7 @@ from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps.applying.plan import ShardPlan
 from scalebook.training.ps.applying.state import SharedState
+from scalebook.training.ps.applying.tables import Tables, rows_compensated, with_values
 from scalebook.training.ps.memory.lock import Held
 from scalebook.training.ps.memory.region import (
     AGE,
@@ -32,7 +34,8 @@ from scalebook.training.ps.memory.region import (
     ShardCounters,
 )
 from scalebook.training.ps.optimizer.hyper import Groups
-from scalebook.training.ps.optimizer.rebuilding import rebuild, step
+from scalebook.training.ps.optimizer.rebuilding import parameters_of, rebuild, step
+from scalebook.training.ps.optimizer.seen import copied
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import Origin, ShardTrace
 
@@ -56,8 +59,9 @@ class Newest(NamedTuple):
 class Shard:
     """The versions and the optimizer state of one shard.
 
-    `memory`: the run's shared memory (uint8). `optimizer`: the worker's, of which a copy is made; it stays as it is.
-    `deadline_s`: of each wait for a lock. `now`: the run's clock, s.
+    `memory`: the run's shared memory (uint8); `row_memory`: that for rows, where there are sparse tables. `optimizer`:
+    the worker's, of which a copy is made; it stays as it is. `deadline_s`: of each wait for a lock. `now`: the run's
+    clock, s.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Shard:
         deadline_s: float,
         trace: ShardTrace | None = None,
         now: Callable[[], float] = monotonic,
+        row_memory: Tensor | None = None,
     ) -> None:
         self.plan, self.counters = plan, counters
         self.applying = Held(counters.apply_lock, deadline_s)
@@ -86,6 +91,13 @@ class Shard:
         self._state = SharedState(self.optimizer, plan, memory)
         self.served_s = 0.0
         """Seconds in which this process has applied gradients."""
+        self._made_of = optimizer
+        self.tables: Tables | None = None
+        """The sparse tables, which have no versions."""
+        if plan.tables:
+            assert row_memory is not None
+            forgetful = settings.host != "virtual"
+            self.tables = Tables(plan, memory, row_memory, counters, self.optimizer, self._parameters, forgetful)
 
     # --- versions ------------------------------------------------------------------------------------------------
 
@@ -103,7 +115,19 @@ class Shard:
         with self._versions:
             newest = self.newest()
             self.counters.held[worker] = newest.buffer
+            if self.tables is not None:
+                self.counters.bases[worker] = newest.version
         return newest
+
+    def release(self, worker: int) -> None:
+        """The worker will read no rows as of the version that it holds."""
+        self.counters.bases[worker] = -1
+
+    def read(self, place: int, rows: Tensor, version: int) -> Tensor:
+        """Rows (int64 [n], different, increasing) of the table at this place of the whole optimizer, as of a version
+        that somebody holds."""
+        assert self.tables is not None
+        return self.tables.read(self.tables.at[self.plan.parameters.index(place)], rows, version)
 
     def applied(self, worker: int) -> int:
         """The last push of `worker` that is part of the newest version; needs no lock."""
@@ -145,17 +169,19 @@ class Shard:
         that was applied before.
         """
         newest = self.newest()
+        if self.tables is not None:
+            self.tables.recover(newest.version)
         row = newest.buffer * self._workers
         applied = self.counters.applied
         if len(origins) == 1 and origins[0].seq <= applied[row + origins[0].worker]:
             self.counters.meters[origins[0].worker * METER + DUPLICATES] += 1
             return False
         rate = self._damping.rate([newest.version - origin.base_version for origin in origins])
-        drifts = [self._drift(newest.buffer, origin.base_buffer) for origin in origins] if self._norms else []
+        drifts = [self._drift(newest.buffer, origin) for origin in origins] if self._norms else []
         target = self._free(newest.buffer, giver)
         state = self._state.begin(newest.state)
         if self._damping.compensates:
-            gradients = self._compensated(gradients, newest.buffer, origins[0].base_buffer, state)
+            gradients = self._compensated(gradients, newest.buffer, origins[0], state)
         self._step(newest.buffer, target, state, gradients, groups, rate)
         target_row = target * self._workers
         applied[target_row : target_row + self._workers] = applied[row : row + self._workers]
@@ -163,9 +189,13 @@ class Shard:
             applied[target_row + origin.worker] = max(origin.seq, applied[target_row + origin.worker])
         if self._trace is not None:
             self._trace.record(newest.version + 1, origins, rate)
+        if self.tables is not None:
+            self.tables.write(newest.version + 1)
         with self._versions:  # who holds the new version finds it measured
             self._publish(newest.version + 1, target, state)
             self._meter(newest.version, origins, drifts)
+        if self.tables is not None:
+            self.tables.close()
         return True
 
     def _step(
@@ -178,10 +208,16 @@ class Shard:
         for own, given in zip(self.optimizer.param_groups, mine, strict=True):
             own.update({key: value for key, value in given.items() if key != "params"})
         self.flats[target].copy_(self.flats[source])
-        for parameter, view, gradient in zip(self._parameters, self.views[target], gradients, strict=True):
+        tables = self.tables.at if self.tables is not None else {}
+        for place, (parameter, view) in enumerate(zip(self._parameters, self.views[target], strict=True)):
+            if self.tables is not None and place in tables:
+                self.tables.lend(place, gradients[place])
+                continue
             parameter.data = view
-            parameter.grad = gradient
+            parameter.grad = gradients[place]
         step(self.optimizer)
+        if self.tables is not None:
+            self.tables.collect()
         self._state.write(state)
         for parameter in self._parameters:
             parameter.grad = None
@@ -193,7 +229,9 @@ class Shard:
             lr, decay = given["lr"], given["weight_decay"]
             for _ in own["params"]:
                 gradient = gradients[place]
-                if gradient is None:
+                if self.tables is not None and place in self.tables.at:
+                    self.tables.subtract(place, gradient, -lr if own.get("maximize") else lr)
+                elif gradient is None:
                     new[place].copy_(old[place])
                 else:
                     if decay:
@@ -202,7 +240,7 @@ class Shard:
                 place += 1
 
     def _compensated(
-        self, gradients: Sequence[Tensor | None], newest: int, base: int, state: int
+        self, gradients: Sequence[Tensor | None], newest: int, origin: Origin, state: int
     ) -> list[Tensor | None]:
         squares = self._state.squares[state]
         corrected: list[Tensor | None] = []
@@ -210,20 +248,28 @@ class Shard:
             if gradient is None:
                 corrected.append(None)
                 continue
-            out = torch.empty_like(gradient)
+            if self.tables is not None and place in self.tables.at:
+                values = gradient._values()
+                out = torch.empty_like(values)
+                rows, base = rows_compensated(self.tables, place, gradient, origin.base_version)
+                self._damping.compensate(values, rows, base, None, out)
+                corrected.append(with_values(gradient, out))
+                continue
+            out, base = torch.empty_like(gradient), self.views[origin.base_buffer][place]
             square = squares[place] if squares else None
-            self._damping.compensate(gradient, self.views[newest][place], self.views[base][place], square, out)
+            self._damping.compensate(gradient, self.views[newest][place], base, square, out)
             corrected.append(out)
         return corrected
 
     # --- measures ------------------------------------------------------------------------------------------------
 
-    def _drift(self, newest: int, base: int) -> float:
+    def _drift(self, newest: int, origin: Origin) -> float:
         """||w - w_base||, Euclidean, over the shard."""
-        if newest == base:
+        if newest == origin.base_buffer:
             return 0.0
-        pairs = zip(self.views[newest], self.views[base], strict=True)
-        return float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
+        pairs = zip(self.views[newest], self.views[origin.base_buffer], strict=True)
+        drift = float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
+        return drift if self.tables is None else math.hypot(drift, self.tables.moved(origin.base_version))
 
     def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
         meters, gauges, time_s = self.counters.meters, self.counters.gauges, self._now()
@@ -250,16 +296,28 @@ class Shard:
     @torch.no_grad()
     def initialise(self, parameters: Sequence[Tensor]) -> None:
         """Publish version 0: these parameters, and the state that the optimizer has from its constructor."""
-        for view, parameter in zip(self.views[0], parameters, strict=True):
-            view.copy_(parameter)
+        tables = self.tables.at if self.tables is not None else {}
+        for place, (view, parameter) in enumerate(zip(self.views[0], parameters, strict=True)):
+            if place not in tables:
+                view.copy_(parameter)
         self._state.write(0)
+        if self.tables is not None:
+            given = parameters_of(self._made_of)
+            state = {place: self._made_of.state.get(given[self.plan.parameters[place]], {}) for place in tables}
+            self.tables.initialise({place: parameters[place] for place in tables}, state)
         self._publish(0, 0, 0)
 
     def optimizer_state(self) -> dict[int, Any]:
-        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; not copied.
-        With `applying`."""
-        self._state.read(self.newest().state)
-        state: dict[int, Any] = self.optimizer.state_dict()["state"]
+        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; copied, but for
+        what has a row for each row of a table. With `applying`."""
+        newest = self.newest()
+        if self.tables is not None:
+            self.tables.recover(newest.version)
+        self._state.read(newest.state)
+        state: dict[int, Any] = copied(self.optimizer.state_dict()["state"])
+        if self.tables is not None:
+            for place in self.tables.at:
+                state.get(place, {}).update(self.tables.state(place) if state.get(place) else {})
         return {self.plan.parameters[place]: value for place, value in state.items()}
 
     def squares(self) -> list[Tensor]:
@@ -271,7 +329,14 @@ class Shard:
         """Go on from a version with this state, by place in the whole optimizer; before the run's first update."""
         places = {whole: place for place, whole in enumerate(self.plan.parameters)}
         newest = self.newest()
-        self._state.replace({places[whole]: value for whole, value in state.items() if whole in places})
+        mine = {places[whole]: value for whole, value in state.items() if whole in places}
+        if self.tables is not None:
+            self.tables.load_state(mine)
+            self.tables.start_at(version)
+            for place in self.tables.at:
+                if place in mine:
+                    mine[place] = self.tables.without_rows(place, mine[place])
+        self._state.replace(mine)
         self._publish(version, newest.buffer, 0)
 
 

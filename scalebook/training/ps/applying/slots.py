@@ -9,6 +9,7 @@ from torch import Tensor
 from scalebook.training.ps.applying.plan import SectionPlan
 from scalebook.training.ps.memory.region import Control
 from scalebook.training.ps.optimizer.hyper import Encoder, Groups, decode
+from scalebook.training.ps.optimizer.tables import rows_of
 from scalebook.training.ps.trace import Origin
 
 
@@ -30,12 +31,19 @@ class Average(NamedTuple):
 class Slots:
     """The slots of one optimizer. A slot is written by one worker and read when it is registered or pushed."""
 
-    def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int) -> None:
+    def __init__(
+        self, plan: SectionPlan, memory: Tensor, control: Control, section: int, row_memory: Tensor | None = None
+    ) -> None:
         self._counters, self._shards = control.sections[section], len(plan.shards)
         self._parts = parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
         self._gradients = [plan.gradients.views(part) for part in parts]
         self._flags = [plan.flags.views(part)[0] for part in parts]
         self._settings = [plan.settings.views(part)[0] for part in parts]
+        self._tables, self._rows = (
+            plan.tables,
+            [plan.rows.views(_part(row_memory, plan, slot)) for slot in range(plan.slots) if row_memory is not None],
+        )
+        self._table_at = {table.place: number for number, table in enumerate(plan.tables)}
         self._encode = Encoder()
         self._decoded: tuple[bytes, Groups] = (b"", [])
 
@@ -61,10 +69,24 @@ class Slots:
         counters.pulled[slot] = lead.pulled
 
     def _put(self, slot: int, gradients: list[Tensor | None]) -> None:
-        for view, gradient in zip(self._gradients[slot], gradients, strict=True):
-            if gradient is not None:
+        for place, (view, gradient) in enumerate(zip(self._gradients[slot], gradients, strict=True)):
+            if gradient is not None and place in self._table_at:
+                self._write_rows(slot, self._table_at[place], gradient)
+            elif gradient is not None:
                 view.copy_(gradient)
         self._flags[slot].copy_(torch.tensor([g is not None for g in gradients]))
+
+    def _write_rows(self, slot: int, table: int, gradient: Tensor) -> None:
+        counts, numbers, values = self._rows[slot][0], *self._rows[slot][1 + 2 * table : 3 + 2 * table]
+        count = len(gradient._values())
+        numbers[:count].copy_(gradient._indices()[0])
+        values[:count].copy_(gradient._values())
+        counts[table] = count
+
+    def _read_rows(self, slot: int, table: int) -> Tensor:
+        counts, numbers, values = self._rows[slot][0], *self._rows[slot][1 + 2 * table : 3 + 2 * table]
+        count = int(counts[table])
+        return rows_of(numbers[:count], values[:count], self._tables[table].rows)
 
     def _write_groups(self, slot: int, groups: Groups) -> None:
         text, room = self._encode(groups), self._settings[slot]
@@ -94,6 +116,8 @@ class Slots:
         """The gradients in a slot, as views into shared memory, each of its parameter's shape and type."""
         present = self._flags[slot].tolist()
         gradients = [g if here else None for g, here in zip(self._gradients[slot], present, strict=True)]
+        for place, table in self._table_at.items():
+            gradients[place] = self._read_rows(slot, table) if present[place] else None
         return Filled(gradients, self._groups(slot), bool(self._counters.valid[slot]))
 
     def origin(self, slot: int, shard: int) -> Origin:
@@ -123,4 +147,9 @@ def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
     total = present[0] + present[1] if len(present) > 1 else present[0].clone()
     for gradient in present[2:]:
         total += gradient
-    return total.div_(count) if count > 1 else total
+    total = total.div_(count) if count > 1 else total
+    return total.coalesce() if total.is_sparse else total
+
+
+def _part(row_memory: Tensor, plan: SectionPlan, slot: int) -> Tensor:
+    return row_memory[plan.rows_at + slot * plan.rows.nbytes :]

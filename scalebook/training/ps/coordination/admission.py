@@ -192,5 +192,5 @@ def mark_dead(control: Control, worker: int) -> None:
         counters.clocks[worker] = -1
         for shard, done in zip(counters.shards, applied, strict=True):
             if counters.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
-                shard.held[worker] = -1
+                shard.held[worker] = shard.bases[worker] = -1
     control.event.wake()

@@ -98,7 +98,7 @@ class SharedRun:
         self.settings = settings or Settings()
         self.settings.check(workers)
         self.control = Control(workers, self.settings, clock)
-        self.memory = Memory()
+        self.memory, self.row_memory = Memory(), Memory()
         if self.settings.trace is not None:
             self.settings.trace.mkdir(parents=True, exist_ok=True)
 
@@ -128,6 +128,7 @@ class SharedRun:
     def close(self) -> None:
         """Give up the memory's handle; in the process that made it, when the run has ended. Completes the trace."""
         self.memory.close()
+        self.row_memory.close()
         if self.settings.trace is not None and self.control.head[STARTED]:
             self.write_trace_head()
 

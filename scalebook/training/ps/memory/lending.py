@@ -32,7 +32,7 @@ class Lending:
         self._whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         self._address = self._whole.data_ptr()
         self._table = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        self._views: dict[int, list[Tensor]] = {}  # by where a version begins
+        self._views: dict[tuple[int, int], list[Tensor]] = {}  # by where a version begins, and its bytes
         self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
         self._faults: dict[int, int] = {}  # by the same: page faults of this process, when last nothing was written
         self._open: dict[int, Layout] = {}  # by the same: what may have been written to since all of them were clean
@@ -51,9 +51,10 @@ class Lending:
 
         Each has a storage of its own, so that `torch.save` writes no more than the tensor.
         """
-        if start not in self._views:
-            self._views[start] = [self._view(f.dtype, f.shape, f.stride, start + f.offset) for f in layout.fields]
-        return self._views[start]
+        key = start, layout.nbytes
+        if key not in self._views:
+            self._views[key] = [self._view(f.dtype, f.shape, f.stride, start + f.offset) for f in layout.fields]
+        return self._views[key]
 
     def written(self, layout: Layout, version_at: int) -> list[int]:
         """Indices of the layout's fields, of the version at byte `version_at`, that lie on a page which was written to.
@@ -78,7 +79,7 @@ class Lending:
 
     def _changed(self, layout: Layout, version_at: int, faults: int) -> list[int]:
         """`written`, by the page table if there were page faults since this version was looked at."""
-        if faults == self._faults.get(version_at):
+        if not layout.nbytes or faults == self._faults.get(version_at):
             return []
         first_page, last = version_at // _PAGE, (version_at + max(layout.nbytes, 1) - 1) // _PAGE
         entries = os.pread(
@@ -106,6 +107,8 @@ class Lending:
 
     def drop(self, layout: Layout, version_at: int) -> None:
         """Forget what was written into the version at byte `version_at`: its pages are the shared ones again."""
+        if not layout.nbytes:
+            return
         start = version_at // _PAGE * _PAGE
         end = min(-(-(version_at + layout.nbytes) // _PAGE) * _PAGE, len(self._mapping))
         if end > start:

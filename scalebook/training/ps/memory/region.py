@@ -17,6 +17,7 @@ from torch import Tensor
 from scalebook.training.ps.clock import Clock, RealClock
 from scalebook.training.ps.memory.event import Event
 from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
+from scalebook.training.ps.memory.row_log import COUNTERS
 from scalebook.training.ps.memory.spread import CLASSES, SUMS, Spread
 from scalebook.training.ps.policy.settings import Settings
 
@@ -88,7 +89,8 @@ class ShardCounters:
     A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
     replica is or was copied from, -1 for none. `kept[w]`: which of two residuals of worker w counts (the lowest bit),
     and since which push. `applied[buffer * workers + w]`: the last push of worker w that is part
-    of the version in that buffer. `served`: how long a push took to be applied, under `apply_lock`.
+    of the version in that buffer. `bases[w]`: the version that worker w holds, where there are sparse tables, -1 for
+    none; `log`: of their row log. `served`: how long a push took to be applied, under `apply_lock`.
 
     Two locks: who makes the next version, or reads the optimizer's state, has `apply_lock` from beginning to end;
     `version_lock` is had for microseconds, to choose the buffer to write to, to publish, and to hold the newest
@@ -102,15 +104,17 @@ class ShardCounters:
         self.held = carve.ints(workers)
         self.applied = carve.ints(workers * buffers)
         self.kept = carve.ints(workers)
+        self.bases = carve.ints(workers)
+        self.log = carve.ints(COUNTERS)
         self.meters = carve.ints(workers * METER)
         self.gauges = carve.floats(workers * GAUGE)
         self.served = carve.spread()
         for worker in range(workers):
-            self.held[worker] = -1
+            self.held[worker] = self.bases[worker] = -1
 
     @staticmethod
     def size(workers: int, buffers: int) -> int:
-        counters = [1, workers, workers, workers * buffers, workers * METER, workers * GAUGE]
+        counters = [1, *[workers] * 3, COUNTERS, workers * buffers, workers * METER, workers * GAUGE]
         return 2 * LOCK_BYTES + SPREAD_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
@@ -217,6 +221,10 @@ class Memory:
             os.posix_fallocate(self._descriptor, 0, max(size, 1))
         except OSError as error:  # ENOSPC, which would read as if a disk were full
             raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
+
+    def reserve(self, size: int) -> None:
+        """Have room for `size` bytes of zeros, whose pages are taken when they are written. Instead of `allocate`."""
+        os.ftruncate(self._descriptor, max(size, 1))
 
     def map(self) -> Tensor:
         """All of it as uint8 [size]; freed when the last process that holds it ends."""

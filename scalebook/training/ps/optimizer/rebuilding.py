@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from scalebook.training.ps.optimizer.tables import is_row_state, is_table, mark, state_for, trial, trial_gradient
+
 AT_A_TIME: Final = 32 * 2**20  # bytes of parameters whose state is discovered together
 DRY_STEPS: Final = 3  # some optimizers make their state in the first step, some change its type in the second
 NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int64, float: torch.float64}
@@ -48,13 +50,17 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
     `chosen` are the places of those that `parameters` stand for, increasing; None: all. Groups that lose every
     parameter are left out (`groups_of` says which stay). Not by the constructor, whose arguments need not be its
     defaults (AdamW), but by copying the object with the old parameters exchanged for the new ones. A scheduler's
-    wrapper around `step` is left behind.
+    wrapper around `step` is left behind. What it keeps for each row of a sparse table is not copied: it is cut to as
+    few rows as the new one has, or the same.
     """
     old = parameters_of(optimizer)
     places = range(len(old)) if chosen is None else chosen
     given = dict(zip(places, parameters, strict=True))
     memo: dict[int, Any] = {id(p): given.get(place, p) for place, p in enumerate(old)}
     kept = {id(old[place]) for place in places}
+    tables = {id(old[place]): new for place, new in given.items() if is_table(old[place])}
+    for table in tables.values():
+        mark(table)
     made: Optimizer = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name == "param_groups":
@@ -62,6 +68,9 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
             value = [group for group in groups if group["params"]]
         elif name == "state":
             value = defaultdict(dict, {p: s for p, s in value.items() if id(p) in kept})
+            for p in [p for p in value if id(p) in tables]:
+                value[p] = state_for(p, tables[id(p)], value[p])
+                memo.update({id(v): v for v in value[p].values() if is_row_state(v, tables[id(p)])})
         if name != "step":
             is_hooks = name.startswith("_optimizer_")  # functions that may hold a whole model: shared, not copied
             vars(made)[name] = value if is_hooks else copy.deepcopy(value, memo)
@@ -129,7 +138,7 @@ def discover(optimizer: Optimizer) -> list[StateEntry]:
     parameters = parameters_of(optimizer)
     for place, parameter in enumerate(parameters):
         chunk.append(place)
-        size += parameter.numel() * parameter.element_size()
+        size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
             entries += [replace(kept, parameter=chunk[kept.parameter]) for kept in _discover(optimizer, chunk)]
             chunk, size = [], 0
@@ -139,22 +148,22 @@ def discover(optimizer: Optimizer) -> list[StateEntry]:
 def _discover(optimizer: Optimizer, places: Sequence[int]) -> list[StateEntry]:
     """What it keeps for the parameters at `places`, numbered in this order."""
     parameters = parameters_of(optimizer)
-    copies = [Parameter(parameters[place].detach().to("cpu", copy=True)) for place in places]
-    trial = rebuild(optimizer, copies, places)
-    settings = _settings(trial)
+    copies = [Parameter(trial(parameters[place])) for place in places]
+    tried = rebuild(optimizer, copies, places)
+    settings = _settings(tried)
     with torch.random.fork_rng(devices=[]):
         for parameter in copies:
-            parameter.grad = torch.ones_like(parameter)
+            parameter.grad = trial_gradient(parameter, torch.ones_like(parameter))
         try:
-            step(trial)
-            first = _kept(trial, copies)
+            step(tried)
+            first = _kept(tried, copies)
             for _ in range(DRY_STEPS - 1):
-                step(trial)
+                step(tried)
         except (RuntimeError, TypeError, AssertionError) as error:
             raise _refused(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
-    if _settings(trial) != settings:
+    if _settings(tried) != settings:
         raise _refused(optimizer, "it keeps state in its param groups")
-    last = _kept(trial, copies)
+    last = _kept(tried, copies)
     shapes = {(kept.parameter, kept.name): kept.example.shape for kept in last}
     for kept in first:
         if shapes.get((kept.parameter, kept.name)) != kept.example.shape:
@@ -171,7 +180,7 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
     if len(shards) < 2:
         return
     generator = torch.Generator().manual_seed(0)
-    originals = [p.detach().to("cpu", copy=True) for p in parameters_of(optimizer)]
+    originals = [trial(p) for p in parameters_of(optimizer)]
     noise = [[_noise(p, generator) for p in originals] for _ in range(DRY_STEPS)]
     ways = []
     for cuts in ([range(len(originals))], shards):
@@ -180,7 +189,7 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
         with torch.random.fork_rng(devices=[]):
             for gradients in noise:
                 for parameter, gradient in zip(copies, gradients, strict=True):
-                    parameter.grad = gradient.clone()
+                    parameter.grad = trial_gradient(parameter, gradient.clone())
                 for optimizer_ in made:
                     torch.manual_seed(0)
                     step(optimizer_)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.hosts import Host, Outcome, Push
+from scalebook.training.ps.applying.hosts import ROW_NUMBER, Host, Outcome, Push
 from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
@@ -17,7 +17,7 @@ from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
-from scalebook.training.ps.optimizer.seen import ShownState, copied
+from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
@@ -59,6 +59,7 @@ class Client:
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
         self._own = OwnTime(worker, host.section)
+        self._rows_taken = 0  # since then
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
             self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
@@ -111,7 +112,7 @@ class Client:
         """The steps of `push`."""
         started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
-        gradients, groups = self.replica.gradients(), self.optimizer.param_groups
+        gradients, groups = self._gradients(), self.optimizer.param_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
@@ -186,11 +187,11 @@ class Client:
         """
         if len(self.optimizer.param_groups) == self._groups:
             return
-        if not self._control.settings.growable(self._control.workers):
+        if not self._control.settings.growable(self._control.workers) or self.replica.tables:
             raise ValueError(
                 "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
                 "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
-                "overlap and trace."
+                "overlap, trace and sparse gradients."
             )
         is_shown = self.optimizer.state is self._shown
         kept = {id(self.replica.parameters[place]): state for place, state in self.state().items()}
@@ -248,7 +249,34 @@ class Client:
         at = self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
             shard.counters.meters[at] += size
-        self._taken = sum(sizes)
+        self._taken, self._rows_taken = sum(sizes) + self._rows_taken, 0
+
+    def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
+        """Rows (int64 [n], different, increasing) of the table at this place, as of the version that was pulled, or the
+        `newest`: [n, ...]. This is the pull of rows; on a virtual link they travel with the next of the rest."""
+        number = self.replica.shard_of(place)
+        shard = self.host.section.shards[number]
+        taken = shard.read(place, rows, shard.version if newest else self.bases[number].version)
+        size = taken.nbytes + ROW_NUMBER * len(rows)
+        shard.counters.meters[self._worker * METER + PULLED] += size
+        self._rows_taken += size
+        return taken
+
+    def _gradients(self) -> list[Tensor | None]:
+        """Those of sparse tables with their duplicates summed."""
+        gradients = self.replica.gradients()
+        for place, gradient in enumerate(gradients):
+            if gradient is None or gradient.is_sparse is (place in self.replica.tables):
+                continue
+            kind = "a sparse" if gradient.is_sparse else "a dense"
+            raise ValueError(
+                f"model: {self.names[place]} has {kind} gradient. Sparse ones are for the weights of nn.Embedding and "
+                "nn.EmbeddingBag with sparse=True, each used by such layers alone; write sparse=False."
+            )
+        for place in self.replica.tables:
+            if (sparse := gradients[place]) is not None:
+                gradients[place] = sparse.coalesce()
+        return gradients
 
     def go_on_from(self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None) -> None:
         """Be where a client of an earlier run was, whose counters are there again: it holds these versions."""
@@ -271,7 +299,7 @@ class Client:
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
             with shard.applying:
-                state.update(copied(shard.optimizer_state()))
+                state.update(shard.optimizer_state())
         return dict(sorted(state.items()))
 
     def show_state(self) -> None:
@@ -310,7 +338,7 @@ class Client:
                 locks.enter_context(shard.applying)
             for shard in self.host.section.shards:
                 self.bases.append(shard.hold(self._worker))
-                state.update(copied(shard.optimizer_state()))
+                state.update(shard.optimizer_state())
         self.pulled = self._now()
         if renew:
             self._take(whole=True)

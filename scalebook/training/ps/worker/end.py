@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 from torch import Tensor
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.coordination.measures import (
@@ -271,11 +272,14 @@ class WorkerEnd(Figures, Protocol):
     def rendezvous(self, name: str) -> None:
         """Before training: blocks until every living worker has come to as many of them."""
 
-    def join(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = ...) -> JoinedEnd:
+    def join(
+        self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = ..., model: Module | None = None
+    ) -> JoinedEnd:
         """Become a worker that trains: by every worker, with the same model and optimizers; blocks until all have come.
 
         The first parameters are those of worker 0, and from here on the optimizers' parameters are this worker's
-        replica. `announce` is told by worker 0 what the run needs, before it takes it, and may raise. ValueError for
+        replica. `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose
+        embeddings with sparse gradients are shared by rows, each read as of the version pulled. ValueError for
         what cannot be shared, TypeError for an optimizer that cannot, OSError where memory is too small, RuntimeError
         when worker 0 died before it had made the parameters.
         """

@@ -2,26 +2,28 @@
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.hosts import make_host
 from scalebook.training.ps.applying.plan import SectionPlan, digest
-from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
+from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.run import Membership, SharedRun
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.memory.region import ALLOCATED, DIGEST, FINISHED, RESTING, STARTED, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Need, Residuals, Snapshot
 from scalebook.training.ps.worker.local_client import LocalClient
 from scalebook.training.ps.worker.own_replica import OwnReplica
 from scalebook.training.ps.worker.replica import Replica
+from scalebook.training.ps.worker.rows import RowReaders, fetches_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Joined:
     membership: Membership
     clients: list[Client]
     late: bool = False
+    readers: list[RowReaders] = field(default_factory=list)
 
     @property
     def versions(self) -> list[int]:
@@ -146,6 +149,8 @@ class Joined:
     def _leave(self, counter: int) -> Steps[None]:
         for client in self.clients:
             yield from client.host.settle(self.membership.worker)
+            for shard in client.host.section.shards:
+                shard.release(self.membership.worker)
         self.run.control.set_counter(self.membership.worker, counter, 1)
         self.run.control.event.wake()
         for client in self.clients:
@@ -190,9 +195,18 @@ class Joined:
 
     def detach(self) -> None:
         """Give every parameter memory of its own again; the clients are of no use afterwards."""
+        for readers in self.readers:
+            readers.end()
         for client in self.clients:
             client.hide_state()
             client.replica.detach()
+
+    def read_rows(self, model: Module) -> None:
+        """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""
+        fetches = {}
+        for client in self.clients:
+            fetches.update(fetches_of(client.replica.parameters, client.rows))
+        self.readers.append(RowReaders(model, fetches))
 
 
 class Common:
@@ -209,14 +223,21 @@ def join(
     membership: Membership,
     optimizers: Sequence[Optimizer],
     announce: Callable[[Need], None] = lambda need: None,
+    model: Module | None = None,
 ) -> Joined:
     """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
 
     The first parameters are those of worker 0. From here on the parameters of the optimizers are the clients' replicas,
     and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
-    `announce` is told by worker 0 what the run needs, before it takes it, and may raise.
+    `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose embeddings with
+    sparse gradients are shared by rows.
     """
-    return run.control.clock.play(join_steps(run, membership, optimizers, announce))
+    if model is not None:
+        mark_tables(model)
+    joined = run.control.clock.play(join_steps(run, membership, optimizers, announce))
+    if model is not None:
+        joined.read_rows(model)
+    return joined
 
 
 def join_steps(
@@ -236,7 +257,7 @@ def join_steps(
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
         announce(_need(plans, control.workers))
-        run.memory.allocate(plans[-1].end)
+        allocate(run, plans)
         control.head[ALLOCATED] = 1
     yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
     if not control.head[ALLOCATED]:

@@ -134,7 +134,7 @@ class LocalClient(Client):
         """With all shards' `applying`."""
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
-            state.update(copied(shard.optimizer_state()))
+            state.update(shard.optimizer_state())
         return dict(sorted(state.items()))
 
     @override

@@ -7,15 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
+from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Pushed, Residuals, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
+from scalebook.training.ps.worker.rows import RowReaders, fetches_of
 from scalebook.training.ps.worker.under_way import can_be_kept, go_on, is_of, kept
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
@@ -43,6 +46,7 @@ class PlayedJoined:
         self._private = False  # that may be written to: it is a snapshot
         self._has_started = self._has_begun = self._has_ended = False
         self._stopped = stopped
+        self._readers: RowReaders | None = None
         self._show_again(0)
 
     @property
@@ -191,15 +195,22 @@ class PlayedJoined:
     def detach(self) -> None:
         for client in self.clients:
             client.hide_state()
+        if self._readers is not None:
+            self._readers.end()
         with torch.no_grad():
             for parameter in self.one_model.parameters:
-                parameter.data = parameter.data.clone()
+                if not is_table(parameter):  # lent privately, as it is in the end
+                    parameter.data = parameter.data.clone()
         self.workers.detach()
 
     @property
     def keeps_state(self) -> bool:
         """Whether the model's optimizer has what workers are to begin with."""
         return self._run.settings.local.steps and not self._has_started
+
+    def read_rows(self, model: Module) -> None:
+        """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""
+        self._readers = RowReaders(model, fetches_of(self.one_model.parameters, self._rows))
 
     # --- what the model shows --------------------------------------------------------------------------------------
 
@@ -210,6 +221,12 @@ class PlayedJoined:
     def version_of(self, number: int) -> int:
         """What the gradient that is due is computed from, else the newest."""
         return self._version(number) if self.due is None else self._clients(self.due)[number].version
+
+    def _rows(self, place: int, rows: Tensor) -> Tensor:
+        """Of a table, as of the version that the worker whose turn it is holds; between two turns the newest."""
+        if self.due is None:
+            return self._clients(0)[0].rows(place, rows, newest=True)
+        return self._clients(self.due)[0].rows(place, rows)
 
     def _clients(self, worker: int) -> list[Client]:
         return self.workers.joined[worker].clients

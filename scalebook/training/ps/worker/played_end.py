@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.clock.virtual import VirtualClock
@@ -11,6 +12,7 @@ from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
+from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Need, Part, RandomStream, Work
 from scalebook.training.ps.worker.one_model import OneModel
@@ -61,7 +63,10 @@ class PlayedEnd(SharedEnd):
             control.set_counter(worker, ARRIVALS, control.counter(worker, ARRIVALS) + 1)
 
     def join(
-        self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = lambda need: None
+        self,
+        optimizers: Sequence[Optimizer],
+        announce: Callable[[Need], None] = lambda need: None,
+        model: Module | None = None,
     ) -> PlayedJoined:
         assert self._work is not None, "play first"
         if len(optimizers) > 1:
@@ -69,6 +74,8 @@ class PlayedEnd(SharedEnd):
                 f"model: it has {len(optimizers)} optimizers, and virtual workers push once a batch. Use one, or host: "
                 "inline."
             )
+        if model is not None:
+            mark_tables(model)
         one_model = OneModel(optimizers, self._buffers, self._seed, self._streams)
 
         def begins(worker: int) -> None:
@@ -80,6 +87,8 @@ class PlayedEnd(SharedEnd):
             self._run, self._clock, one_model.make, self._work, self._deadline_s, begins=begins, announce=announce
         )
         self._played = PlayedJoined(workers, one_model, optimizers, self._notice, self._run, lambda: self.signals.stop)
+        if model is not None:
+            self._played.read_rows(model)
         return self._played
 
     def turn(self) -> int | None:

@@ -9,6 +9,7 @@ from torch.nn import Parameter
 from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
+from scalebook.training.ps.applying.tables import Tables
 from scalebook.training.ps.memory.layout import lay_out
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.optimizer.hyper import Groups
@@ -24,6 +25,9 @@ class Replica:
 
     A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
     updates it but whoever moves it by hand (a target network). It joins the others once it requires one.
+
+    A sparse table has no versions: the parameter lends it as it is now, so that it can be saved and looked at, and what
+    somebody computes with are rows as of the version held (`Client.rows`).
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class Replica:
         self._place = {
             place: (s, i) for s, shard in enumerate(self._shards) for i, place in enumerate(shard.plan.parameters)
         }
+        self.tables = {table.place for shard in self._shards for table in shard.plan.tables}
+        """Places of the sparse tables. Their parameters are always those of now, and read row by row."""
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
         self._staging = self._stage()
         self._own = self._allocate()
@@ -67,7 +73,10 @@ class Replica:
             source = shard.views[newest.buffer]
             lent = self._views[number][newest.buffer] if self.lent else source
             for place, view, shared in zip(shard.plan.parameters, lent, source, strict=True):
-                if place in self.frozen:
+                if place in self.tables:
+                    if place not in self.frozen:
+                        self.parameters[place].data = self._table(number, place)
+                elif place in self.frozen:
                     if first:
                         self.parameters[place].data = shared.to(self.parameters[place].device, copy=True)
                 elif self.lent:
@@ -106,7 +115,7 @@ class Replica:
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
             views = self._views[number][newest.buffer] if self.lent else shard.views[newest.buffer]
             for place, view in zip(shard.plan.parameters, views, strict=True):
-                if place not in self.frozen:
+                if place not in self.frozen and place not in self.tables:
                     by_place[place] = view if self.lent else view.to(self.parameters[place].device, copy=True)
         return by_place
 
@@ -139,6 +148,7 @@ class Replica:
                 fields = self._lending.written(shard.plan.version, at)
                 self._touched |= bool(fields)
                 differing += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
+            differing += self._written_tables(thorough)
         elif [p._version for p in self._shared] != self._counters or thorough:
             differing += self._places
         if self._stepped:  # nothing to compare them with
@@ -147,7 +157,8 @@ class Replica:
 
     def adopt(self, places: Sequence[int]) -> None:
         """Write these parameters into the versions held, which nobody else may be using."""
-        values = {place: self.parameters[place].detach().clone() for place in places}
+        values = {p: self.parameters[p].detach() for p in places}
+        values = {place: value if place in self.tables else value.clone() for place, value in values.items()}
         for place, value in values.items():
             view = self._published(place)
             if value.shape != view.shape:
@@ -155,6 +166,7 @@ class Replica:
                     f"model: a parameter has changed its shape, {list(view.shape)} to {list(value.shape)}."
                 )
             view.copy_(value)
+        self._touched |= not self.tables.isdisjoint(places)
         self.frozen -= set(places)
         self.take(self._held, whole=True)
 
@@ -179,7 +191,9 @@ class Replica:
         self._watch()
 
     def _watch(self) -> None:
-        self._places = [place for place in range(len(self.parameters)) if place not in self.frozen]
+        own = self.frozen | self.tables
+        self._places = [place for place in range(len(self.parameters)) if place not in own]
+        self._seen_tables = self._table_marks()
         self._shared = [self.parameters[place] for place in self._places]
         self._pointers = [p.data_ptr() for p in self._shared]
         self._counters = [p._version for p in self._shared] if self._lending is None else []
@@ -195,6 +209,8 @@ class Replica:
 
     def _published(self, place: int) -> Tensor:
         shard, index = self._place[place]
+        if place in self.tables:
+            return self._table_of(shard).weight(index)
         return self._shards[shard].views[self._held[shard].buffer][index]
 
     def _differs(self, place: int) -> bool:
@@ -209,6 +225,8 @@ class Replica:
         if self._lending is not None:
             for shard, held in zip(self._shards, self._held, strict=True):
                 self._lending.drop(shard.plan.version, shard.plan.version_at(held.buffer))
+                for table in shard.plan.tables:
+                    self._lending.drop(table.columns, table.at)
         self._touched = False
 
     def privatise(self) -> None:
@@ -223,8 +241,45 @@ class Replica:
         if self._lending is not None:  # it is lent, privately, and this worker's hold on the version stays
             self._lending.close()
             return
-        for parameter in self.parameters:
-            parameter.data = parameter.data.clone()
+        for place in self._places:
+            self.parameters[place].data = self.parameters[place].data.clone()
+
+    # --- sparse tables -------------------------------------------------------------------------------------------
+
+    def shard_of(self, place: int) -> int:
+        """The number of the shard that has a parameter."""
+        return self._place[place][0]
+
+    def _table_of(self, number: int) -> Tables:
+        tables = self._shards[number].tables
+        assert tables is not None
+        return tables
+
+    def _table(self, number: int, place: int) -> Tensor:
+        shard, tables = self._shards[number], self._table_of(number)
+        index = self._place[place][1]
+        if self._lending is None:
+            return tables.weight(index)
+        plan = shard.plan.tables[tables.at[index]]
+        return self._lending.views(plan.columns, plan.at)[0]
+
+    def _table_marks(self) -> list[tuple[int, int]]:
+        """What changes when somebody writes into a table or puts another tensor in its place."""
+        tables = [self.parameters[place] for place in sorted(self.tables - self.frozen)]
+        return [(table._version, table.data_ptr()) for table in tables]
+
+    def _written_tables(self, thorough: bool) -> list[int]:
+        """Places of tables that may have been written into; `thorough`: also through `.data` in place."""
+        places = sorted(self.tables - self.frozen)
+        marks = zip(places, self._table_marks(), self._seen_tables, strict=True)
+        written = [place for place, now, before in marks if now != before]
+        if thorough and self._lending is not None:
+            for shard in self._shards:
+                for table in shard.plan.tables:
+                    if 0 in self._lending.written(table.columns, table.at):
+                        written.append(table.place)
+                        self._touched = True
+        return written
 
     # --- gradients and memory ------------------------------------------------------------------------------------
 
@@ -240,7 +295,11 @@ class Replica:
         return [None if p.grad is None else landing for p, landing in pairs]
 
     def _bytes_of(self, shard: Shard, without: Set[int]) -> int:
-        return sum(self.parameters[place].nbytes for place in shard.plan.parameters if place not in without)
+        return sum(
+            self.parameters[place].nbytes
+            for place in shard.plan.parameters
+            if place not in without and place not in self.tables
+        )
 
     def _lent_views(self, number: int) -> list[list[Tensor]]:
         """The views that are lent, of each buffer of one shard."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.coordination.measures import (
@@ -72,8 +73,13 @@ class SharedEnd(SharedFigures):
     def rendezvous(self, name: str) -> None:
         self._run.control.clock.play(self._membership.rendezvous(name))
 
-    def join(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = lambda need: None) -> JoinedEnd:
-        return join(self._run, self._membership, optimizers, announce)
+    def join(
+        self,
+        optimizers: Sequence[Optimizer],
+        announce: Callable[[Need], None] = lambda need: None,
+        model: Module | None = None,
+    ) -> JoinedEnd:
+        return join(self._run, self._membership, optimizers, announce, model)
 
     def living(self) -> list[int]:
         return self._run.control.living()

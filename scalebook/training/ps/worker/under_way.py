@@ -40,6 +40,8 @@ def can_be_kept(workers: VirtualWorkers) -> bool:
     """Whether training has begun, and has not come to its end, and nobody is in the middle of a gradient."""
     if workers.run.settings.own_replica or len(workers.sections) > 1:
         return False  # then a worker has parameters of its own
+    if workers.sections[0].plan.tables:
+        return False  # the rows of older versions lie in the log, which nothing keeps
     return workers.scheduler.is_between_gradients and bool(workers.scheduler.alive)
 
 

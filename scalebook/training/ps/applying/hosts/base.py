@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from torch import Tensor
 
@@ -13,6 +13,9 @@ from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.trace import Origin
+
+ROW_NUMBER: Final = 8
+"""Bytes of what says which row of a table it is."""
 
 
 class Push(NamedTuple):
@@ -71,6 +74,9 @@ class Host(ABC):
         fields = section.plan.gradients.fields
         self._bytes = [[(place, fields[place].nbytes) for place in shard.plan.parameters] for shard in section.shards]
         self._sizes = [sum(size for _, size in shard) for shard in self._bytes]
+        self._row_bytes = [
+            [(table.place, ROW_NUMBER + table.row_bytes) for table in shard.plan.tables] for shard in section.shards
+        ]
         self._meters = [shard.counters.meters for shard in section.shards]
         self._coded = section.coded
 
@@ -104,10 +110,15 @@ class Host(ABC):
         return [shard.hold(worker) for shard in self._shards]
 
     def sizes(self, gradients: Sequence[Tensor | None]) -> Sequence[int]:
-        """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter."""
+        """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter. Of a sparse
+        one its rows' numbers and values."""
         if all(gradient is not None for gradient in gradients):
-            return self._sizes
-        return [sum(size for place, size in shard if gradients[place] is not None) for shard in self._bytes]
+            sizes = self._sizes
+        else:
+            sizes = [sum(size for place, size in shard if gradients[place] is not None) for shard in self._bytes]
+        if not self.section.plan.rows.nbytes:
+            return sizes
+        return [size + _of_rows(gradients, of) for size, of in zip(sizes, self._row_bytes, strict=True)]
 
     def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
         """Encode what is to be pushed, where it is encoded at all."""
@@ -167,3 +178,8 @@ class Host(ABC):
         """Versions that the shards have moved on since `push` was computed; the largest over the shards."""
         pairs = zip(self._shards, push.bases, strict=True)
         return max(shard.version - base.version for shard, base in pairs)
+
+
+def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int]]) -> int:
+    """Bytes of sparse gradients; `tables`: places, and bytes of a row."""
+    return sum(len(g._values()) * size for place, size in tables if (g := gradients[place]) is not None)

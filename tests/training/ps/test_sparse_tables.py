@@ -1,0 +1,295 @@
+"""Tables with sparse gradients: rows travel, and are applied, logged and read as rows. In real processes."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import SGD, Adagrad, Adam, Optimizer, SparseAdam
+
+from scalebook.training.ps import Clip, HostName, Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.applying.hosts import ROW_NUMBER
+from scalebook.training.ps.optimizer.tables import mark_tables
+from scalebook.training.ps.policy.codecs import Bf16
+from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.policy.settings import REAL_HOSTS
+from scalebook.training.ps.replay import replay
+from scalebook.training.strategies.processes import run_workers
+from tests.pairs import pairs
+
+DEADLINE_S = 20.0
+ROWS, WIDTH = 100, 4
+Make = Callable[[Iterable[Parameter]], Optimizer]
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
+
+
+class Towers(nn.Module):
+    """A table for each kind of layer, with padding; `dense`: and a layer above them, which SparseAdam cannot step."""
+
+    def __init__(self, dense: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(ROWS, WIDTH, sparse=True, padding_idx=0)
+        self.bags = nn.EmbeddingBag(50, WIDTH, mode="sum", sparse=True, padding_idx=0)
+        self.head = nn.Linear(WIDTH, 1) if dense else None
+
+    def forward(self, words: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
+        summed = self.words(words).sum(1) + self.bags(bags, per_sample_weights=weights)
+        out: Tensor = summed if self.head is None else self.head(summed)
+        return out.sub(1).square().mean()
+
+
+def batch(number: int) -> tuple[Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(number)
+    words, bags = torch.randint(0, ROWS, (8, 3), generator=draw), torch.randint(0, 50, (8, 5), generator=draw)
+    return words, bags, torch.rand(8, 5, generator=draw)
+
+
+def sgd(parameters: Iterable[Parameter]) -> Optimizer:
+    return SGD(parameters, lr=0.1)
+
+
+def slow_sgd(parameters: Iterable[Parameter]) -> Optimizer:
+    return SGD(parameters, lr=0.01)
+
+
+def adagrad(parameters: Iterable[Parameter]) -> Optimizer:
+    return Adagrad(parameters, lr=0.1, lr_decay=0.01, initial_accumulator_value=0.1)
+
+
+def sparse_adam(parameters: Iterable[Parameter]) -> Optimizer:
+    return SparseAdam(list(parameters), lr=0.1)
+
+
+def gradient(model: nn.Module, number: int) -> None:
+    for parameter in model.parameters():
+        parameter.grad = None
+    model(*batch(number)).backward()
+
+
+def plain(make: Make, steps: int, clip: Clip | None = None) -> list[Tensor]:
+    """One process with torch's optimizer, the duplicates of each gradient summed."""
+    model = Towers(make is not sparse_adam)
+    optimizer = make(model.parameters())
+    for number in range(steps):
+        gradient(model, number)
+        for table in (model.words.weight, model.bags.weight):
+            assert table.grad is not None
+            table.grad = table.grad.coalesce()
+        given = [p.grad for p in model.parameters() if p.grad is not None]
+        values = [g._values() if g.is_sparse else g for g in given]
+        if clip is not None:
+            norm = torch.cat([value.flatten() for value in values]).norm()
+            for value in values:
+                value.mul_((clip.limit / (norm + 1e-6)).clamp(max=1))
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+Body = Callable[[Joined, Towers, int], Any]
+
+
+def in_processes(run: SharedRun, body: Body, make: Make = sgd) -> list[Any]:
+    """`body(joined, model, worker)` in each worker; beside them the servers that the run wants."""
+    workers = run.control.workers
+
+    def process(number: int) -> Any:
+        model = Towers(make is not sparse_adam)
+        optimizer = make(model.parameters())
+        if number >= workers:
+            return serve(run, number - workers, DEADLINE_S, [optimizer], model)
+        joined = join(run, run.member(number, DEADLINE_S), [optimizer], model=model)
+        joined.start()
+        joined.begin()
+        return body(joined, model, number)
+
+    return run_workers(workers + run.servers, process)[:workers]
+
+
+def final(joined: Joined, model: nn.Module) -> list[Tensor]:
+    joined.finish()
+    joined.wait_for_others()
+    joined.pull()
+    parameters = [p.detach().clone() for p in model.parameters()]
+    joined.detach()
+    assert type(model.get_submodule("words")) is nn.Embedding
+    return parameters
+
+
+def trains(steps: int) -> Body:
+    def body(joined: Joined, model: Towers, worker: int) -> list[Tensor]:
+        for number in range(steps):
+            gradient(model, worker * 1000 + number)
+            joined.clients[0].push()
+        return final(joined, model)
+
+    return body
+
+
+class TestOneWorker:
+    @pytest.mark.parametrize(
+        ("make", "rule", "host", "shards"),
+        pairs([sgd, adagrad, sparse_adam], [Async(), Bounded(1), Sync()], [*REAL_HOSTS], [1, 2]),
+        ids=str,
+    )
+    def test_is_one_process_bit_for_bit(self, make: Make, rule: Rule, host: HostName, shards: int) -> None:
+        run = SharedRun(1, Settings(rule=rule, host=host, shards=shards))
+        (weights,) = in_processes(run, trains(20), make)
+        for mine, theirs in zip(weights, plain(make, 20), strict=True):
+            assert torch.equal(mine, theirs)
+
+    @pytest.mark.parametrize("rule", [Async(), Sync()], ids=str)
+    def test_the_norm_that_is_clipped_is_that_of_the_rows(self, rule: Rule) -> None:
+        clip = Clip("norm", 0.05)
+        (weights,) = in_processes(SharedRun(1, Settings(rule=rule, clip=clip)), trains(5))
+        for mine, theirs in zip(weights, plain(sgd, 5, clip), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)
+
+    def test_bytes_are_those_of_rows(self) -> None:
+        run = SharedRun(1, Settings())
+        in_processes(run, trains(3))
+        row, dense = ROW_NUMBER + 4 * WIDTH, 4 * (WIDTH + 1)
+        pushed = read = 0
+        for number in range(3):
+            words, bags, _ = batch(number)
+            pushed += len(set(words[words > 0].tolist())) + len(set(bags[bags > 0].tolist()))
+            read += len(set(words.flatten().tolist())) + len(set(bags.flatten().tolist()))
+        (measured,) = run.pushes()
+        assert measured.pushed_bytes == pushed * row + 3 * dense
+        pulls = 6  # at the join, at the start and at begin; after each push but the first two count as one; at the end
+        assert (measured.pulled_bytes - read * row) % dense == 0
+        assert measured.pulled_bytes - read * row <= (pulls + 3) * dense
+
+
+class TestWorkers:
+    @pytest.mark.parametrize(
+        ("rule", "host", "shards"), pairs([Async(), Bounded(2), Softsync(2)], [*REAL_HOSTS], [1, 2]), ids=str
+    )
+    def test_concurrent_pushes_sum_exactly(self, rule: Rule, host: HostName, shards: int) -> None:
+        run = SharedRun(3, Settings(rule=rule, host=host, shards=shards))
+
+        def body(joined: Joined, model: Towers, worker: int) -> list[Tensor]:
+            for _ in range(40):
+                model.words.weight.grad = sparse_ones([worker, 7, 7], ROWS)
+                model.bags.weight.grad = sparse_ones([worker], 50)
+                joined.clients[0].push()
+            return final(joined, model)
+
+        moved = [w - first for w, first in zip(in_processes(run, body, ones)[0], Towers().parameters(), strict=True)]
+        per = 0.5 if rule.gathers else 1.0  # what one gradient counts in an average of two
+        words, bags = torch.zeros(ROWS, WIDTH), torch.zeros(50, WIDTH)
+        words[:3], words[7], bags[:3] = -40 * per, -240 * per, -40 * per
+        torch.testing.assert_close(moved[0], words, rtol=0, atol=1e-4)
+        torch.testing.assert_close(moved[1], bags, rtol=0, atol=1e-4)
+        assert sum(p.applied for p in run.pushes()) == 120 * shards
+
+    @pytest.mark.parametrize("host", REAL_HOSTS)
+    def test_sync_averages_rows_that_not_all_have(self, host: HostName) -> None:
+        run = SharedRun(2, Settings(rule=Sync(), host=host))
+        first, second = in_processes(run, trains(10))
+        model = Towers()
+        optimizer = sgd(model.parameters())
+        for number in range(10):
+            optimizer.zero_grad()
+            for worker in range(2):
+                (model(*batch(worker * 1000 + number)) / 2).backward()
+            optimizer.step()
+        for one, other, alone in zip(first, second, model.parameters(), strict=True):
+            assert torch.equal(one, other)
+            torch.testing.assert_close(one, alone.detach(), rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            Settings(damping=Inverse()),
+            Settings(damping=DelayCompensation(adaptive=False), norms=True),
+            Settings(damping=DropAbove(1), shards=2),
+            Settings(host="process", rule=Bounded(3), clip=Clip("norm", 0.1)),
+            Settings(rule=Softsync(2)),
+        ],
+        ids=str,
+    )
+    def test_a_run_is_replayed_bit_for_bit(self, settings: Settings, tmp_path: Path) -> None:
+        """So every gradient was computed from the rows of the version pulled, whatever was written meanwhile."""
+        traced = Settings(**{**vars(settings), "trace": tmp_path})
+        run = SharedRun(3, traced)
+        weights = in_processes(run, trains(30), slow_sgd)[0]
+        run.close()
+        model = Towers()
+        mark_tables(model)
+
+        def compute(worker: int, seq: int) -> None:
+            gradient(model, worker * 1000 + seq - 1)
+
+        replay(tmp_path, settings, slow_sgd(model.parameters()), compute)
+        for mine, theirs in zip(weights, model.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+            assert mine.isfinite().all()
+
+
+def ones(parameters: Iterable[Parameter]) -> Optimizer:
+    return SGD(parameters, lr=1.0)
+
+
+def sparse_ones(rows: list[int], of: int) -> Tensor:
+    indices = torch.tensor([rows])
+    return torch.sparse_coo_tensor(indices, torch.ones(len(rows), WIDTH), (of, WIDTH), check_invariants=False)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("make", "says"),
+        [
+            (Adam, "optimizer: Adam cannot step on single rows"),
+            (lambda p: SGD(p, momentum=0.9), "optimizer: momentum is 0.9"),
+            (lambda p: Adagrad(p, weight_decay=0.1), "optimizer: weight_decay is 0.1"),
+        ],
+    )
+    def test_optimizers(self, make: Make, says: str) -> None:
+        model = Towers()
+        run = SharedRun(1, Settings())
+        with pytest.raises(ValueError, match=says):
+            join(run, run.member(0, 1.0), [make(model.parameters())], model=model)
+
+    @pytest.mark.parametrize(
+        ("settings", "key"),
+        [
+            (Settings(rule=Async(push_every=2)), "rule.init_args.push_every"),
+            (Settings(rule=Async(pull_every=2)), "rule.init_args.pull_every"),
+            (Settings(push_codec=Bf16()), "push_codec"),
+            (Settings(pull_codec=Bf16()), "pull_codec"),
+            (Settings(damping=DelayCompensation(adaptive=True)), "damping"),
+        ],
+        ids=str,
+    )
+    def test_settings(self, settings: Settings, key: str) -> None:
+        model, run = Towers(), SharedRun(1, settings)
+        with pytest.raises(ValueError, match=f"trainer.strategy.init_args.{key}: .*sparse=False"):
+            join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
+
+    def test_models(self) -> None:
+        class Own(nn.Embedding):
+            def forward(self, input: Tensor) -> Tensor:
+                return F.embedding(input, self.weight, sparse=True)
+
+        for module, says in (
+            (Own(3, 2, sparse=True), "0 is a Own, whose forward is its own"),
+            (nn.Embedding(3, 2, sparse=True, max_norm=1.0), "0 has max_norm"),
+        ):
+            with pytest.raises(ValueError, match=says):
+                mark_tables(nn.Sequential(module))
+
+    def test_gradients_of_the_other_kind(self) -> None:
+        model, run = Towers(), SharedRun(1, Settings())
+        joined = join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
+        joined.name_parameters(model.named_parameters())
+        joined.start()
+        joined.begin()
+        model.words.weight.grad = torch.ones(ROWS, WIDTH)
+        with pytest.raises(ValueError, match=r"model: words\.weight has a dense gradient"):
+            joined.clients[0].push()
