@@ -187,7 +187,8 @@ def plan_section(
     parameters = [(name, p[:0] if int(name) in tables else p) for name, p in parameters]
     shards = []
     for places in cuts:
-        shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start)
+        buffers = settings.buffers(workers, alone)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start, buffers)
         shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
         start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
@@ -271,6 +272,7 @@ def _plan_shard(
     settings: Settings,
     workers: int,
     start: int,
+    buffers: int,
 ) -> ShardPlan:
     places = tuple(int(name) for name, _ in parameters)
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
@@ -286,7 +288,7 @@ def _plan_shard(
     start = -(-start // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
     kept = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
-    version, buffers = lay_out(list(parameters)), settings.buffers(workers)
+    version = lay_out(list(parameters))
     return ShardPlan(places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0)
 
 

@@ -129,6 +129,11 @@ class Shard:
         assert self.tables is not None
         return self.tables.read(self.tables.at[self.plan.parameters.index(place)], rows, version)
 
+    def let_go(self, worker: int) -> None:
+        """It uses none any more, until it holds one again."""
+        with self._versions:
+            self.counters.held[worker] = -1
+
     def applied(self, worker: int) -> int:
         """The last push of `worker` that is part of the newest version; needs no lock."""
         buffer = self.counters.newest[0] & (_STATE_BIT - 1)

@@ -49,6 +49,9 @@ class Clock(Protocol):
     def play(self, steps: Steps[T]) -> T:
         """Do all steps of one call, waiting as they ask; their result, or what they raise."""
 
+    def travelling(self, workers: int) -> int:
+        """How many gradients of so many workers there are at the same time, at most."""
+
     def sends(self, worker: int, nbytes: int) -> Steps[None]:
         """So many bytes of a push leave `worker`: return when all servers have got them and can apply them."""
 
@@ -76,6 +79,9 @@ class RealClock:
                 self._sleep(*wait)
         finally:
             steps.close()  # a wait in vain gives back the locks at once, whoever keeps the traceback
+
+    def travelling(self, workers: int) -> int:
+        return workers
 
     def sends(self, worker: int, nbytes: int) -> Steps[None]:
         """Nothing: what real workers hand over has taken its time."""

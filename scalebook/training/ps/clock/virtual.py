@@ -156,6 +156,12 @@ class VirtualClock:
         factor = self.settings.stragglers.get(worker, 1.0)
         return factor * self._draws.value(self.settings.gradient_s, "gradient", worker)
 
+    def travelling(self, workers: int) -> int:
+        """One, which is being computed, where pushes take no time."""
+        settings = self.settings
+        links = [settings.link, settings.server_link, *settings.links.values()]
+        return 1 if settings.server_s == 0 and all(link in (Link(), Link(0)) for link in links) else workers
+
     def sends(self, worker: int, nbytes: int) -> Steps[None]:
         """Begins with the leg after the one that it was on when `state` was taken, if it travelled then."""
         try:

@@ -155,6 +155,9 @@ class Joined:
         self.run.control.event.wake()
         for client in self.clients:
             client.host.help()
+            if self.run.control.clock.alone and self.run.settings.lets_go:  # nobody looks at its parameters meanwhile
+                for shard in client.host.section.shards:
+                    shard.let_go(self.membership.worker)
 
     def snapshot(self, renew: bool = True) -> Snapshot:
         """The state of this moment; the replica has its parameters, in private memory until the next push or pull.
@@ -256,7 +259,7 @@ def join_steps(
     plans, sections = shared.plans, shared.sections
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
-        announce(_need(plans, control.workers))
+        announce(_need(plans, control.clock.travelling(control.workers)))
         allocate(run, plans)
         control.head[ALLOCATED] = 1
     yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
@@ -307,10 +310,10 @@ def _give_back() -> None:
         trim(0)
 
 
-def _need(plans: Sequence[SectionPlan], workers: int) -> Need:
+def _need(plans: Sequence[SectionPlan], gradients: int) -> Need:
     shards = [shard for plan in plans for shard in plan.shards]
     size, state = sum(shard.version.nbytes for shard in shards), sum(shard.state_bytes for shard in shards)
-    return Need(size, plans[-1].end, workers * size, state)
+    return Need(size, plans[-1].end, gradients * size, state)
 
 
 def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:

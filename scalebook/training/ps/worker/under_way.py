@@ -31,7 +31,7 @@ _OF_SECTION: Final = (
 )  # fmt: skip
 _OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "staleness")
 _OF_SHARD: Final = ("newest", "held", "applied", "kept")
-_FORM: Final = 2
+_FORM: Final = 3
 """Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 

@@ -1,0 +1,84 @@
+"""How many versions 64 virtual workers hold at a time, beside what memory is planned for and said before the start."""
+
+import pytest
+import torch
+from torch.nn import Parameter
+from torch.optim import SGD, Optimizer
+
+from scalebook.training.ps import Settings, SharedRun
+from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.worker.end import Need
+from scalebook.training.ps.worker.virtual import VirtualWorkers
+from tests.training.ps.worker.works import Asked
+
+WORKERS = 64
+GRADIENTS = 20 * WORKERS
+TENSOR = 1024  # bytes
+DRAWN = Distribution("gamma", 0.1, 0.4)
+EVENTFUL = ClockSettings(
+    DRAWN,
+    {5: 3.0, 9: 0.2},
+    server_s=1e-4,
+    link=Link(Distribution("exponential", 0.01)),
+    deaths=[Death(3, 0.35, 0.8), Death(7, 0.52), Death(0, 0.6, 0.61), Death(5, 1.0, 1.1)],
+)
+
+
+def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Need]:
+    """Distinct versions held or newest, at most, when a gradient is due; versions planned; and what was announced."""
+    clock = VirtualClock(timing, WORKERS)
+    run = SharedRun(WORKERS, Settings(rule, warmup_updates=warmup), clock)
+    parameters: dict[int, Parameter] = {}
+    told: list[Need] = []
+    left = iter(range(GRADIENTS))
+
+    def made(worker: int) -> list[Optimizer]:
+        parameters[worker] = Parameter(torch.zeros(TENSOR // 4))
+        return [SGD([parameters[worker]], lr=0.01)]
+
+    begun: dict[int, torch.Tensor] = {}
+
+    def begins(worker: int) -> None:
+        begun[worker] = parameters[worker].detach().clone()
+
+    work = Asked(lambda worker: next(left, -1) >= 0)
+    workers = VirtualWorkers(run, clock, made, work, begins=begins, announce=told.append)
+    workers.begin()
+    (shard,) = workers.sections[0].shards
+    most = 0
+    while (worker := workers.next()) is not None:
+        held = set(shard.counters.held.tolist()) - {-1}
+        most = max(most, len(held | {shard.newest().buffer}))
+        assert torch.equal(begun[worker], parameters[worker]), "written over while somebody computed from it"
+        parameters[worker].grad = torch.ones(TENSOR // 4)
+        workers.push()
+    planned = shard.plan.buffers
+    workers.detach()
+    run.close()
+    return most, planned, told[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "timing", "warmup", "held", "planned"),
+    [
+        (Sync(), ClockSettings(DRAWN), 0, 1, 2),
+        (Sync(), EVENTFUL, 0, 1, 2),
+        (Sync(), EVENTFUL, 3, 2, 3),
+        (Sync(4), EVENTFUL, 0, 5, 6),
+        (Softsync(8), EVENTFUL, 0, WORKERS, WORKERS + 2),
+        (Bounded(2), EVENTFUL, 0, WORKERS, WORKERS + 1),
+        (Async(), EVENTFUL, 2, WORKERS, WORKERS + 1),
+    ],
+    ids=["sync", "sync, deaths", "sync, warm-up", "sync, 4 backup", "softsync", "bounded", "async"],
+)
+def test_no_more_versions_than_can_differ(
+    rule: Rule, timing: ClockSettings, warmup: int, held: int, planned: int
+) -> None:
+    most, there, need = peak(rule, timing, warmup)
+    assert there == planned
+    assert held / 4 < most <= held
+    sums = 1 if rule.gathers else 0
+    assert planned + sums <= need.shared / TENSOR < planned + sums + 2, "versions, and the sum of a round"
+    assert need.gradients == TENSOR * (1 if timing.link == Link() else WORKERS)
