@@ -122,6 +122,46 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path, rule: str) 
         assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
 
 
+class Saves(Callback):
+    """In the hook of a batch after which a validation is due."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.count += 1
+        if self.count % 4 == 0:
+            trainer.save_checkpoint(self.folder / f"{self.count}.ckpt")
+
+
+class Draws(Noisy):
+    """In validations too."""
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        batch[0] += torch.randn(()) + random.random()
+        super().validation_step(batch, batch_idx)
+
+
+def draws() -> Small:
+    torch.manual_seed(7)
+    return Draws(scheduled)
+
+
+def test_a_checkpoint_right_before_a_validation_is_gone_on_with_to_the_last_bit(tmp_path: Path) -> None:
+    """On resume Lightning leaves that validation out: what it would have drawn is nobody's."""
+
+    def weights_of(name: str, ckpt_path: Path | None = None, **settings: Any) -> Tensor:
+        strategy = AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING, batch_norm="per_worker")
+        made = trainer(tmp_path / name, strategy, val_check_interval=4, **settings)
+        return fit(made, draws(), ckpt_path=ckpt_path)
+
+    whole = weights_of("whole", callbacks=[Saves(tmp_path)])
+    for count in (4, BATCHES, BATCHES + 4):
+        assert torch.equal(weights_of(str(count), tmp_path / f"{count}.ckpt"), whole), count
+    assert torch.equal(weights_of("never saved"), whole)
+    assert torch.equal(weights_of("never validated", limit_val_batches=0), whole)
+
+
 def test_a_stopped_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     arguments, keep = RULES["async"], LastCheckpoint(tmp_path)
     usual: Any = {"enable_checkpointing": True}

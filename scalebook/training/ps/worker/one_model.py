@@ -61,6 +61,7 @@ class OneModel:
         self._own: dict[int, _Own] = {}
         self._shown: int | None = None  # whose buffers and random numbers are there
         self._common: list[Hyper] | None = None  # while those of when somebody began are there
+        self._is_apart = False  # what is drawn now counts for no worker
 
     def make(self, worker: int) -> list[Optimizer]:
         """The optimizers with which `worker` joins, and joins again when it returns."""
@@ -89,13 +90,14 @@ class OneModel:
             parameter.data = mine.data
             parameter.grad = None
         self.be(worker)
+        self._is_apart = False
         if own.asked is not None:
             self._common = [_hyper(optimizer) for optimizer in self._optimizers]
             _set(self._optimizers, own.asked)
 
     def be(self, worker: int) -> None:
         """Have the buffers and the random numbers of `worker`."""
-        if worker == self._shown:
+        if worker == self._shown and not self._is_apart:
             return
         self._keep()
         own, self._shown = self._own[worker], worker
@@ -107,10 +109,13 @@ class OneModel:
 
     def _keep(self) -> None:
         """What the one that is shown has of its own."""
+        if self._shown is not None:
+            self._own[self._shown].buffers = [buffer.data for buffer in self._buffers]
+        if self._is_apart:
+            return
         streams = [stream.state() for stream in self._streams]
         if self._shown is not None:
             before = self._own[self._shown]
-            before.buffers = [buffer.data for buffer in self._buffers]
             before.random_state = torch.get_rng_state()
             before.streams = streams
 
@@ -139,6 +144,7 @@ class OneModel:
             own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], self._buffers, strict=True)]
             own.random_state, own.streams, own.asked = kept["random"], kept["streams"], kept["asked"]
             _set(own.optimizers, kept["groups"])
+        self._is_apart = len(self._own) > 1
         self.be(0)
 
     def put(self, values: Mapping[int, Tensor]) -> None:
@@ -172,7 +178,14 @@ class OneModel:
         _set(own.optimizers, [_hyper(optimizer) for optimizer in self._optimizers])
 
     def shown_again(self, worker: int) -> None:
-        """After `hand_over`: have the hyper-parameters again that the next to begin will have."""
+        """After `hand_over`: have the hyper-parameters again that the next to begin will have.
+
+        Of several workers, none is to notice what others draw until the next is shown, a validation say, or whether
+        there was one.
+        """
+        if len(self._own) > 1:
+            self._keep()
+            self._is_apart = True
         asked, common, self._common = self._own[worker].asked, self._common, None
         if asked is None or common is None:
             return
