@@ -10,7 +10,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.planning.answer import Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planning.chart import save_figure, staleness_chart, throughput_chart
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.quantities import workers_words
+from scalebook.training.planning.reliability import reliability, reliability_of
 from scalebook.training.planning.words import HEADER, heading, reliability_words, sentences, system_words, table
 
 WITHIN = Reliability(Range(0.8, 1.25), Range(0.9, 1.1), 12, "a command", "a machine")
@@ -78,10 +79,31 @@ def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
         "a model: a gradient of 64 samples takes 180 ms, a push has 100 MB and 50 MB back; 2 cores for all workers "
         "(written by hand)"
     )
+    slowed = replace(profile, slowdown={2: 1.3})
+    assert "2 cores for all workers, 1.30 times as long where 2 compute at once (written" in system_words(slowed)
     assert "In 12 runs with real workers, predicted/measured was 0.80 to 1.25 for updates/s" in reliability_words(
         WITHIN
     )
     assert reliability().updates_per_s.lowest < 1 < reliability().updates_per_s.highest
+
+
+def test_one_worker_is_one_worker() -> None:
+    assert (workers_words(1), workers_words(8, "virtual ")) == ("1 worker", "8 virtual workers")
+    alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5)], changes=[])
+    assert sentences(alone, WITHIN) == [
+        "Only one worker was asked for: ask for more to see how far they help.",
+        "What is lost is lost to the servers' time: without that, 1 worker trains 1.5 times as fast.",
+    ]
+
+
+def test_short_gradients_on_one_machine_are_told_with_what_workers_take_from_each_other() -> None:
+    short, long = (Profile(seconds, 1, 4, 4, cores=2) for seconds in (0.001, 0.01))
+    everyone = reliability()
+    assert everyone.sharing is not None
+    assert reliability_of(long) == everyone
+    assert reliability_of(replace(short, cores=None)) == everyone
+    assert reliability_of(short).updates_per_s.highest == max(everyone.updates_per_s.highest, everyone.sharing.highest)
+    assert reliability_of(short).updates_per_s.lowest == min(everyone.updates_per_s.lowest, everyone.sharing.lowest)
 
 
 def test_charts(tmp_path: Path) -> None:

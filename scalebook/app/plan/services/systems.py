@@ -84,6 +84,7 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("server, a push", shown(mean(profile.server_s), "s")),
         ("link", _bandwidth(profile)),
         *([("cores", str(profile.cores))] if profile.cores else []),
+        *[(f"{number} at once", f"{factor:.2f} x as long") for number, factor in sorted(profile.slowdown.items())],
     ]
 
 
