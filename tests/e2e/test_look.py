@@ -97,7 +97,7 @@ def shown(tab: Page, gallery: tuple[Served, Gallery]) -> Iterator[tuple[Page, st
     assert said == []
 
 
-EACH_COMMIT = ("notebook", "compose-cell", "search-map", "compare")
+EACH_COMMIT = ("notebook", "compose-cell", "search-map")
 """Of every commit: most of what pages are made of. `make thorough` looks at the others."""
 
 

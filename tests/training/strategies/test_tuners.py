@@ -106,6 +106,7 @@ def test_a_tuner_searches_and_leaves_the_trainer_as_it_was(
     assert not torch.equal(weights(one), before)
 
 
+@pytest.mark.thorough
 def test_the_trainer_has_what_it_has_searched_with(tmp_path: Path) -> None:
     one, digits, asked = model(), OwnDigits(), made(tmp_path, AsyncPS(workers=2), Diary(tmp_path))
     found = Tuner(asked).scale_batch_size(one, datamodule=digits, max_trials=2, steps_per_trial=1)
@@ -128,6 +129,7 @@ def test_a_search_that_fails_leaves_the_strategy(tmp_path: Path) -> None:
     assert asked.strategy is strategy
 
 
+@pytest.mark.thorough
 def test_a_batch_size_is_found_for_validation(tmp_path: Path) -> None:
     digits = OwnDigits()
     tuner = Tuner(made(tmp_path, AsyncPS(workers=2)))
