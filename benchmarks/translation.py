@@ -68,7 +68,6 @@ def trained(data: Messages, epochs: int, every: int, seed: int) -> list[tuple[in
 
 def copied(data: Messages, batch: TranslationBatch) -> float:
     """chrF of the English sentences as their own translations."""
-    assert data.subwords is not None
     sources, targets = map(data.subwords.decode, batch)
     score = chrf_score(sources, [[one] for one in targets], n_word_order=0)
     assert isinstance(score, Tensor)
@@ -77,7 +76,6 @@ def copied(data: Messages, batch: TranslationBatch) -> float:
 
 def by_frequency(data: Messages, validated: Tensor) -> float:
     """Nats per subword where each has its share in the training part, and one more for those that it lacks."""
-    assert data.subwords is not None
     counts = torch.ones(len(data.subwords))
     for _, target in data.train_dataloader():
         counts += target[:, 1:].flatten().bincount(minlength=len(counts))

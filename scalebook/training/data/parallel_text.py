@@ -46,13 +46,19 @@ class ParallelText(LightningDataModule, ABC):
         self.batch_size, self.limit, self.val_limit = batch_size, limit, val_limit
         self.val_fraction, self.split_seed = val_fraction, split_seed
         self.vocabulary, self.longest = vocabulary, longest
-        self.subwords: Subwords | None = None
-        """Of both languages together, learned from the training part. None before `setup`."""
+        self._subwords: Subwords | None = None
         self._parts: dict[str, SentencePairs] = {}
 
     @abstractmethod
     def pairs(self) -> list[Pair]:
         """All of them, always in the same order. DataError where there are none."""
+
+    @property
+    def subwords(self) -> Subwords:
+        """Of both languages together, learned from the training part when they are first asked for."""
+        if self._subwords is None:
+            self._subwords = self._learn(self.split(self.pairs())[0])
+        return self._subwords
 
     @override
     def prepare_data(self) -> None:
@@ -63,7 +69,7 @@ class ParallelText(LightningDataModule, ABC):
     def setup(self, stage: str) -> None:
         if not self._parts:
             train, validation = self.split(self.pairs())
-            self.subwords = self._learn(train)
+            self._subwords = self._learn(train)
             self._parts = {"train": self._encoded(train), "val": self._encoded(validation)}
 
     def split(self, pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
@@ -96,7 +102,6 @@ class ParallelText(LightningDataModule, ABC):
         return subwords([text for pair in train for text in pair], self.vocabulary, cache_folder())
 
     def _encoded(self, pairs: Sequence[Pair]) -> "SentencePairs":
-        assert self.subwords is not None
         sources = self.subwords.encode([pair.source for pair in pairs])
         targets = self.subwords.encode([pair.target for pair in pairs])
         short = [both for both in zip(sources, targets, strict=True) if max(map(len, both)) <= self.longest]

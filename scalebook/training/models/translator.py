@@ -67,10 +67,14 @@ class Translator(LightningModule):
         if self.subwords is not None or self._trainer is None:
             return
         refuse_other_data(self, ParallelText, "sentences in two languages", "Choose Messages or TabSeparated.")
-        subwords = getattr(getattr(self._trainer, "datamodule", None), "subwords", None)
-        if not isinstance(subwords, Subwords):
-            raise ConfigError("data", "has no subwords for Translator", "Derive your data set from ParallelText.")
-        self.build(subwords)
+        data = getattr(self._trainer, "datamodule", None)
+        if not isinstance(data, ParallelText):
+            raise ConfigError(
+                "data",
+                f"{type(data).__name__} is no ParallelText, and Translator learns from nothing else",
+                "Choose Messages or TabSeparated, or derive your own from scalebook.training.data.ParallelText.",
+            )
+        self.build(data.subwords)
 
     def build(self, subwords: Subwords) -> None:
         """Make the layers, for these subwords."""

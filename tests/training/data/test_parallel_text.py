@@ -55,7 +55,6 @@ def test_batches_end_and_are_filled_up() -> None:
     data.setup("fit")
     batches = list(data.train_dataloader())
     assert [len(source) for source, _ in batches] == [8] * 6
-    assert data.subwords is not None
     train, validation = data.split(data.given)
     texts = {data.subwords.decode(source)[row] for source, _ in batches for row in range(len(source))}
     assert texts == {pair.source for pair in train}
@@ -76,7 +75,6 @@ def test_subwords_are_of_the_training_part_alone() -> None:
     given = [Pair(f"{source} {chr(0x4E00 + place)}", target) for place, (source, target) in enumerate(sentences())]
     data = Sentences(given)
     data.setup("fit")
-    assert data.subwords is not None
     for part, known in zip(data.split(given), (True, False), strict=True):
         for pair in part:
             assert (UNKNOWN in data.subwords.encode([pair.source])[0]) is not known

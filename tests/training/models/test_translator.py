@@ -8,6 +8,7 @@ import torch
 from scalebook.training.data import TabSeparated
 from scalebook.training.data.subwords import PADDING, learned
 from scalebook.training.errors import ConfigError
+from scalebook.training.model_making import parameters
 from scalebook.training.models import Translator
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS, lower_is_better, main_metric
 from tests.training.data.corpora import sentences, written
@@ -121,6 +122,12 @@ def test_images_are_refused_by_name(tmp_path: Path) -> None:
     told = r"^data: Digits has no sentences in two languages, and Translator learns from them\. Choose Messages or Tab"
     with pytest.raises(ConfigError, match=told):
         fit(tmp_path, MODEL)
+
+
+def test_its_parameters_are_told_without_training(corpus: dict[str, Any]) -> None:
+    found = parameters({"model": MODEL, "data": corpus})
+    assert found.problem == ""
+    assert found.parameters[0].shape == [120, 16]
 
 
 def test_heads_share_the_width() -> None:
