@@ -124,7 +124,8 @@ def test_the_death_of_worker_0_ends_the_run_and_names_the_checkpoint(tmp_path: P
 
 def kill_a_server(trainer: Trainer) -> None:
     monitor = psutil.Process(os.getppid())
-    forks = [one for one in monitor.children() if one.cmdline() == monitor.cmdline()]  # tests have started others, too
+    alive = [one for one in monitor.children() if one.status() != psutil.STATUS_ZOMBIE]  # earlier tests left others
+    forks = [one for one in alive if one.cmdline() == monitor.cmdline()]
     found = [one for one in forks if one.pid != os.getpid()]
     os.kill(min(found, key=lambda one: one.pid).pid, signal.SIGKILL)  # servers are forked first
 
