@@ -8,8 +8,9 @@ start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP schedul
 - where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
   have ended by then. A job lasts, by estimate, as long as the longest one of the same config has.
 
-Where an estimate is lacking only the first holds. For when the first can start, only those count that went before it:
-once they have ended, nobody passes it by an estimate any more. So nobody starves, also where estimates are wrong.
+Where an estimate is lacking only the first holds. Whether it is known when the first can start is told by those alone
+that went before it: once they have ended, nobody passes it by an estimate any more. So nobody starves, also where
+estimates are wrong.
 """
 
 import math
@@ -177,16 +178,23 @@ class _Place:
         return [*self._kept_cores, *cores], [*self._kept_gpus, *gpus]
 
     def _expected_start(self, request: JobRequest) -> tuple[float, int, int]:
-        """When it can start by the estimates, and how many cores and GPUs it leaves then; -inf where none tells."""
+        """When it can start by the estimates, and how many cores and GPUs it leaves then; -inf where none tells.
+
+        Those that passed it count only where it can start earlier for them: whoever passes next must not lose it that.
+        """
+        here, known = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
+        before = self._start_after(request, [one for one in known if one.place is None or one.place < here])
+        if before[0] == -math.inf:
+            return before
+        after_all = self._start_after(request, known)
+        return after_all[0], min(before[1], after_all[1]), min(before[2], after_all[2])
+
+    def _start_after(self, request: JobRequest, ending: Sequence[Lease]) -> tuple[float, int, int]:
+        """The same where of all that run these end, each at its estimate."""
         cores = len(self.cores) - cores_wanted(request, self.machine)
         gpus = len(self.gpus) - gpus_wanted(request, self.machine)
-        here, held_cores, held_gpus = place_of(request), self.held_cores(), self.held_gpus()
-        before = [
-            lease_
-            for lease_ in self.leases
-            if lease_.left_s is not None and (lease_.place is None or lease_.place < here)
-        ]
-        for lease in sorted(before, key=lambda lease_: lease_.left_s or 0.0):
+        held_cores, held_gpus = self.held_cores(), self.held_gpus()
+        for lease in sorted(ending, key=lambda one: one.left_s or 0.0):
             cores, gpus = cores + held_cores[lease.id], gpus + held_gpus[lease.id]
             if cores >= 0 and gpus >= 0:
                 assert lease.left_s is not None

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scalebook.training.jobs.devices import Gpu, Machine
@@ -157,6 +157,7 @@ def test_nobody_is_passed_for_ever_where_estimates_are_wrong() -> None:
     st.lists(st.tuples(st.integers(1, 5), st.integers(1, 30), st.booleans()), min_size=2, max_size=7),
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), max_size=3),
 )
+@example([(3, 1, False), (1, 2, True), (1, 2, True)], [(1, 1), (1, 2), (1, 3)])  # who passed ends first of all
 def test_with_true_estimates_the_first_starts_as_early_as_alone_and_no_core_is_idle_for_nothing(
     asked: list[tuple[int, int, bool]], held: list[tuple[int, int]]
 ) -> None:
