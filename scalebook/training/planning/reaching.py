@@ -25,6 +25,7 @@ from scalebook.training.tracking.starting import open_store
 from scalebook.training.tuning.following import follow
 from scalebook.training.workspace import Workspace
 
+VALIDATION: Final = "val/"
 MOST_TRAINED: Final = 16
 """Workers of a virtual run, where nobody asks for more by name."""
 
@@ -82,9 +83,10 @@ def refuse_unknown(job: JobFolder, metric: str) -> None:
     """NotMeasured, with the names there are, once the run has validated without recording `metric`."""
     progress = job.progress()
     recorded = sorted(progress.metrics) if progress else []
-    validated = any(not name.startswith(names.TRAINING) for name in recorded)
-    if validated and not metric.startswith(names.TRAINING) and metric not in recorded:
-        raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. It records {', '.join(recorded)}.")
+    validated = any(name.startswith(VALIDATION) for name in recorded)
+    if validated and metric.startswith(VALIDATION) and metric not in recorded:
+        known = [name for name in recorded if name.startswith((VALIDATION, names.TRAINING))]
+        raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. It records {', '.join(known)}.")
 
 
 def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:

@@ -140,9 +140,9 @@ def test_a_target_of_a_metric_that_the_model_does_not_record_is_refused_before_a
 def test_a_run_that_has_validated_without_the_metric_is_given_up_with_the_names_there_are(tmp_path: Path) -> None:
     job = JobFolder(tmp_path)
     refuse_unknown(job, "val/iou")
-    records.save(tmp_path / "progress.json", Progress(0.0, "training", metrics={"train/loss": 1.0}))
+    records.save(tmp_path / "progress.json", Progress(0.0, "training", metrics={"train/loss": 1.0, "ps/dropped": 0.0}))
     refuse_unknown(job, "val/iou")
-    there = {"train/loss": 1.0, "val/dice": 0.5}
+    there = {"train/loss": 1.0, "val/dice": 0.5, "ps/dropped": 0.0}
     records.save(tmp_path / "progress.json", Progress(0.0, "training", metrics=there))
     refuse_unknown(job, "val/dice")
     refuse_unknown(job, "train/accuracy")
