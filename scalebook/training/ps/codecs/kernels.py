@@ -54,5 +54,8 @@ def finite(values: Tensor) -> bool:
 
 
 def generator(draw: int) -> torch.Generator:
-    """Of the numbers that belong to a frame."""
-    return torch.Generator().manual_seed(draw)
+    """Of the numbers that belong to a frame. All 64 bits of `draw` count: torch's generator takes the lowest 32 alone,
+    so they are mixed first (SplitMix64's finalizer, Steele et al. 2014)."""
+    mixed = ((draw ^ draw >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
+    return torch.Generator().manual_seed((mixed ^ mixed >> 31) % 2**32)

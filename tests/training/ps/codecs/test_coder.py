@@ -9,6 +9,7 @@ from torch import Tensor
 
 from scalebook.training.ps.codecs.coder import Coder, Spec
 from scalebook.training.ps.codecs.frame import FrameError
+from scalebook.training.ps.codecs.kernels import generator
 from scalebook.training.ps.policy.codecs import (
     CODECS,
     Bf16,
@@ -229,3 +230,12 @@ def test_whole_numbers_and_ranks_without_use_are_refused_by_key() -> None:
         PowerSgd(16).check([(32, 32), (32,)], PowerSgd.KEY)
     with pytest.raises(ValueError, match="Write bf16"):
         PowerSgd(1).check([(32,)], PowerSgd.KEY)
+
+
+@pytest.mark.parametrize("codec", [RandomK(0.1), Qsgd(levels=1), PowerSgd(rank=1, error_feedback=False)], ids=str)
+def test_each_push_of_a_worker_draws_anew(codec: Codec) -> None:
+    """A push's number is in the upper half of what a frame is drawn from, which torch's generator by itself ignores."""
+    coder, tensors = Coder(codec, [Spec((20, 10), torch.float32)]), [torch.randn(20, 10)]
+    frames = {bytes(coder.encode(tensors, None, seq << 32 | 1 << 16).frame[HEADER:].numpy()) for seq in range(20)}
+    assert len(frames) == 20
+    assert len({int(generator(seq << 32).initial_seed()) for seq in range(1000)}) == 1000
