@@ -159,6 +159,34 @@ def test_bounds_of_codecs_are_known_before(codec: Any, key: str, description: De
     assert "out of bounds" in found.message
 
 
+@pytest.mark.parametrize(
+    ("local", "key"),
+    [
+        ({"class_path": "LocalSGD", "init_args": {"every": 0}}, "every"),
+        ({"class_path": "DiLoCo", "init_args": {"outer_momentum": 1.0}}, "outer_momentum"),
+        ({"class_path": "Elastic", "init_args": {"alpha": 1.5}}, "alpha"),
+        ({"class_path": "Significance", "init_args": {"share": 0.0}}, "share"),
+    ],
+)
+def test_bounds_of_local_steps_are_known_before(local: Any, key: str, description: Description) -> None:
+    (found,) = validate(config(local=local), description)
+    assert found.key == f"trainer.strategy.init_args.local.init_args.{key}"
+    assert "out of bounds" in found.message
+
+
+@pytest.mark.parametrize(
+    ("args", "key"),
+    [
+        ({"local": "local_sgd", "rule": {"class_path": "Async", "init_args": {"push_every": 2}}}, "local"),
+        ({"local": "diloco", "host": "process", "overlap": True}, "overlap"),
+        ({"local": "elastic", "damping": "delay_compensation"}, "damping"),
+    ],
+)
+def test_what_contradicts_local_steps_is_known_before(args: Any, key: str, description: Description) -> None:
+    (found,) = validate(config(**args), description)
+    assert found.key == f"trainer.strategy.init_args.{key}"
+
+
 @pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded"}, BOUND3])
 def test_complete_writes_path_and_defaults(rule: Any, description: Description) -> None:
     done = complete(config(rule=rule), description)
@@ -187,6 +215,14 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"damping": "drop_above"}, "async, drop above 8", 16),
         ({"push_codec": "topk", "warmup_updates": 5}, "async, pushes topk 0.01, warm-up 5", 16),
         ({"pull_codec": "sign", "pull_delta": True}, "async, pulls sign deltas", 16),
+        ({"rule": "sync", "local": "local_sgd"}, "sync, local SGD, every 16", 1024),
+        ({"local": {"class_path": "DiLoCo", "init_args": {"every": 8}}}, "async, DiLoCo, every 8", 128),
+        ({"local": "elastic", "damping": "inverse"}, "async, elastic averaging, every 10, inverse damping", 160),
+        (
+            {"local": {"class_path": "Significance", "init_args": {"share": 0.05, "most": 8}}},
+            "async, pushes above 0.05 of the norm, most 8",
+            128,
+        ),
         ({"push_codec": {"class_path": "Bf16", "init_args": {"zstd": 3}}}, "async, pushes bf16, zstd 3", 16),
         (
             {"damping": {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}},
