@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
@@ -14,6 +14,7 @@ from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import MOST_SHARDS, Question, label
 from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.ps.policy.clock import ClockSettings, Link
+from scalebook.training.ps.policy.local import Local, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 
 HALF: Final = 0.5
@@ -22,6 +23,8 @@ TELLING: Final = 1.05
 """Times the samples a second, from which a resource or a change is worth a word."""
 BACKUPS: Final = 20
 """One spare replica in so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
+LOCAL_STEPS: Final = 16
+"""Of a worker between two pushes, among what would move a bottleneck."""
 Tell = Callable[[int, int, str], None]
 """Told how many plays are done, of about how many, and what is played next."""
 
@@ -35,6 +38,7 @@ class Setting:
     shards: int
     network: str
     seed: int
+    local: Local = field(default_factory=NoLocalSteps)
 
     @property
     def joined(self) -> Network:
@@ -59,7 +63,7 @@ class Setting:
 
     def play(self, workers: int) -> Point:
         clock = self.clock(workers)
-        return play(self.profile, workers, self.rule, self.shards, clock, self.seed, self.cores)
+        return play(self.profile, workers, self.rule, self.shards, clock, self.seed, self.cores, local=self.local)
 
 
 def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole, words: None) -> Answer:
@@ -210,6 +214,10 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
         changes.append(("rule async", replace(setting, rule=Async())))
     else:
         changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
+    if rule in (Async(), Sync()):
+        local = LocalSGD(LOCAL_STEPS)
+        words = f"{LOCAL_STEPS} steps of each worker by itself, then averages (local: {local.name})"
+        changes.append((words, replace(setting, local=local)))
     if rule == Sync() and workers > 1:
         spare = max(1, workers // BACKUPS)
         changes.append((f"backup_workers: {spare}", replace(setting, rule=Sync(spare))))

@@ -21,6 +21,7 @@ from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.virtual import VirtualWorkers
@@ -156,19 +157,22 @@ def play(
     seed: int = 0,
     cores: int | None = None,
     gradients: int | None = None,
+    local: Local | None = None,
 ) -> Point:
     """A run of so many workers, in steady state. `clock`: instead of the profile's; `cores` as the profile's has it.
 
-    `gradients`: those that count. ValueError where the rule does not allow so many workers.
+    `gradients`: those that count; `local`: when workers communicate. ValueError where the rule does not allow so many
+    workers.
     """
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
     drawn = any(isinstance(time, Distribution) for time in (timing.gradient_s, timing.server_s))
-    counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers)
+    local = local or NoLocalSteps()
+    counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers) * local.every
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
-    run = SharedRun(workers, Settings(rule, shards=shards), now)
+    run = SharedRun(workers, Settings(rule, shards=shards, local=local), now)
     watch = _Watch()
-    watch.clock, watch.push_every = now, rule.push_every
+    watch.clock, watch.push_every = now, rule.push_every * local.every
     queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
 
     def make(worker: int) -> list[Optimizer]:
@@ -186,7 +190,7 @@ def play(
         players.detach()
     finally:
         run.close()
-    return _point(profile, workers, watch, before, after, rule.push_every)
+    return _point(profile, workers, watch, before, after, watch.push_every)
 
 
 def _step(players: VirtualWorkers, gradients: int) -> None:

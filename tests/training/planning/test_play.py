@@ -8,7 +8,8 @@ from scalebook.training.planning.links import Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
 from scalebook.training.ps.policy.clock import Distribution, Link
-from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps.policy.local import LocalSGD
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 
 TENTH = Profile(gradient_s=0.1, batch_size=32, push_bytes=1e6, pull_bytes=2e6)
 
@@ -121,3 +122,12 @@ def test_sums_of_gradients_count_all_of_them() -> None:
     assert point.updates_per_s == pytest.approx(8, rel=1e-6)
     assert point.samples_per_s == pytest.approx(40 * 32, rel=1e-6)
     assert point.staleness == pytest.approx(1.5)  # they push together, and have pulled before their last gradient
+
+
+@pytest.mark.parametrize("rule", [Async(), Sync()], ids=repr)
+def test_local_steps_send_a_part_of_the_bytes(rule: Rule) -> None:
+    """Ten gradients a second; each push and pull takes 0.1 s on the worker's link: 16 in 1.6 + 0.2 s."""
+    profile = Profile(0.1, 32, 1e6, 1e6, network=Network(link=Link(bandwidth=1e7)))
+    dense, rare = play(profile, 4, rule), play(profile, 4, rule, local=LocalSGD(16))
+    assert dense.samples_per_s == pytest.approx(4 * 32 / 0.3, rel=1e-6)
+    assert rare.samples_per_s == pytest.approx(4 * 32 * 16 / 1.8, rel=1e-6)
