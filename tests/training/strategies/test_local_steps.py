@@ -18,7 +18,20 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Sync
 from scalebook.training.strategies import AsyncPS
 from tests.training.callbacks.rates import Falling
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import Diary, diaries, fit, held_out, loader, seeded_model, trainer, weights
+from tests.training.strategies.contract.test_schedules import RATE, by_step
+from tests.training.strategies.small import (
+    SAMPLES,
+    Diary,
+    diaries,
+    fit,
+    held_out,
+    kill_me,
+    loader,
+    seeded_model,
+    trainer,
+    weights,
+)
+from tests.training.strategies.test_async_ps_deaths import Once, run
 
 BATCHES = 24  # in two epochs, each of which takes a rate off the weights
 pytestmark = pytest.mark.long
@@ -48,7 +61,8 @@ def fitted(
     [
         (Async(), LocalSGD(5), (5, 6), -BATCHES / 2),
         (Sync(), LocalSGD(5), (3, 3), -BATCHES / 2),
-        (Bounded(2), LocalSGD(5, dense_updates=4), (7, 11), -BATCHES / 2),
+        (Async(), LocalSGD(5, dense_updates=4), (7, 11), -BATCHES / 2),
+        (Bounded(2), LocalSGD(5), (5, 6), -BATCHES / 2),
         (Sync(), DiLoCo(5, outer_rate=1.0, outer_momentum=0.0), (3, 3), -BATCHES / 2),
         (Async(), Significance(1e9, most=5), (6, 8), -BATCHES),
     ],
@@ -137,3 +151,15 @@ def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
         assert strategy.counts().updates == pytest.approx(BATCHES / local.every, abs=3)
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[0], ends[2])
+
+
+@pytest.mark.parametrize("rule", [Sync(), Async()], ids=repr)
+def test_a_worker_that_is_started_again_counts_on_with_the_others(rule: Rule, tmp_path: Path) -> None:
+    """Its own steps since the last push are lost, and its optimizer begins anew; the others do not wait for them."""
+    strategy = AsyncPS(rule, workers=2, restarts=1, local=LocalSGD(3), deadline_s=30)
+    run(tmp_path, strategy, Once(1, 5, kill_me), model=Plain(by_step))
+    first, second = diaries(tmp_path)
+    assert first["updates"] == strategy.counts().updates
+    assert second["train"]
+    assert second["lrs"][0] < RATE, "it joins where the others are"
+    assert set(first["train"]) | set(second["train"]) == set(range(SAMPLES))

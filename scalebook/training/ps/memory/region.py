@@ -133,6 +133,7 @@ class SectionCounters:
         self.clocks = carve.ints(workers)  # pushes completed; -1: not let in yet
         self.begun = carve.ints(workers)  # the last push that the worker has begun
         self.steps = carve.ints(workers)  # that it has made by its own optimizer (`local`)
+        self.since = carve.ints(workers)  # of these, since the last push that was complete
         self.admitted = carve.ints(workers)  # its gradients let through towards `max_updates`
         self.last_admitted = carve.ints(workers)  # the last push among them
         self.pushed = carve.ints(workers)  # its last push that lies in its slot, whole, for the servers
@@ -151,7 +152,7 @@ class SectionCounters:
     @staticmethod
     def size(workers: int, shards: int, slots: int, buffers: int) -> int:
         slots = max(slots, 1)
-        counters = [1, 2, *[workers] * 7, *[slots] * 4, slots * shards, slots * shards, slots]
+        counters = [1, 2, *[workers] * 8, *[slots] * 4, slots * shards, slots * shards, slots]
         own = sum(-(-8 * count // LINE) * LINE for count in counters)
         return own + shards * ShardCounters.size(workers, buffers)
 

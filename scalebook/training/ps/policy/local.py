@@ -15,6 +15,7 @@ from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, NonNegati
 from scalebook.training.ps.policy.by_settings import BySettings
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.facts import LocalFacts
+from scalebook.training.ps.policy.rules import Rule
 
 LocalName = Literal["none", "local_sgd", "diloco", "elastic", "significance"]
 Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
@@ -67,8 +68,18 @@ class Local(BySettings, ABC):
         """How far a worker that keeps its parameters moves towards the newest: a share, above 0 and below 1."""
         return 0.0
 
-    def check(self, averaged: int, workers: int) -> None:
-        """ValueError, naming key and remedy, for what makes no sense for so many workers."""
+    def is_even(self, rule: Rule) -> bool:
+        """Whether under this rule all workers push after as many steps. They must where they wait for each other: one
+        that waits for the others' pushes does not come to the steps at which they may wait for it (`sync_dist`)."""
+        return True
+
+    def check(self, rule: Rule, workers: int) -> None:
+        """ValueError, naming key and remedy, for what makes no sense for this rule and so many workers."""
+        if rule.waits and not self.is_even(rule):
+            raise ValueError(
+                f"{self.KEY}: {self!r} lets workers push after different numbers of steps, and with the rule "
+                f"{rule.name} they wait for each other's pushes. Use rule async, or local: local_sgd."
+            )
 
 
 class NoLocalSteps(Local):
@@ -97,6 +108,10 @@ class _Periodic(Local):
             return self.every
         doublings = 1 + (version - self.dense_updates) // self.doubling_updates
         return self.every if doublings >= self.every.bit_length() else min(self.every, 2**doublings)
+
+    def is_even(self, rule: Rule) -> bool:
+        """Of `sync` all have the same version; else those with an older one may be in an earlier period."""
+        return rule.synchronous or not (self.dense_updates or self.doubling_updates)
 
     def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
         """After `period` steps."""
@@ -195,12 +210,17 @@ class Elastic(_Periodic):
         """Always the same."""
         return self.every
 
+    def is_even(self, rule: Rule) -> bool:
+        """Always."""
+        return True
+
     def pull(self, workers: int) -> float:
         """`alpha`."""
         return 0.9 / workers if self.alpha is None else self.alpha
 
-    def check(self, averaged: int, workers: int) -> None:
+    def check(self, rule: Rule, workers: int) -> None:
         """Not so strong that an update moves the centre beyond the mean of those whose forces it has."""
+        averaged = rule.averaged(workers)
         if self.pull(workers) * averaged > 1:
             raise ValueError(
                 f"{self.KEY}.init_args.alpha: {self.alpha} of {averaged} workers at a time moves the centre beyond "
@@ -235,6 +255,10 @@ class Significance(Local):
     def every(self) -> int:  # type: ignore[override]
         """At most."""
         return self.most
+
+    def is_even(self, rule: Rule) -> bool:
+        """Each has moved differently."""
+        return False
 
     def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
         """When it is significant, or late."""

@@ -96,7 +96,7 @@ class Settings:
             )
         ):
             raise contradiction.error()
-        self.local.check(self.most(workers), workers)
+        self.local.check(self.rule, workers)
 
     @property
     def serial(self) -> bool:

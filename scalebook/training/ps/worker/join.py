@@ -275,7 +275,7 @@ def join_steps(
         parameters = parameters_of(optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
-        clients.append(_client(section, worker, parameters, optimizer, shared.lending))
+        clients.append(_client(section, worker, parameters, optimizer, shared.lending, late))
     if worker == 0 and not late:
         control.head[STARTED] = 1
         if run.settings.trace is not None:
@@ -293,11 +293,18 @@ def join_steps(
 
 
 def _client(
-    section: Section, worker: int, parameters: Sequence[Parameter], optimizer: Optimizer, lending: Lending | None
+    section: Section,
+    worker: int,
+    parameters: Sequence[Parameter],
+    optimizer: Optimizer,
+    lending: Lending | None,
+    late: bool,
 ) -> Client:
     control, host = section.control, make_host(section)
     if control.settings.local.steps:
-        return LocalClient(control, worker, host, OwnReplica(section, parameters, worker), optimizer)
+        own = LocalClient(control, worker, host, OwnReplica(section, parameters, worker), optimizer)
+        own.is_late = late
+        return own
     replica = Replica(section, parameters, control.settings.own_replica, lending, worker)
     return Client(control, worker, host, replica, optimizer)
 

@@ -37,7 +37,7 @@ class LocalClient(Client):
         self._local, self._own_clip = settings.local, settings.clip
         self._share = settings.local.pull(control.workers)
         self._since = 0  # steps since the last push
-        self._trains = False
+        self._trains = self.is_late = False
         self._of_snapshot: LocalState | None = None
 
     @property
@@ -52,12 +52,20 @@ class LocalClient(Client):
 
     @override
     def _begin_anew_steps(self) -> Steps[None]:
-        if not self._trains and self.steps == 0:
-            self.go_on_at(max(self._counters.steps[worker] for worker in self._control.living()))
         if self._has_own():
             return
-        self._trains = True
         yield from self._pull_steps()
+        if not self._trains and self.is_late:
+            self._fall_in()
+        self._trains = True
+
+    def _fall_in(self) -> None:
+        """A worker that comes late counts on with who has made most steps, and pushes when they do: they may wait for
+        its push where it would wait for their next step (`sync_dist`)."""
+        others = [worker for worker in self._control.living() if worker != self._worker]
+        if others:
+            self.go_on_at(max(self._counters.steps[worker] for worker in others))
+            self._since = min(max(self._counters.since[worker] for worker in others), self._local.every - 1)
 
     @override
     def push_steps(self, valid: bool = True) -> Steps[Pushed]:
@@ -139,11 +147,14 @@ class LocalClient(Client):
 
     @override
     def _arrive_steps(self, journey: Journey) -> Steps[None]:
-        if journey.was_sent and not self._local.keeps:
-            yield from self._pull_steps()
+        if journey.was_sent:
+            self._counters.since[self._worker] = 0
+            if not self._local.keeps:
+                yield from self._pull_steps()
 
     def _step(self, valid: bool) -> None:
         self._since += 1
+        self._counters.since[self._worker] = self._since
         self._snapshot = None
         self.go_on_at(self.steps + 1)
         if not valid:

@@ -19,7 +19,7 @@ from scalebook.training.ps.policy.local import (
     Significance,
     make_local,
 )
-from scalebook.training.ps.policy.rules import Async, Softsync, Sync
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 
 
 def never() -> float:
@@ -130,6 +130,31 @@ def test_forces_that_would_move_the_centre_too_far() -> None:
     Settings(Sync(), local=Elastic()).check(64)
     with pytest.raises(ValueError, match=r"local\.init_args\.alpha: 0\.5 of 4 workers .* Use at most 0\.25, or null"):
         Settings(Sync(), local=Elastic(alpha=0.5)).check(4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "local", "is_refused"),
+    [
+        (Bounded(), LocalSGD(4, dense_updates=2), True),
+        (Bounded(), DiLoCo(4, doubling_updates=2), True),
+        (Bounded(), Significance(), True),
+        (Sync(), Significance(), True),
+        (Sync(), LocalSGD(4, dense_updates=2), False),
+        (Async(), LocalSGD(4, dense_updates=2), False),
+        (Bounded(), Elastic(4), False),
+        (Bounded(), LocalSGD(4), False),
+        (Softsync(), Significance(), False),
+    ],
+    ids=repr,
+)
+def test_who_waits_for_pushes_must_push_after_as_many_steps(rule: Rule, local: Local, is_refused: bool) -> None:
+    if not is_refused:
+        Settings(rule, local=local).check(4)
+        return
+    with pytest.raises(
+        ValueError, match=rf"local: .* the rule {rule.name} they wait .* Use rule async, or local: local_"
+    ):
+        Settings(rule, local=local).check(4)
 
 
 def test_values() -> None:
