@@ -64,6 +64,12 @@ class Playing(Forking):
     def claimed_before(self) -> dict[str, Any] | None:
         """When training starts: what the checkpoint's workers had claimed, if these go on with what was under way."""
         state = self._ours.get(_UNDER_WAY)
+        if self._playing is not None and self._resumed is not None and state is None and "clock_s" in self._ours:
+            rank_zero_info(
+                "Virtual workers: the checkpoint says nothing of gradients under way, which are computed anew. It was "
+                "written before training, or in the middle of a gradient, or with pull_codec, local steps or sparse "
+                "tables, of which nothing is kept."
+            )
         if self._playing is None or self._resumed is None or state is None:
             return None
         if not (self._own_data.takes(self._position) and self._playing.is_under_way(state["engine"])):

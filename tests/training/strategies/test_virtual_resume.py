@@ -48,6 +48,8 @@ RULES: dict[str, Any] = {
     "top-k": {"push_codec": TopK(0.1), "shards": 2},
     "sync with a backup": {"rule": Sync(1)},
     "softsync": {"rule": Softsync(3)},
+    "sums": {"rule": Async(push_every=3, pull_every=2)},
+    "pulls": {"rule": Async(pull_every=3)},
 }
 
 

@@ -278,11 +278,29 @@ class Client:
                 gradients[place] = sparse.coalesce()
         return gradients
 
-    def go_on_from(self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None) -> None:
-        """Be where a client of an earlier run was, whose counters are there again: it holds these versions."""
+    def own_steps(self) -> dict[str, Any] | None:
+        """Where it sums gradients or steps between two pulls: what it has of its own, copied."""
+        if not self._sums and self._pull_every == 1:
+            return None
+        return {"steps": self._steps, "sum": self._sum.state(), "parameters": self.replica.own_values()}
+
+    def go_on_from(
+        self,
+        bases: Sequence[Newest],
+        pulled: float,
+        leg: Leg,
+        journey: Journey | None,
+        own: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Be where a client of an earlier run was, whose counters are there again: it holds these versions, and has
+        `own_steps` of its own."""
         self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
         self._seq = self._steps = self._counters.begun[self._worker]
         self._taken = sum(self.replica.take(self.bases))
+        if own is not None:
+            self._steps = own["steps"]
+            self._sum.load(own["sum"])
+            self.replica.have_own(own["parameters"])
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""

@@ -190,6 +190,19 @@ class Replica:
         self._stepped = True
         self._watch()
 
+    def own_values(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Where the worker steps itself between two pulls: its parameters, copied, and the gradients for its step."""
+        return [(p.detach().clone(), None if p.grad is None else p.grad.clone()) for p in self.parameters]
+
+    @torch.no_grad()
+    def have_own(self, values: Sequence[tuple[Tensor, Tensor | None]]) -> None:
+        """Be where its own steps had led it, of an earlier run, from the versions held."""
+        for parameter, (value, gradient) in zip(self.parameters, values, strict=True):
+            parameter.copy_(value)
+            parameter.grad = gradient
+        self._stepped = True
+        self._watch()
+
     def _watch(self) -> None:
         own = self.frozen | self.tables
         self._places = [place for place in range(len(self.parameters)) if place not in own]

@@ -31,15 +31,16 @@ _OF_SECTION: Final = (
 )  # fmt: skip
 _OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "staleness")
 _OF_SHARD: Final = ("newest", "held", "applied", "kept")
-_FORM: Final = 3
+_FORM: Final = 4
 """Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 
 
 def can_be_kept(workers: VirtualWorkers) -> bool:
     """Whether training has begun, and has not come to its end, and nobody is in the middle of a gradient."""
-    if workers.run.settings.own_replica or len(workers.sections) > 1:
-        return False  # then a worker has parameters of its own
+    settings = workers.run.settings
+    if settings.pull_codec.codes or settings.local.steps or len(workers.sections) > 1:
+        return False  # what a worker has decoded, or its own optimizer, is not kept
     if workers.sections[0].plan.tables:
         return False  # the rows of older versions lie in the log, which nothing keeps
     return workers.scheduler.is_between_gradients and bool(workers.scheduler.alive)
@@ -130,6 +131,7 @@ def _client(client: Client) -> dict[str, Any]:
         "bases": [list(base) for base in client.bases],
         "pulled": client.pulled,
         "leg": client.leg.name,
+        "own": client.own_steps(),
         "journey": None
         if journey is None
         else {
@@ -146,7 +148,7 @@ def _load_client(client: Client, saved: Mapping[str, Any]) -> None:
         verdict, others = Verdict[of["verdict"]], {name: of[name] for name in _OF_JOURNEY}
         journey = Journey(groups=client.optimizer.param_groups, verdict=verdict, **others)
     bases = [Newest(*base) for base in saved["bases"]]
-    client.go_on_from(bases, saved["pulled"], Leg[saved["leg"]], journey)
+    client.go_on_from(bases, saved["pulled"], Leg[saved["leg"]], journey, saved["own"])
 
 
 def _shard(section: Section, number: int) -> dict[str, Any]:
