@@ -25,7 +25,7 @@ class ClickModel(LightningModule):
         width: Numbers in a row.
         hidden: Units of the hidden layer.
         sparse: Gradients of the table hold the rows of the batch's categories alone. For torch.optim.SGD without
-            momentum and Adagrad, in one process.
+            momentum and Adagrad, in one process or under AsyncPS, where rows travel.
     """
 
     metrics = (VAL_AUC, VAL_LOSS)

@@ -31,7 +31,7 @@ class Ranker(LightningModule):
         temperature: What cosines are divided by before the softmax; less makes it tell them apart more sharply.
         dropout: Share of the n-grams that a text loses while training, so that a document is known by more than a few.
         sparse: Gradients hold the rows of the batch's n-grams alone. For torch.optim.SGD without momentum, SparseAdam
-            and Adagrad, in one process.
+            and Adagrad, in one process or under AsyncPS, where rows travel.
     """
 
     metrics = (VAL_MRR, VAL_RECALL_10, VAL_LOSS)

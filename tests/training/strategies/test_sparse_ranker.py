@@ -1,0 +1,110 @@
+"""The ranker with sparse tables under AsyncPS: as in one process, among several workers, on a virtual clock."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import SGD, Adagrad, Adam, Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from scalebook.training.models import Ranker
+from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.strategies.async_ps import AsyncPS
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
+    pytest.mark.filterwarnings("ignore:The .*dataloader. does not have many workers"),
+]
+Make = Callable[[Iterable[Parameter]], Optimizer]
+
+
+class _Pairs(Dataset[tuple[Tensor, Tensor]]):
+    """A document has four of its query's six hashes."""
+
+    def __len__(self) -> int:
+        return 128
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        draw = torch.Generator().manual_seed(index)
+        query = torch.randint(1, 5000, (6,), generator=draw)
+        return query, torch.cat([query[:4], torch.randint(1, 5000, (6,), generator=draw)])
+
+
+class _Ranker(Ranker):
+    make: Make
+
+    def configure_optimizers(self) -> Optimizer:
+        return self.make(self.parameters())
+
+    @torch.no_grad()
+    def training_step_loss(self, batch: Any) -> float:
+        return self._loss(self(*batch)).item()
+
+
+def untrained(sparse: bool) -> _Ranker:
+    seed_everything(1, verbose=False)
+    return _Ranker(rows=300, width=8, dropout=0.0, sparse=sparse)
+
+
+def sgd(parameters: Iterable[Parameter]) -> Optimizer:
+    return SGD(parameters, lr=0.5)
+
+
+def adagrad(parameters: Iterable[Parameter]) -> Optimizer:
+    return Adagrad(parameters, lr=0.05)
+
+
+def fitted(
+    strategy: AsyncPS | str, make: Make, epochs: int = 2, sparse: bool = True, ckpt_path: Path | None = None
+) -> tuple[Trainer, _Ranker]:
+    model = untrained(sparse)
+    model.make = make
+    trainer = Trainer(
+        strategy=strategy, accelerator="cpu", devices=1, max_epochs=epochs, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    data: DataLoader[Any] = DataLoader(_Pairs(), batch_size=16)
+    trainer.fit(model, data, DataLoader(_Pairs(), batch_size=64), ckpt_path=ckpt_path)
+    return trainer, model
+
+
+def test_one_worker_is_one_process_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    _, plain = fitted("auto", adagrad, epochs=3)
+    trainer, first = fitted(AsyncPS(workers=1), adagrad, epochs=1)
+    assert type(first.table) is torch.nn.EmbeddingBag
+    trainer.save_checkpoint(tmp_path / "first.ckpt")
+    _, resumed = fitted(AsyncPS(workers=1), adagrad, epochs=3, ckpt_path=tmp_path / "first.ckpt")
+    for mine, theirs in zip(resumed.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_two_workers_train() -> None:
+    trainer, model = fitted(AsyncPS(workers=2), adagrad, epochs=4)
+    assert trainer.global_step == 32
+    batch = next(iter(DataLoader(_Pairs(), batch_size=64)))
+    trained, before = (one.training_step_loss(batch) for one in (model, untrained(sparse=True)))
+    assert trained < 0.8 * before
+
+
+def test_virtual_workers_read_the_rows_of_the_version_that_they_hold() -> None:
+    """So four of them come to what they come to with dense gradients, whose versions are whole."""
+    clock = ClockSettings(gradient_s=0.1, stragglers={3: 2.0})
+    weights = [
+        list(fitted(AsyncPS(host="virtual", workers=4, clock=clock), sgd, sparse=sparse)[1].parameters())
+        for sparse in (True, False)
+    ]
+    first = list(untrained(sparse=False).parameters())
+    for mine, theirs, before in zip(*weights, first, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+        assert not torch.equal(mine, before)
+
+
+def test_an_optimizer_that_cannot_step_on_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="optimizer: Adam cannot step on single rows"):
+        fitted(AsyncPS(workers=1), Adam)
