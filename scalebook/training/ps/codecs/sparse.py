@@ -14,6 +14,7 @@ from scalebook.training.ps.policy.frames import Shape
 
 _SAMPLE: Final = 8192
 """Magnitudes, evenly spaced, from which the threshold is guessed below which nothing is among the largest."""
+_NO_SIGN: Final = np.int32(0x7FFFFFFF)
 _SPARE: Final = 4.0
 """Standard deviations of the sample's count by which the guess is low: too high a one costs a second look."""
 
@@ -28,30 +29,34 @@ class TopKKernel(Kernel[TopK]):
 
     def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
         places, chosen = parts
-        magnitudes = torch.abs(values, out=scratch)
-        if not finite(magnitudes):
+        found = self._candidates(values, scratch)
+        magnitudes = torch.abs(values, out=scratch) if found is None else torch.index_select(values, 0, found).abs_()
+        if not finite(magnitudes):  # what is not finite is among the candidates
             return False
-        found = self._candidates(magnitudes)
-        if found is None:
-            largest = torch.topk(magnitudes, self._k, sorted=False).indices
-        else:
-            largest = found[torch.topk(torch.index_select(magnitudes, 0, found), self._k, sorted=False).indices]
+        largest = torch.topk(magnitudes, self._k, sorted=False).indices
+        if found is not None:
+            largest = found[largest]
         largest.numpy().sort()  # neighbours in memory, and what zstd likes; torch's takes ten times as long
         places.copy_(largest)
         torch.index_select(values, 0, largest, out=chosen)
         return True
 
-    def _candidates(self, magnitudes: Tensor) -> Tensor | None:
-        """Places of all magnitudes from a guessed threshold on, which are k or more; None where that saves nothing."""
+    def _candidates(self, values: Tensor, scratch: Tensor) -> Tensor | None:
+        """Places of all magnitudes from a guessed threshold on, which are k or more; None where that saves nothing.
+
+        Compared are the bits of fp32 without their sign, whole numbers: of what is not finite they are the largest.
+        """
         step = self.count // _SAMPLE
         if step < 2 or self._k * 4 > self.count:
             return None
-        sample = magnitudes[::step]
+        sample = values[::step].abs()
         expected = self._k / step
         rank = min(sample.numel(), int(expected + _SPARE * expected**0.5) + 2)
         threshold = float(torch.topk(sample, rank, sorted=False).values.min())
-        np.greater_equal(magnitudes.numpy(), np.float32(threshold), out=self._above[: self.count])
-        eights = np.flatnonzero(self._above.view(np.uint64))  # most are empty, and need no second look
+        least, bits = np.float32(threshold).view(np.int32), values.view(torch.int32).numpy()
+        unsigned = np.bitwise_and(bits, _NO_SIGN, out=scratch.view(torch.int32).numpy())
+        np.greater_equal(unsigned, least, out=self._above[: self.count])
+        eights = np.flatnonzero(self._above.view(np.uint64) != 0)  # most are empty, and need no second look
         within = np.flatnonzero(self._above.reshape(-1, 8)[eights])
         found = eights[within >> 3] * 8 + (within & 7)
         return torch.from_numpy(found) if self._k <= found.size else None

@@ -239,3 +239,17 @@ def test_each_push_of_a_worker_draws_anew(codec: Codec) -> None:
     frames = {bytes(coder.encode(tensors, None, seq << 32 | 1 << 16).frame[HEADER:].numpy()) for seq in range(20)}
     assert len(frames) == 20
     assert len({int(generator(seq << 32).initial_seed()) for seq in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize("odd", [math.nan, -math.nan, math.inf, -math.inf])
+def test_one_value_that_is_not_finite_among_many_is_carried(odd: float) -> None:
+    """Where the threshold is guessed from a sample, in which it is not."""
+    values = torch.randn(40_000, generator=torch.Generator().manual_seed(5))
+    values[1] = odd
+    coder = Coder(TopK(0.01), [Spec((40_000,), torch.float32)])
+    frame, residual = coder.encode([values], torch.zeros(coder.kept))
+    (decoded,) = coder.decode(frame)
+    assert decoded is not None
+    assert torch.equal(decoded.nan_to_num(7, 8, 9), values.nan_to_num(7, 8, 9))
+    assert residual is not None
+    assert not residual.any()
