@@ -12,14 +12,19 @@ from torch.nn.functional import mse_loss
 from torch.optim import Adam, Optimizer
 
 from scalebook.training.ps import Clip, Settings, SharedRun, join, serve
+from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.codecs import Bf16, Qsgd, TopK
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.replay import replay
 from scalebook.training.ps.trace import read_head
+from scalebook.training.ps.worker.one_model import OneModel
+from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.processes import run_workers
 from tests.pairs import pairs
 from tests.training.ps.test_own_rules import AllBut, Fresh, Halved, Quartered
+from tests.training.ps.worker.works import Asked
 
 pytestmark = pytest.mark.alike
 
@@ -86,6 +91,45 @@ def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shard
     head = read_head(tmp_path)
     assert len(head.last[0]) == shards
     assert head.last[0][0] >= (WORKERS * PUSHES if not rule.gathers else PUSHES)
+
+
+def play(settings: Settings, timing: ClockSettings) -> list[Tensor]:
+    """The weights after a run of virtual workers; the rate falls with each push."""
+    clock = VirtualClock(timing, WORKERS, settings.shards)
+    run = SharedRun(WORKERS, settings, clock)
+    made = model()
+    adam = optimizer(made)
+    one, seqs = OneModel([adam]), dict.fromkeys(range(WORKERS), 0)
+    workers = VirtualWorkers(run, clock, one.make, Asked(lambda worker: seqs[worker] < PUSHES))
+    workers.begin()
+    while (worker := workers.next()) is not None:
+        seqs[worker] += 1
+        one.show(worker)
+        compute(made, worker, seqs[worker])
+        adam.param_groups[0]["lr"] = 0.02 / seqs[worker]
+        one.hand_over(worker)
+        workers.push()
+    shards = workers.sections[0].shards
+    weights = {
+        place: view.clone()
+        for shard in shards
+        for place, view in zip(shard.plan.parameters, shard.views[shard.newest().buffer], strict=True)
+    }
+    workers.detach()
+    run.close()
+    return [weights[place] for place in sorted(weights)]
+
+
+@pytest.mark.parametrize("rule", [Async(), Bounded(1), Sync(), Sync(1), Softsync(3)], ids=str)
+def test_virtual_workers_are_replayed_bit_for_bit(tmp_path: Path, rule: Rule) -> None:
+    timing = ClockSettings(Distribution("gamma", 0.1, 0.4), {1: 2.0}, 0.002, Link(0.01), server_link=Link(0.0, 1e5))
+    settings = Settings(rule=rule, shards=2, trace=tmp_path)
+    expected = play(settings, timing)
+    made = model()
+    replay(tmp_path, settings, optimizer(made), lambda worker, seq: compute(made, worker, seq))
+    assert read_head(tmp_path).last[0][0] >= PUSHES
+    for again, weight in zip(made.parameters(), expected, strict=True):
+        assert torch.equal(again.detach(), weight)
 
 
 @pytest.mark.parametrize(
