@@ -80,7 +80,8 @@ class AsyncPS(SharedMeasures, Playing):
             with momentum over these averages; `elastic`: workers keep theirs, which and the shards' pull each other;
             `significance`: a push waits until it has moved them far enough. Updates, and so `max_steps` and staleness,
             count what the shards apply, learning rates' schedules a worker's own steps. Validation and checkpoints are
-            of the shards' parameters. A worker that dies loses its steps since its last push.
+            of the shards' parameters; a resumed run's workers begin there, with worker 0's optimizer state. A worker
+            that dies loses its steps since its last push.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
             part of the cores. On the command line it is the config's own key `threads`.
     """
