@@ -4,25 +4,32 @@ whether the browser's console stays empty. Nothing is trained; the pages show `t
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
 
+from scalebook.app.navigation import PLACES
 from scalebook.training.workspace import Workspace
 from tests.e2e.audit import SERIOUS, findings
 from tests.e2e.conftest import Served, end_supervisor, serve
-from tests.e2e.gallery import Gallery, filled
+from tests.e2e.gallery import Gallery, ask_for_trust, ask_no_more, filled
 from tests.e2e.screenshots import settle
 
 PAGES = {
     "notebook": "Does staleness hurt?",
     "notebook-empty": "Nothing yet",
     "notebook-broken": "Half written",
+    "notebook-crowd": "Too many",
+    "compose": "New experiment · Does staleness hurt?",
+    "compose-virtual": "Edit pixelcnn-async-16 · Does staleness hurt?",
     "compose-cell": "Edit pixelcnn-async-2 · Does staleness hurt?",
     "runs": "Runs",
     "run": "pixelcnn-async-2 · seed 1",
     "run-live": "pixelcnn-single · seed 1",
     "run-failed": "pixelcnn-ddp-2 · seed 2",
+    "run-trial": "batch-size · seed 1",
+    "run-virtual": "pixelcnn-async-16 · seed 1",
     "searches": "Searches",
     "search-setup": "New search · Does staleness hurt?",
     "search-map": "batch-size · Search",
@@ -32,9 +39,11 @@ PAGES = {
     "search-pareto": "batch-size · Search",
     "search-table": "batch-size · Search",
     "compare": "Compare",
+    "compare-virtual": "Compare",
     "compare-empty": "Compare",
     "plan": "Plan pixelcnn-async-2 · Does staleness hurt?",
     "plan-measured": "Plan pixelcnn-async-2 · Does staleness hurt?",
+    "plan-yaml": "Plan",
 }
 NOT_OURS = (re.compile("GL Driver Message"),)
 """Of a Chromium that draws without a GPU, where parallel coordinates are drawn."""
@@ -44,6 +53,11 @@ NAME = """(() => { const one = document.activeElement;
   return (one.getAttribute('aria-label') || one.labels?.[0]?.innerText || one.innerText || '')
     .trim().split('\\n').pop(); })()"""
 ORDER = ("Model", "Data", "Strategy", "Workers", "Batch size per worker", "Optimizer", "Learning rate", "Epochs", "Run")
+SEEN = """one => {
+  let opacity = 1;
+  for (; one; one = one.parentElement) opacity *= getComputedStyle(one).opacity;
+  return opacity;
+}"""
 CONTRAST = """([one, other]) => {
   const light = (colour) => {
     const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((each) => each / 255)
@@ -112,6 +126,7 @@ def wrong(page: Page) -> list[str]:
 def test_a_page_can_be_read_and_says_what_it_is(shown: tuple[Page, str, Gallery], name: str) -> None:
     """In both themes, and at 400 pixels without moving sideways; with nothing left of Streamlit's own face."""
     page, address, found = shown
+    page.set_viewport_size({"width": 1280, "height": 2600})  # axe-core judges no colours of what is below the fold
     page.goto(address + found.addresses()[name])
     expect(page).to_have_title(f"{PAGES[name]} · Scalebook")
     settle(page)
@@ -119,12 +134,35 @@ def test_a_page_can_be_read_and_says_what_it_is(shown: tuple[Page, str, Gallery]
     expect(page.get_by_text("Deploy")).to_have_count(0)
     assert wrong(page) == []
     page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(300)  # until Streamlit has heard of it
-    assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).colorScheme") == "dark"
+    expect(page.locator(".stApp")).to_have_css("color-scheme", "dark")
+    settle(page)
     assert wrong(page) == []
     page.set_viewport_size({"width": 400, "height": 860})
-    page.wait_for_timeout(200)
-    assert page.evaluate("document.querySelector('.stMain').scrollWidth <= 400")
+    page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400", timeout=20_000)
+
+
+def test_no_page_is_left_out(gallery: tuple[Served, Gallery]) -> None:
+    """Neither a view of the gallery, nor a page of the app."""
+    addresses = gallery[1].addresses()
+    assert set(PAGES) == set(addresses)
+    assert {urlsplit(address).path.strip("/") for address in addresses.values()} == {place.path for place in PLACES}
+
+
+def test_the_question_of_trust_can_be_read(shown: tuple[Page, str, Gallery], gallery: tuple[Served, Gallery]) -> None:
+    page, address, found = shown
+    workspace = gallery[0].workspace
+    try:
+        ask_for_trust(workspace)
+        page.goto(address + found.addresses()["compare-empty"])
+        expect(page.get_by_text("This folder wants to run code of its own")).to_be_visible()
+        expect(page.locator(".sb-code")).to_contain_text("module stranger, from")
+        themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+        for scheme in themes:
+            page.emulate_media(color_scheme=scheme)
+            expect(page.locator(".stApp")).to_have_css("color-scheme", scheme)
+            assert wrong(page) == []
+    finally:
+        ask_no_more(workspace)
 
 
 def test_run_stays_in_reach_and_the_focus_is_seen(shown: tuple[Page, str, Gallery]) -> None:
@@ -178,9 +216,10 @@ def test_keys_save_and_close(shown: tuple[Page, str, Gallery]) -> None:
     expect(kept).to_be_visible()
     edit = page.get_by_role("button", name="Edit")
     page.mouse.move(5, 5)
-    expect(edit).to_be_visible()
-    assert edit.evaluate("one => { let o = 1; for (; one; one = one.parentElement) o *= getComputedStyle(one).opacity; "
-                         "return o; }") == 1  # fmt: skip
+    for width in (400, 1920, 1280):
+        page.set_viewport_size({"width": width, "height": 1000})
+        expect(edit).to_be_visible()
+        assert edit.evaluate(SEEN) == 1
     page.goto(address + found.addresses()["compose-cell"])
     epochs = page.get_by_role("textbox", name="Epochs", exact=True)
     epochs.fill("6")
@@ -194,6 +233,9 @@ def test_one_finds_the_way_back(shown: tuple[Page, str, Gallery]) -> None:
     """From a run to the cell, which is scrolled to; by the menu to the notebook last open, also in a new session."""
     page, address, found = shown
     page.goto(address + found.addresses()["run-live"])
+    figures = page.locator(".st-key-live-standing .sb-facts")
+    figures.evaluate("one => { one.parentElement.dataset.stale = 'true'; }")  # as between two ticks
+    assert figures.evaluate(SEEN) == 1
     page.get_by_role("link", name="Does staleness hurt? › pixelcnn-single").click()
     card = page.locator(".st-key-cell-experiment-pixelcnn-single")
     expect(card).to_be_in_viewport()
