@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, I
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.policy.settings import REAL_HOSTS
 from scalebook.training.ps.replay import replay
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.pairs import pairs
 
 DEADLINE_S = 20.0
@@ -97,21 +98,25 @@ def plain(make: Make, steps: int, clip: Clip | None = None) -> list[Tensor]:
 Body = Callable[[Joined, Towers, int], Any]
 
 
-def in_processes(run: SharedRun, body: Body, make: Make = sgd) -> list[Any]:
+def in_processes(
+    run: SharedRun, body: Body, make: Make = sgd, lost: Callable[[Lost], Reaction] = lambda one: Reaction.END
+) -> list[Any]:
     """`body(joined, model, worker)` in each worker; beside them the servers that the run wants."""
     workers = run.control.workers
 
     def process(number: int) -> Any:
         model = Towers(make is not sparse_adam)
         optimizer = make(model.parameters())
-        if number >= workers:
-            return serve(run, number - workers, DEADLINE_S, [optimizer], model)
         joined = join(run, run.member(number, DEADLINE_S), [optimizer], model=model)
         joined.start()
         joined.begin()
         return body(joined, model, number)
 
-    return run_workers(workers + run.servers, process)[:workers]
+    def serves(number: int) -> None:
+        model = Towers(make is not sparse_adam)
+        serve(run, number, DEADLINE_S, [make(model.parameters())], model)
+
+    return run_workers(workers, process, servers=run.servers, serve=serves, lost=lost)
 
 
 def final(joined: Joined, model: nn.Module) -> list[Tensor]:
@@ -296,6 +301,40 @@ class TestRefused:
         model.words.weight.grad = torch.ones(ROWS, WIDTH)
         with pytest.raises(ValueError, match=r"model: words\.weight has a dense gradient"):
             joined.clients[0].push()
+
+
+@pytest.mark.parametrize("host", REAL_HOSTS)
+def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
+    """Its rows say how many: as many as the newest version has of it. Nothing is lost or done twice, nobody hangs."""
+    run, killed = SharedRun(3, Settings(host=host)), 2
+
+    def body(joined: Joined, model: Towers, worker: int) -> tuple[list[int], list[Tensor]]:
+        if worker == killed:  # by the kernel's timer, wherever it is then
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+        for _ in range(10**6 if worker == killed else 150):
+            model.words.weight.grad = sparse_ones([worker, 7], ROWS)
+            model.bags.weight.grad = sparse_ones([worker], 50)
+            joined.clients[0].push()
+        joined.finish()
+        joined.wait_for_others()
+        (shard,) = joined.clients[0].host.section.shards
+        return [shard.applied(one) for one in range(3)], final(joined, model)
+
+    def lost(one: Lost) -> Reaction:
+        assert one.number == killed
+        run.mark_dead(killed)
+        return Reaction.GO_ON
+
+    (applied, weights), other, none = in_processes(run, body, ones, lost)
+    assert none is None
+    assert other[0] == applied
+    assert applied[:2] == [150, 150]
+    words, bags, *_ = (w - first for w, first in zip(weights, Towers().parameters(), strict=True))
+    counted = -torch.tensor(applied, dtype=torch.float32)
+    torch.testing.assert_close(words[:3], counted[:, None].expand(3, WIDTH), rtol=0, atol=1e-2)
+    torch.testing.assert_close(bags[:3], counted[:, None].expand(3, WIDTH), rtol=0, atol=1e-2)
+    torch.testing.assert_close(words[7], counted.sum().expand(WIDTH), rtol=0, atol=1e-2)
 
 
 def test_a_large_table_lies_in_memory_once() -> None:
