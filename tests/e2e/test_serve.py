@@ -60,6 +60,7 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(360)
 def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspace) -> None:
     left = serve(workspace)
     _is_killed_before_it_could_end(left)
