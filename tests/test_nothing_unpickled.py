@@ -34,7 +34,7 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
         if (
             (module in UNPICKLING and name in READS)
             or (module in ("torch", "torch.hub") and name == "load" and told.get("weights_only") != "True")
-            or (module in ("np", "numpy") and "allow_pickle" in told)
+            or (module in ("np", "numpy") and told.get("allow_pickle", "False") != "False")
             or called in ("eval", "exec", "yaml.Loader", "yaml.UnsafeLoader", "yaml.FullLoader")
             or name in UNSAFE
             or "pyfunc" in called
