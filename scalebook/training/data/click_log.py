@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 from jsonargparse.typing import OpenUnitInterval, PositiveInt
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from typing_extensions import override
 
 from scalebook.training.data.broken_lines import BrokenLines
@@ -20,8 +19,7 @@ from scalebook.training.data.errors import DataError
 from scalebook.training.data.given_file import GivenFile
 from scalebook.training.data.kept import keep, kept
 from scalebook.training.data.ngrams import HASHES, PADDING
-from scalebook.training.data.whole import Whole, as_it_is
-from scalebook.training.shuffle import EpochShuffle
+from scalebook.training.data.whole import ValidatedAtOnce
 
 ClickBatch = tuple[Tensor, Tensor, Tensor]
 """numbers float32 [batch, 13]; hashes int64 [batch, 26], 0 where a category is missing; clicked float32 [batch]."""
@@ -40,7 +38,7 @@ class LoggedClicks(NamedTuple):
     clicked: np.ndarray
 
 
-class ClickLog(LightningDataModule):
+class ClickLog(ValidatedAtOnce[ClickBatch]):
     """Predict whether an advertisement is clicked, from a log in the format of Criteo's.
 
     On each line, with tabs between: 1 where there was a click and else 0, 13 integers, 26 categories as text; any may
@@ -70,10 +68,9 @@ class ClickLog(LightningDataModule):
         limit: PositiveInt | None = None,
         val_fraction: OpenUnitInterval = 0.1,
     ) -> None:
-        super().__init__()
+        super().__init__(batch_size)
         self.given, self.lines = GivenFile(file, url, sha256, size), lines
-        self.batch_size, self.limit, self.val_fraction = batch_size, limit, val_fraction
-        self._parts: dict[str, ClickLines] = {}
+        self.limit, self.val_fraction = limit, val_fraction
 
     @override
     def prepare_data(self) -> None:
@@ -95,21 +92,6 @@ class ClickLog(LightningDataModule):
             "train": ClickLines(*(column[:ends] for column in clicks)),
             "val": ClickLines(*(column[trained:] for column in clicks)),
         }
-
-    @override
-    def train_dataloader(self) -> DataLoader[ClickBatch]:
-        lines = self._parts["train"]
-        return DataLoader(lines, self.batch_size, sampler=EpochShuffle(lines), collate_fn=as_it_is)
-
-    @override
-    def val_dataloader(self) -> DataLoader[ClickBatch]:
-        """One batch of all, in every worker: a rank is among all lines, whatever the strategy."""
-        return DataLoader(Whole(self._parts["val"]), batch_size=None)
-
-    @override
-    def predict_dataloader(self) -> DataLoader[ClickBatch]:
-        """The validation lines."""
-        return self.val_dataloader()
 
     def _clicks(self) -> LoggedClicks:
         """All lines, kept in the user's cache as long as the file is the same."""

@@ -4,24 +4,22 @@ from typing import Final
 
 import numpy as np
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from typing_extensions import override
 
 from scalebook.training.data.download import cache_folder
 from scalebook.training.data.ngrams import Bags
 from scalebook.training.data.splitting import held_out
 from scalebook.training.data.standard_library import Corpus, corpus
-from scalebook.training.data.whole import Whole, as_it_is
-from scalebook.training.shuffle import EpochShuffle
+from scalebook.training.data.whole import ValidatedAtOnce
 
 RankingBatch = tuple[Tensor, Tensor]
 """queries int64 [batch, n-grams], and the document that belongs to each, int64 [batch, n-grams]: hashes, filled up."""
 QUERY_NGRAMS: Final = 128
 
 
-class Docstrings(LightningDataModule):
+class Docstrings(ValidatedAtOnce[RankingBatch]):
     """Find the function that a sentence describes: about 6,000 functions and classes of Python's standard library.
 
     The query is the first line of a docstring; the document is the object's name and its body without the docstring,
@@ -44,10 +42,9 @@ class Docstrings(LightningDataModule):
         split_seed: NonNegativeInt = 0,
         document_ngrams: PositiveInt = 256,
     ) -> None:
-        super().__init__()
-        self.batch_size, self.limit, self.document_ngrams = batch_size, limit, document_ngrams
+        super().__init__(batch_size)
+        self.limit, self.document_ngrams = limit, document_ngrams
         self.val_fraction, self.split_seed = val_fraction, split_seed
-        self._parts: dict[str, RankingPairs] = {}
 
     @override
     def prepare_data(self) -> None:
@@ -65,21 +62,6 @@ class Docstrings(LightningDataModule):
         """The places of the pairs that are trained on, and of those that are validated with, in the library's order."""
         validated = held_out(whole.file, self.val_fraction, self.split_seed)
         return np.flatnonzero(~validated)[: self.limit].tolist(), np.flatnonzero(validated).tolist()
-
-    @override
-    def train_dataloader(self) -> DataLoader[RankingBatch]:
-        pairs = self._parts["train"]
-        return DataLoader(pairs, self.batch_size, sampler=EpochShuffle(pairs), collate_fn=as_it_is)
-
-    @override
-    def val_dataloader(self) -> DataLoader[RankingBatch]:
-        """One batch of all, in every worker: a rank is among all documents, whatever the strategy."""
-        return DataLoader(Whole(self._parts["val"]), batch_size=None)
-
-    @override
-    def predict_dataloader(self) -> DataLoader[RankingBatch]:
-        """The validation pairs."""
-        return self.val_dataloader()
 
     def _pairs(self, whole: Corpus, places: list[int]) -> "RankingPairs":
         queries = whole.queries.part(places, QUERY_NGRAMS)

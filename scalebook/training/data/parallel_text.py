@@ -6,17 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from typing_extensions import override
 
 from scalebook.training.data.download import cache_folder
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.splitting import held_out
 from scalebook.training.data.subwords import END, PADDING, START, Subwords, subwords
-from scalebook.training.data.whole import Whole, as_it_is
-from scalebook.training.shuffle import EpochShuffle
+from scalebook.training.data.whole import ValidatedAtOnce
 
 TranslationBatch = tuple[Tensor, Tensor]
 """source int64 [batch, subwords], ends with END; target int64 [batch, subwords], from START to END; filled up."""
@@ -29,7 +27,7 @@ class Pair(NamedTuple):
     target: str
 
 
-class ParallelText(LightningDataModule, ABC):
+class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
     """Sentences and their translations. Either part of the split has all that is said alike but for case and signs."""
 
     def __init__(
@@ -42,12 +40,11 @@ class ParallelText(LightningDataModule, ABC):
         vocabulary: int,
         longest: int,
     ) -> None:
-        super().__init__()
-        self.batch_size, self.limit, self.val_limit = batch_size, limit, val_limit
+        super().__init__(batch_size)
+        self.limit, self.val_limit = limit, val_limit
         self.val_fraction, self.split_seed = val_fraction, split_seed
         self.vocabulary, self.longest = vocabulary, longest
         self._subwords: Subwords | None = None
-        self._parts: dict[str, SentencePairs] = {}
 
     @abstractmethod
     def pairs(self) -> list[Pair]:
@@ -82,21 +79,6 @@ class ParallelText(LightningDataModule, ABC):
         shuffled = np.random.RandomState(self.split_seed).permutation(np.flatnonzero(validated))
         train = [pairs[place] for place in np.flatnonzero(~validated)[: self.limit]]
         return train, [pairs[place] for place in shuffled[: self.val_limit]]
-
-    @override
-    def train_dataloader(self) -> DataLoader[TranslationBatch]:
-        pairs = self._parts["train"]
-        return DataLoader(pairs, self.batch_size, sampler=EpochShuffle(pairs), collate_fn=as_it_is)
-
-    @override
-    def val_dataloader(self) -> DataLoader[TranslationBatch]:
-        """One batch of all, in every worker: a score is of all sentences, whatever the strategy."""
-        return DataLoader(Whole(self._parts["val"]), batch_size=None)
-
-    @override
-    def predict_dataloader(self) -> DataLoader[TranslationBatch]:
-        """The validation sentences."""
-        return self.val_dataloader()
 
     def _learn(self, train: Sequence[Pair]) -> Subwords:
         return subwords([text for pair in train for text in pair], self.vocabulary, cache_folder())

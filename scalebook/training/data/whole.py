@@ -1,23 +1,30 @@
-"""Batches that a data set draws as a whole, and all of it as one batch."""
+"""Data sets in memory that draw whole batches, and all of one part as a single batch."""
 
-from collections.abc import Sized
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
-from torch.utils.data import Dataset
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, Dataset
+from typing_extensions import override
 
-Drawn = TypeVar("Drawn", covariant=True)
+from scalebook.training.shuffle import EpochShuffle
+
+Drawn = TypeVar("Drawn")
+DrawnOut = TypeVar("DrawnOut", covariant=True)
 
 
-class _Batches(Sized, Protocol[Drawn]):
-    """A data set that draws a whole batch at once."""
+class Samples(Protocol[DrawnOut]):
+    """In memory. `__getitems__` draws a whole batch."""
 
-    def __getitems__(self, indices: list[int]) -> Drawn: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+    def __getitems__(self, indices: list[int]) -> DrawnOut: ...
 
 
 class Whole(Dataset[Drawn]):
     """A set of one element, which is all samples: with `batch_size=None` a loader of one batch, in every worker."""
 
-    def __init__(self, samples: _Batches[Drawn]) -> None:
+    def __init__(self, samples: Samples[Drawn]) -> None:
         self._samples = samples
 
     def __len__(self) -> int:
@@ -25,6 +32,32 @@ class Whole(Dataset[Drawn]):
 
     def __getitem__(self, index: int) -> Drawn:
         return self._samples.__getitems__(list(range(len(self._samples))))
+
+
+class ValidatedAtOnce(LightningDataModule, Generic[Drawn]):
+    """Loaders over two parts, "train" and "val", which `setup` puts into `_parts`.
+
+    Every worker validates with all of its part as one batch: a rank or score is of all samples, whatever the strategy.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        self._parts: Mapping[str, Samples[Drawn]] = {}
+
+    @override
+    def train_dataloader(self) -> DataLoader[Drawn]:
+        samples: Any = self._parts["train"]  # a Dataset as DataLoader annotates it, and a sequence for the shuffle
+        return DataLoader(samples, self.batch_size, sampler=EpochShuffle(samples), collate_fn=as_it_is)
+
+    @override
+    def val_dataloader(self) -> DataLoader[Drawn]:
+        return DataLoader(Whole(self._parts["val"]), batch_size=None)
+
+    @override
+    def predict_dataloader(self) -> DataLoader[Drawn]:
+        """The validation samples."""
+        return self.val_dataloader()
 
 
 def as_it_is(batch: Any) -> Any:
