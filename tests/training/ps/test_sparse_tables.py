@@ -143,7 +143,7 @@ class TestOneWorker:
     @pytest.mark.parametrize(
         ("make", "rule", "host", "shards"),
         pairs([sgd, adagrad, sparse_adam], [Async(), Bounded(1), Sync()], [*REAL_HOSTS], [1, 2]),
-        ids=str,
+        ids=lambda value: getattr(value, "__name__", str(value)),
     )
     def test_is_one_process_bit_for_bit(self, make: Make, rule: Rule, host: HostName, shards: int) -> None:
         run = SharedRun(1, Settings(rule=rule, host=host, shards=shards))
