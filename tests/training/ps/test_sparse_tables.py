@@ -277,7 +277,7 @@ class TestRefused:
     )
     def test_settings(self, settings: Settings, key: str) -> None:
         model, run = Towers(), SharedRun(1, settings)
-        with pytest.raises(ValueError, match=f"trainer.strategy.init_args.{key}: .*sparse=False"):
+        with pytest.raises(ValueError, match=f"model: .*trainer.strategy.init_args.{key} .*sparse=False"):
             join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
 
     def test_models(self) -> None:

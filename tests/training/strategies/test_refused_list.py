@@ -17,6 +17,7 @@ REFUSING: Final = (
     "strategies/collectives.py",
     "strategies/applied_step.py",
     "ps/optimizer/rebuilding.py",
+    "ps/optimizer/tables.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Call|Send)\b")
 

@@ -14,8 +14,7 @@ from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
 from scalebook.training.ps.memory.row_log import RowLog
 from scalebook.training.ps.optimizer.hyper import encode
 from scalebook.training.ps.optimizer.rebuilding import StateEntry, discover, groups_of, parameters_of, refuse_coupling
-from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer
-from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer, refuse_settings
 from scalebook.training.ps.policy.settings import Settings
 
 ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
@@ -174,7 +173,7 @@ def plan_section(
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     if tables:
-        _refuse_settings(settings)
+        refuse_settings(settings)
     if settings.shards > len(parameters):
         raise ValueError(
             f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "
@@ -200,30 +199,6 @@ def plan_section(
     planned = [table for shard in shards for table in shard.tables]
     rows = _record([(table, 1) for table in planned]) if planned else NOTHING
     return SectionPlan(tuple(shards), gradients, flags, room, slots, start, rows, rows_start)
-
-
-def _refuse_settings(settings: Settings) -> None:
-    for key, wrong in {
-        "local": settings.local.steps,
-        "rule.init_args.push_every": settings.rule.push_every > 1,
-        "rule.init_args.pull_every": settings.rule.pull_every > 1,
-    }.items():
-        if wrong:
-            raise ValueError(
-                f"{ARGUMENTS}.{key}: the worker steps by itself, on rows that it would have to have of its own. "
-                "Leave it out, or write sparse=False in the model."
-            )
-    for key, codec in {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}.items():
-        if codec.codes:
-            raise ValueError(
-                f"{ARGUMENTS}.{key}: {codec.facts().name} does not go with sparse gradients, whose rows travel as they "
-                "are. Write fp32, or sparse=False in the model."
-            )
-    if settings.keeps_squares:
-        raise ValueError(
-            f"{ARGUMENTS}.damping: adaptive compensation keeps squares of whole tables. Write adaptive: false, or "
-            "sparse=False in the model."
-        )
 
 
 def _with_tables(

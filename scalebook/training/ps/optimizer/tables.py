@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
+from scalebook.training.ps.policy.settings import Settings
+
 _MARK: Final = "_scalebook_table"
 FEW_ROWS: Final = 2
 """Rows of what stands for a table where an optimizer is tried."""
@@ -63,6 +65,31 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
                 )
         if any(parameter.is_cuda for parameter in group["params"]):
             raise ValueError("model: tables with sparse gradients are shared on the CPU. Write sparse=False on a GPU.")
+
+
+def refuse_settings(settings: Settings) -> None:
+    """ValueError, with key and remedy, for what does not go with tables."""
+    for key, wrong in {
+        "local": settings.local.steps,
+        "rule.init_args.push_every": settings.rule.push_every > 1,
+        "rule.init_args.pull_every": settings.rule.pull_every > 1,
+    }.items():
+        if wrong:
+            raise ValueError(
+                f"model: a worker with trainer.strategy.init_args.{key} needs a copy of each of its sparse tables. "
+                "Leave that out, or write sparse=False."
+            )
+    for key, codec in {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}.items():
+        if codec.codes:
+            raise ValueError(
+                f"model: rows of its sparse tables travel as they are, and trainer.strategy.init_args.{key} is "
+                f"{codec.facts().name}. Write fp32 there, or sparse=False."
+            )
+    if settings.keeps_squares:
+        raise ValueError(
+            "model: it has sparse tables, and trainer.strategy.init_args.damping would keep squares of all their rows. "
+            "Write adaptive: false there, or sparse=False."
+        )
 
 
 def rows_of(indices: Tensor, values: Tensor, rows: int) -> Tensor:
