@@ -102,7 +102,8 @@ class StepTimes(Callback):
         self._size = self._size or size
         if size == self._size:
             phase.steps.append(max(0.0, now - self._at - (times.wait - self._waited)))
-            self._bytes = times.pushed_bytes - self._first_bytes[0], times.pulled_bytes - self._first_bytes[1]
+            if phase is self._phases[0]:  # the last one beside others may find the budget of updates used up
+                self._bytes = times.pushed_bytes - self._first_bytes[0], times.pulled_bytes - self._first_bytes[1]
         self._at, self._waited = now, times.wait
         self._first_bytes = float(times.pushed_bytes), float(times.pulled_bytes)
         several = trainer.world_size > 1
