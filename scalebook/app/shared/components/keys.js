@@ -1,5 +1,6 @@
 /* Ctrl+Enter runs (or saves the note that is being written), Ctrl+S saves, Esc closes a note's editor while nothing in it
-   has changed. What is being typed is told to the server before the button is pressed. */
+   has changed. What is being typed is told to the server before the button is pressed; its answer may draw the button
+   anew, so it is looked for again by its key. */
 (() => {
   if (window.scalebookKeys) return;
   window.scalebookKeys = true;
@@ -9,9 +10,10 @@
     .find((one) => !one.disabled && one.getClientRects().length);
   const press = (found) => {
     const box = document.activeElement;
+    const key = [...found.closest('[class*="st-key-"]').classList].find((name) => name.startsWith("st-key-"));
     if (box instanceof HTMLTextAreaElement || box instanceof HTMLInputElement)
       box.dispatchEvent(new FocusEvent("focusout", { bubbles: true }));
-    setTimeout(() => found.click(), TOLD_MS);
+    setTimeout(() => (found.isConnected ? found : document.querySelector(`.${CSS.escape(key)} button`))?.click(), TOLD_MS);
   };
   const running = (at) => button(at.closest(EDITOR), "save-") || button(document, "compose-run")
     || button(document, "search-start") || button(at.closest('[class*="st-key-cell-"]'), "run-");

@@ -155,8 +155,8 @@ def _editor(key: str) -> None:
             )  # fmt: skip
         with preview, st.container(key="note-preview"):
             st.markdown(text if text.strip() else ":gray[How it will look.]")
-        if text == before:
-            html.draw('<span class="sb-unchanged"></span>')  # Esc may close it
+        # While nothing has changed Esc may close it. Always drawn: what comes below must keep its place on the page.
+        html.draw(f'<span class="{"sb-unchanged" if text == before else "sb-changed"}"></span>')
         draft = _draft(opened, index, before, text)
         if text not in (before, aside.text if aside else before):
             note_drafts.save(resources.workspace(), draft)
