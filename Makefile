@@ -71,7 +71,7 @@ thorough: programs ## cases alike, of each kind of which `make test` runs a few,
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)
 
-mutants: $(VENV)/.dev ## forty mistakes made on purpose, each of which some test must find
+mutants: $(VENV)/.dev ## mistakes made on purpose, each of which some test must find
 	$(BIN)/python -m tests.mutants
 
 gpu: ## what only a GPU can show, in 8 minutes, by .venv or, without one, by PYTHON; needs torch and Lightning alone
