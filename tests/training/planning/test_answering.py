@@ -12,6 +12,7 @@ from scalebook.training.planning.answering import Setting, answer, find_causes, 
 from scalebook.training.planning.links import OWN, Network
 from scalebook.training.planning.profile import Profile, read_profile
 from scalebook.training.planning.question import Question
+from scalebook.training.planning.reliability import reliability
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 
@@ -113,5 +114,5 @@ def test_an_answer_is_a_record(tmp_path: Path) -> None:
     assert knee is not None
     assert knee.workers == pytest.approx(6.0, rel=0.02)  # (gradient + server) / server
     assert "4 shards" in [change.words for change in found.curves[0].changes]
-    assert found.reliability.cells == 30
+    assert found.reliability == reliability()
     assert all(0 <= done <= whole for done, whole, _ in told)

@@ -68,10 +68,11 @@ def test_a_config_is_measured_and_planned_for(shop: Workspace, capsys: pytest.Ca
     assert [point["workers"] for point in reached["points"]] == [1, 4]
     assert {job.id for job in jobs} > set(reached["runs"])
     assert all(0 < point["updates"] <= 3 * 19 for point in reached["points"])  # 300 samples, three epochs
-    assert reached["points"][1]["updates_per_s"] > reached["points"][0]["updates_per_s"]
     assert "To val/accuracy 0.2 under async" in printed.out
     answer = json.loads(found.read_text())
     assert [curve["network"] for curve in answer["curves"]] == ["own", "1gbe"]
+    played = [point["updates_per_s"] for point in answer["curves"][0]["points"]]  # four need not be faster on two cores
+    assert [point["updates_per_s"] for point in reached["points"]] == pytest.approx(played)
     assert "MLPClassifier: a gradient of 16 samples takes" in printed.out
     assert "async, 1 shard, 1 Gbit/s Ethernet" in printed.out
 

@@ -61,7 +61,7 @@ def run(
     before = psutil.Process().children(recursive=True)
     made = trainer(folder, strategy, max_epochs=EPOCHS, callbacks=[*callbacks, Diary(folder)], **more)
     made.fit(model or Plain(), loader(), loader(), ckpt_path=ckpt_path)
-    assert psutil.Process().children(recursive=True) == before
+    assert set(psutil.Process().children(recursive=True)) <= set(before)  # one that an earlier test left may have gone
 
 
 @EVERY
