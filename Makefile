@@ -85,6 +85,7 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.codecs
 	$(BIN)/python -m benchmarks.stragglers
+	$(BIN)/python -m benchmarks.virtual
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.published
 	$(BIN)/python -m benchmarks.learning_rates
@@ -94,6 +95,10 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.search_page
 	$(BIN)/python -m benchmarks.scaling_rule
 	$(BIN)/python -m benchmarks.large_batches
+	$(BIN)/python -m benchmarks.ranker
+	$(BIN)/python -m benchmarks.translation
+	$(BIN)/python -m benchmarks.sparse
+	$(BIN)/python -m benchmarks.local_steps
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.kill_drills

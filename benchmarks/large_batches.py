@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import seed_everything
 from torch.optim import SGD, Optimizer
 
+from benchmarks.plain_training import plain_trainer
 from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.config.rate_scaling import RateScaling
 from scalebook.training.data import Digits
@@ -63,11 +64,9 @@ def trained(row: Row, epochs: int, seed: int) -> Ended:
     make, _ = MAKERS[row.optimizer]
     model.configure_optimizers = lambda: make(model.parameters(), row.rate)  # type: ignore[method-assign]  # this one's
     callbacks = [ScaledRates(row.scaling, row.batch)] if row.scaling else []
-    trainer = Trainer(
-        accelerator="cpu", devices=1, max_epochs=epochs, callbacks=[*callbacks], logger=False, num_sanity_val_steps=0,
-        check_val_every_n_epoch=epochs, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    trainer = plain_trainer(
+        max_epochs=epochs, callbacks=callbacks, num_sanity_val_steps=0, check_val_every_n_epoch=epochs
+    )
     trainer.fit(model, data)
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     loss = metrics["val/loss"]

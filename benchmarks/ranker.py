@@ -9,20 +9,18 @@ parts, cosine similarity. Takes about a minute for each seed.
 """
 
 import argparse
-import logging
-import statistics
 import sysconfig
-import warnings
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import seed_everything
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from benchmarks.machine import machine
+from benchmarks.plain_training import be_quiet, mean, plain_trainer
 from scalebook.training.data import Docstrings
 from scalebook.training.data.download import cache_folder
 from scalebook.training.data.ngrams import words
@@ -68,15 +66,7 @@ def trained(data: Docstrings, epochs: int, seed: int) -> Ranked:
     """The ranker after so many epochs; its initial figures after none."""
     seed_everything(seed, verbose=False)
     model = _Ranker()
-    trainer = Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = plain_trainer(max_epochs=epochs)
     if epochs:
         trainer.fit(model, datamodule=data)
     else:
@@ -91,9 +81,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     asked = parser.parse_args()
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=UserWarning)
-    torch.set_num_threads(1)
+    be_quiet()
     data = Docstrings(batch_size=BATCH)
     data.prepare_data()
     data.setup("fit")
@@ -104,13 +92,8 @@ def main() -> None:
     print(f"| TF-IDF | {base.mrr:.3f} | {base.recall:.3f} |")
     for epochs in (0, asked.epochs):
         found = [trained(data, epochs, seed) for seed in range(1, asked.seeds + 1)]
-        figures = " | ".join(_mean(list(figure)) for figure in zip(*found, strict=True))
+        figures = " | ".join(mean(figure, 3) for figure in zip(*found, strict=True))
         print(f"| the ranker, {f'{epochs} epochs' if epochs else 'untrained'} | {figures} |")
-
-
-def _mean(figures: list[float]) -> str:
-    spread = f" (sd {statistics.stdev(figures):.3f})" if len(figures) > 1 else ""
-    return f"{statistics.mean(figures):.3f}{spread}"
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ training part. Takes about two minutes for each seed.
 """
 
 import argparse
-import logging
-import statistics
-import warnings
 from typing import Final
 
 import torch
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import seed_everything
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 from torchmetrics.functional.text import chrf_score
 
 from benchmarks.machine import machine
+from benchmarks.plain_training import be_quiet, mean, plain_trainer
 from scalebook.training.data import Messages
 from scalebook.training.data.parallel_text import TranslationBatch
 from scalebook.training.data.subwords import PADDING
@@ -52,16 +50,7 @@ def trained(data: Messages, epochs: int, every: int, seed: int) -> list[tuple[in
     """Epoch, chrF and loss: of the untrained one, and after every so many epochs."""
     seed_everything(seed, verbose=False)
     model = _Translator()
-    trainer = Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        devices=1,
-        check_val_every_n_epoch=every,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = plain_trainer(max_epochs=epochs, check_val_every_n_epoch=every)
     trainer.fit(model, datamodule=data)
     return model.found
 
@@ -91,9 +80,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     asked = parser.parse_args()
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=UserWarning)
-    torch.set_num_threads(1)
+    be_quiet()
     data = Messages()
     data.prepare_data()
     data.setup("fit")
@@ -108,12 +95,7 @@ def main() -> None:
         (epoch, *_), *_ = same
         _, scores, losses = zip(*same, strict=True)
         name = f"{epoch} epochs" if epoch else "untrained"
-        print(f"| the translator, {name} | {_mean(scores, 3)} | {_mean(losses, 2)} |")
-
-
-def _mean(figures: tuple[float, ...], digits: int) -> str:
-    spread = f" (sd {statistics.stdev(figures):.{digits}f})" if len(figures) > 1 else ""
-    return f"{statistics.mean(figures):.{digits}f}{spread}"
+        print(f"| the translator, {name} | {mean(scores, 3)} | {mean(losses, 2)} |")
 
 
 if __name__ == "__main__":

@@ -1,32 +1,16 @@
-import json
 import re
-import zipfile
-from dataclasses import asdict, replace
-from threading import Event, current_thread
-from threading import enumerate as enumerate_threads
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app import resources
 from scalebook.app.runs.services import devices
-from scalebook.training.config import catalogue
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.identity import config_hash
-from scalebook.training.jobs import endings, queue, usage
+from scalebook.training.jobs import endings
 from scalebook.training.jobs.devices import Gpu, GpuReading, Machine
 from scalebook.training.jobs.endings import Ending
-from scalebook.training.jobs.folder import Result
-from scalebook.training.jobs.usage import Usage
-from scalebook.training.notebook import store
-from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
-from tests.app import searches
-from tests.app.pages.conftest import Open, codes, html, number, run_names, words
-from tests.app.recorded import config, record, write_pushes
-from tests.training.benches import wait_for
+from tests.app.pages.conftest import Open, html, run_names
+from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
 
@@ -87,179 +71,6 @@ def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, wor
     assert b.queued().created > a.queued().created > c.queued().created
 
 
-def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace, seed=3, state="failed")
-    app = open_page("runs", run=job.id)
-    assert "Worker lost." in app.error[0].value
-    assert "worker 1 died: pid 4711, SIGKILL." in app.error[0].value
-    assert "Look for the cause in the log" in app.error[0].value
-    assert buttons(app) == ["Run again", "Duplicate"]
-    with zipfile.ZipFile(job.path / "last.ckpt", "w") as checkpoint:
-        checkpoint.writestr("data.pkl", "")
-    app.run()
-    assert buttons(app) == ["Resume", "Run again", "Duplicate"]
-
-
-def buttons(app: AppTest) -> list[str]:
-    return [one.label for one in app.button if one.label in ("Stop", "Resume", "Run again", "Duplicate")]
-
-
-@pytest.mark.parametrize(
-    ("state", "shown"), [("finished", ["Run again", "Duplicate"]), ("running", ["Stop", "Duplicate"])]
-)
-def test_an_ended_run_can_be_run_again(open_page: Open, workspace: Workspace, state: str, shown: list[str]) -> None:
-    assert buttons(open_page("runs", run=record(workspace, state=state).id)) == shown
-
-
-def test_run_again_leads_to_a_new_run_with_the_same_config(
-    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "ensure", lambda _: None)
-    job = record(workspace, seed=3, state="stopped", config_hash="abcdefabcdef")
-    app = open_page("runs", run=job.id)
-    assert "It was stopped. It had not begun." in app.info[0].value
-    assert "never began" in html(app)
-    next(one for one in app.button if one.label == "Run again").click().run()
-    (new,) = [one for one in queue.all_jobs(workspace) if one.id != job.id]
-    assert app.query_params["run"] == new.id
-    asked = new.request()
-    assert (asked.seed, asked.cell, asked.config_hash, asked.resumed_from) == (
-        3,
-        "pixelcnn-async-2",
-        "abcdefabcdef",
-        None,
-    )
-    assert new.content()["model"]["class_path"] == "scalebook.training.models.PixelCNN"
-
-
-def test_an_error_in_a_person_s_own_code_comes_with_its_line_first(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace, state="failed")
-    job.log.write_text(
-        "begins\ngoes on\nTraceback (most recent call last):\n  File deep\nValueError: no\n", encoding="utf-8"
-    )
-    frame = 'File "/home/me/bad.py", line 17, in training_step\n    raise ValueError("no")'
-    job.write(
-        Result("failed", 1.0, "error in the model's code", "ValueError at bad.py:17: no", "Mend it.", frame=frame)
-    )
-    app = open_page("runs", run=job.id)
-    assert app.error[0].value == "**Error in the model's code:** ValueError at bad.py:17: no.\n\nMend it."
-    shown = codes(app)
-    assert shown[0] == frame
-    assert "begins\ngoes on" in shown
-    assert any(one.startswith("Traceback (most recent") for one in shown)
-    assert "What was written before: 2 lines" in [one.label for one in app.expander]
-
-
-def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace)
-    app = open_page("runs", run=job.id)
-    assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
-    assert len(app.get("plotly_chart")) == 3  # bits, loss, throughput
-    assert "staleness 1: 300 pushes, 71.4%" in html(app)
-    assert any("scalebook.training.models.PixelCNN" in one for one in codes(app))
-    assert any("epoch 1: val/bits_per_dim 2.4" in one for one in codes(open_page("runs", run=job.id, files="Log")))
-    assert "mean staleness" in html(app)
-
-
-def tab(app: AppTest, label: str) -> Any:
-    return next(one for one in app.tabs if one.label == label)
-
-
-def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experiment(
-    open_page: Open, workspace: Workspace
-) -> None:
-    older = record(workspace, seed=1, config_hash="1" * 12)
-    job = record(workspace, seed=1, state="failed")
-    record(workspace, seed=1, cell="another experiment")
-    job.log.write_text("".join(f"line {i}\n" for i in range(1, 1001)) + "Loss is NaN at 7\n", encoding="utf-8")
-    (job.path / "checkpoints").mkdir()
-    (job.path / "checkpoints" / "last.ckpt").write_bytes(b"x" * 1500)
-    app = open_page("runs", run=job.id)
-    shown = tab(open_page("runs", run=job.id, files="Files"), "Files")
-    assert [one.value for one in shown.markdown] == ["`last.ckpt` · checkpoint", "`config.yaml`", "`pushes.json`",
-                                                     "`staleness.json`"]  # fmt: skip
-    assert "1.5 kB" in "".join(one.proto.body for one in shown.get("html"))
-    assert [one.label for one in shown.download_button] == ["Download"] * 4
-    assert codes(tab(app, "Log"))[0].startswith("line 802\n")
-    app.text_input(key="find-in-log").set_value("nan").run()
-    assert codes(tab(app, "Log")) == ["1001  Loss is NaN at 7"]
-    assert any(one.value == "1 of 1,001 lines" for one in app.caption)
-    app = open_page("runs", run=job.id, files="Other runs")
-    others = "\n".join(one.proto.body for one in tab(app, "Other runs").get("html"))
-    assert f'href="/runs?run={older.id}"' in others
-    assert others.count("seed 1") == 2
-    assert "seed 1 (this one)" in others
-    assert (others.count(">the same<"), others.count(">another<")) == (1, 1)
-
-
-def test_a_runs_page_waits_for_no_look_at_the_modules(
-    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a start of the server: it takes seconds, behind the page, which then says what it could not before."""
-    app = open_page("runs", run=record(workspace, seed=1, what=config(workers=3, lr=0.01)).id)
-    for kept in workspace.cache.glob("describe-*.json"):
-        kept.rename(kept.with_suffix(".aside"))
-    resources.look_anew()
-    lookers: list[str] = []
-    looked = Event()
-
-    def look(_: Workspace) -> None:
-        lookers.append(current_thread().name)
-        assert looked.wait(60)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(catalogue, "describe", look)
-        app.run()
-        assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
-        assert "Since then" not in html(app)
-        app.run()
-        assert lookers == [resources.LOOKING], "one look for all who draw"
-        looked.set()
-        wait_for(lambda: all(thread.name != resources.LOOKING for thread in enumerate_threads()), "the look to end")
-    for aside in workspace.cache.glob("describe-*.aside"):
-        aside.rename(aside.with_suffix(".json"))
-    assert "Since then its experiment was changed: trainer.devices was 3 and is 2; " in html(app.run())
-
-
-def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
-    shown = html(open_page("runs", run=job.id))
-    assert "Since then its experiment was changed: trainer.devices was 3 and is 2; " in shown
-    assert "optimizer.init_args.lr was 0.01 and is 0.001." in shown
-    cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
-    fresh = record(workspace, seed=1, config_hash=config_hash(cell.config, describe(workspace)))
-    assert "Since then" not in html(open_page("runs", run=fresh.id))
-    (workspace.root / "first-steps.md").unlink()
-    assert "Since then" not in html(open_page("runs", run=job.id))
-
-
-def test_any_metrics_are_drawn_also_in_one_chart_and_smoothed(open_page: Open, workspace: Workspace) -> None:
-    app = open_page("runs", run=record(workspace).id)
-    shown, rate = [charts(app)[i]["data"][0]["name"] for i in range(2)], names.per_worker(names.SAMPLES_PER_SECOND, 0)
-    assert shown == ["val/bits_per_dim", "train/loss"]
-    app.slider(key="smooth").set_value(0.6).run()
-    assert [len(one["data"]) for one in charts(app)] == [2, 2, 2]  # the last is of the two workers
-    app.multiselect(key="metrics").set_value(["train/loss", rate]).run()
-    app.toggle(key="together").set_value(True).run()
-    first = charts(app)[0]["data"]
-    assert [line["name"] for line in first] == ["train/loss"] * 2 + [rate] * 2
-    assert [line["opacity"] for line in first] == [0.38, 1.0, 0.38, 1.0]
-    assert len(charts(app)) == 2
-
-
-def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace)
-    for i in range(3):
-        sample = Usage(2.0 * i, 1.5, 500.0 + i, [GpuReading("GPU-a", 0.5, 900.0, 60.0)])
-        with usage.file_of(job).open("a") as file:
-            file.write(json.dumps(asdict(sample)) + "\n")
-    drawn = {one["layout"]["title"]["text"]: one["data"] for one in charts(open_page("runs", run=job.id))}
-    assert drawn["CPU cores busy"][0]["y"] == [1.5] * 3
-    assert drawn["memory, MB"][0]["y"] == [500.0, 501.0, 502.0]
-    assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
-    assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
-
-
 def test_devices_are_shown_with_who_holds_them(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,60 +103,6 @@ def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, 
     assert 'class="sb-ending"' not in html(app)
 
 
-def charts(app: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
-
-
-def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspace: Workspace) -> None:
-    """From the files in its folder, which are newer than what MLflow has."""
-    job = record(workspace, state="running", workers=3)
-    app = open_page("runs", run=job.id)
-    assert "<span>latest val/bits_per_dim</span>" in html(app)
-    assert "final" not in html(app)
-    told = re.findall(r"<span>([^<]+)</span><div><i style=\"width:([\d.]+)%[^>]*title=\"compute", html(app))
-    assert told == [("all", "51.02"), ("worker 0", "38.46"), ("worker 1", "65.22"), ("worker 2", "38.46")]
-    table = html(app)
-    assert table.count('<td class="">worker 2</td>') == 3  # over all shards, then by shard
-    assert '<th class="num">mean age, ms</th>' in table
-    write_pushes(job.path, 60, 3)
-    app.run()
-    assert html(app).count('<td class="num">420</td>') == 9
-
-
-def test_an_ended_run_whose_folder_is_gone_shows_what_the_store_has(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace)
-    for name in (names.STALENESS_JSON, names.PUSHES_JSON):
-        (job.path / name).unlink()
-    app = open_page("runs", run=job.id)
-    assert len(app.get("plotly_chart")) == 3
-    assert html(app).count('<td class="num">210</td>') == 6
-
-
-def test_an_unknown_run_is_said_to_be_unknown(open_page: Open) -> None:
-    assert "No such run" in words(open_page("runs", run="0" * 32))
-
-
-def test_a_run_is_duplicated_into_the_form(open_page: Open, workspace: Workspace) -> None:
-    job = record(workspace)
-    app = open_page("runs", run=job.id)
-    next(one for one in app.button if one.label == "Duplicate").click().run()
-    assert any("AsyncPS" in one for one in codes(app))
-    assert number(app, "Workers").value == 2
-
-
-def test_a_trial_leads_back_to_its_search_and_is_not_in_the_list(open_page: Open, workspace: Workspace) -> None:
-    search = searches.spec()
-    parent = searches.folder(workspace, search, searches.records(search, trials=3))
-    job = record(workspace, cell="batch-size")
-    store = open_store(workspace)
-    store.set_tag(job.id, names.TAG_PARENT, parent.id)
-    store.set_tag(job.id, names.TAG_TRIAL, "2")
-    assert "No run yet" in html(open_page("runs"))
-    back, home = (one.proto for one in open_page("runs", run=job.id).get("page_link")[:2])
-    assert home.label == "First steps › batch-size (this cell is gone)"
-    assert (back.label, back.query_string) == ("batch-size, trial 2", f"search={parent.id}")
-
-
 @pytest.mark.alike
 @pytest.mark.parametrize("told", ["²", "१२", "1e9", "-1", "9" * 400, "3", "1;--"])
 def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, workspace: Workspace, told: str) -> None:
@@ -358,28 +115,3 @@ def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, works
 def test_any_text_can_be_looked_for(open_page: Open, workspace: Workspace, text: str) -> None:
     record(workspace, seed=1)
     assert "No run fits" in html(open_page("runs", find=text))
-
-
-def test_a_run_names_its_notebook_and_cell_and_leads_to_both(open_page: Open, workspace: Workspace) -> None:
-    def links(**what: str) -> list[tuple[str, str]]:
-        shown = open_page("runs", run=record(workspace, seed=1, **what).id)  # type: ignore[arg-type]  # texts only
-        return [(one.proto.label, one.proto.query_string) for one in shown.get("page_link")]
-
-    cell = ("First steps › pixelcnn-async-2", "notebook=first-steps&cell=pixelcnn-async-2")
-    assert links()[0] == cell
-    assert links(cell="gone")[0] == ("First steps › gone (this cell is gone)", "notebook=first-steps")
-    assert [label for label, _ in links(notebook="no-more.md")] == ["All runs"]
-
-
-def test_virtual_workers_are_called_so_alone_and_beside_real_ones(open_page: Open, workspace: Workspace) -> None:
-    real = record(workspace, cell="real")
-    virtual = record(workspace, cell="virtual", workers=64)
-    open_store(workspace).set_tag(virtual.id, names.TAG_CLOCK, names.VIRTUAL)
-    app = open_page("runs", run=virtual.id)
-    assert ">virtual workers</span>" in html(app)
-    assert "<span>updates/virtual s</span><b>65.0</b>" in html(app)
-    assert names.time_words([True]) in [one.value for one in app.caption]
-    assert "The first 16 of 64 workers; all are in `pushes.json`, under Files." in [one.value for one in app.caption]
-    app = open_page("compare", runs=f"{real.id},{virtual.id}")
-    assert names.time_words([True, False]) in [one.value for one in app.caption]
-    assert html(app).count("65.0 virtual") == 1

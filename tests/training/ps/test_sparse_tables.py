@@ -1,7 +1,5 @@
 """Tables with sparse gradients: rows travel, and are applied, logged and read as rows. In real processes."""
 
-import mmap
-import os
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,71 +7,34 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn import Parameter
-from torch.optim import SGD, Adagrad, Adam, Optimizer, SparseAdam
+from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps import Clip, HostName, Joined, Settings, SharedRun, join, serve
 from scalebook.training.ps.applying.hosts import ROW_NUMBER
-from scalebook.training.ps.memory.region import Memory
 from scalebook.training.ps.optimizer.tables import mark_tables
-from scalebook.training.ps.policy.codecs import Bf16
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.policy.settings import REAL_HOSTS
 from scalebook.training.ps.replay import replay
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.pairs import pairs
+from tests.training.ps.towers import (
+    DEADLINE_S,
+    ROWS,
+    WIDTH,
+    Make,
+    Towers,
+    adagrad,
+    batch,
+    gradient,
+    sgd,
+    slow_sgd,
+    sparse_adam,
+)
 
-DEADLINE_S = 20.0
-ROWS, WIDTH = 100, 4
-Make = Callable[[Iterable[Parameter]], Optimizer]
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
-
-
-class Towers(nn.Module):
-    """A table for each kind of layer, with padding; `dense`: and a layer above them, which SparseAdam cannot step."""
-
-    def __init__(self, dense: bool = True) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.words = nn.Embedding(ROWS, WIDTH, sparse=True, padding_idx=0)
-        self.bags = nn.EmbeddingBag(50, WIDTH, mode="sum", sparse=True, padding_idx=0)
-        self.head = nn.Linear(WIDTH, 1) if dense else None
-
-    def forward(self, words: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
-        summed = self.words(words).sum(1) + self.bags(bags, per_sample_weights=weights)
-        out: Tensor = summed if self.head is None else self.head(summed)
-        return out.sub(1).square().mean()
-
-
-def batch(number: int) -> tuple[Tensor, Tensor, Tensor]:
-    draw = torch.Generator().manual_seed(number)
-    words, bags = torch.randint(0, ROWS, (8, 3), generator=draw), torch.randint(0, 50, (8, 5), generator=draw)
-    return words, bags, torch.rand(8, 5, generator=draw)
-
-
-def sgd(parameters: Iterable[Parameter]) -> Optimizer:
-    return SGD(parameters, lr=0.1)
-
-
-def slow_sgd(parameters: Iterable[Parameter]) -> Optimizer:
-    return SGD(parameters, lr=0.01)
-
-
-def adagrad(parameters: Iterable[Parameter]) -> Optimizer:
-    return Adagrad(parameters, lr=0.1, lr_decay=0.01, initial_accumulator_value=0.1)
-
-
-def sparse_adam(parameters: Iterable[Parameter]) -> Optimizer:
-    return SparseAdam(list(parameters), lr=0.1)
-
-
-def gradient(model: nn.Module, number: int) -> None:
-    for parameter in model.parameters():
-        parameter.grad = None
-    model(*batch(number)).backward()
 
 
 def plain(make: Make, steps: int, clip: Clip | None = None) -> list[Tensor]:
@@ -249,60 +210,6 @@ def sparse_ones(rows: list[int], of: int) -> Tensor:
     return torch.sparse_coo_tensor(indices, torch.ones(len(rows), WIDTH), (of, WIDTH), check_invariants=False)
 
 
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("make", "says"),
-        [
-            (Adam, "optimizer: Adam cannot step on single rows"),
-            (lambda p: SGD(p, momentum=0.9), "optimizer: momentum is 0.9"),
-            (lambda p: Adagrad(p, weight_decay=0.1), "optimizer: weight_decay is 0.1"),
-        ],
-    )
-    def test_optimizers(self, make: Make, says: str) -> None:
-        model = Towers()
-        run = SharedRun(1, Settings())
-        with pytest.raises(ValueError, match=says):
-            join(run, run.member(0, 1.0), [make(model.parameters())], model=model)
-
-    @pytest.mark.parametrize(
-        ("settings", "key"),
-        [
-            (Settings(rule=Async(push_every=2)), "rule.init_args.push_every"),
-            (Settings(rule=Async(pull_every=2)), "rule.init_args.pull_every"),
-            (Settings(push_codec=Bf16()), "push_codec"),
-            (Settings(pull_codec=Bf16()), "pull_codec"),
-            (Settings(damping=DelayCompensation(adaptive=True)), "damping"),
-        ],
-        ids=str,
-    )
-    def test_settings(self, settings: Settings, key: str) -> None:
-        model, run = Towers(), SharedRun(1, settings)
-        with pytest.raises(ValueError, match=f"model: .*trainer.strategy.init_args.{key} .*sparse=False"):
-            join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
-
-    def test_models(self) -> None:
-        class Own(nn.Embedding):
-            def forward(self, input: Tensor) -> Tensor:
-                return F.embedding(input, self.weight, sparse=True)
-
-        for module, says in (
-            (Own(3, 2, sparse=True), "0 is a Own, whose forward is its own"),
-            (nn.Embedding(3, 2, sparse=True, max_norm=1.0), "0 has max_norm"),
-        ):
-            with pytest.raises(ValueError, match=says):
-                mark_tables(nn.Sequential(module))
-
-    def test_gradients_of_the_other_kind(self) -> None:
-        model, run = Towers(), SharedRun(1, Settings())
-        joined = join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
-        joined.name_parameters(model.named_parameters())
-        joined.start()
-        joined.begin()
-        model.words.weight.grad = torch.ones(ROWS, WIDTH)
-        with pytest.raises(ValueError, match=r"model: words\.weight has a dense gradient"):
-            joined.clients[0].push()
-
-
 @pytest.mark.parametrize("host", REAL_HOSTS)
 def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
     """Its rows say how many: as many as the newest version has of it. Nothing is lost or done twice, nobody hangs."""
@@ -335,48 +242,3 @@ def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
     torch.testing.assert_close(words[:3], counted[:, None].expand(3, WIDTH), rtol=0, atol=1e-2)
     torch.testing.assert_close(bags[:3], counted[:, None].expand(3, WIDTH), rtol=0, atol=1e-2)
     torch.testing.assert_close(words[7], counted.sum().expand(WIDTH), rtol=0, atol=1e-2)
-
-
-def test_a_large_table_lies_in_memory_once() -> None:
-    """1 GiB, two workers, from before they join to the end. What the model's own first parameters take is left out:
-    they are zeros that no page is taken for."""
-    rows, width = 2**24, 16
-    run = SharedRun(2, Settings())
-
-    def process(number: int) -> tuple[int, int, int]:
-        untouched = mmap.mmap(-1, 4 * rows * width, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        zeros = torch.frombuffer(untouched, dtype=torch.float32).view(rows, width)
-        table = nn.Embedding(rows, width, sparse=True, _weight=zeros)
-        before, own = resident("VmRSS"), resident("RssAnon")
-        Path("/proc/self/clear_refs").write_text("5")  # what was the most so far
-        joined = join(run, run.member(number, DEADLINE_S), [SGD(table.parameters(), lr=1.0)], model=table)
-        joined.start()
-        most = resident("VmHWM") - before
-        joined.begin()
-        draw, grown = torch.Generator().manual_seed(number), 0
-        for _ in range(50):
-            table.weight.grad = None
-            (1 - table(torch.randint(0, rows, (256,), generator=draw))).square().sum().backward()
-            grown = max(grown, resident("RssAnon") - own)
-            joined.clients[0].push()
-        joined.finish()
-        joined.wait_for_others()
-        shared = resident_of_file(run.memory) + resident_of_file(run.row_memory)
-        joined.detach()
-        return most, grown, shared
-
-    (first, grown, shared), (second, other_grown, _) = run_workers(2, process)
-    assert run.counts().updates == 100
-    assert 2**30 <= first + second <= 1.2 * 2**30
-    assert 2**30 <= grown + other_grown + shared <= 1.2 * 2**30
-
-
-def resident_of_file(memory: Memory) -> int:
-    """Bytes that are taken of it, by whichever processes."""
-    return 512 * os.fstat(memory._descriptor).st_blocks
-
-
-def resident(key: str) -> int:
-    """Bytes, of this process."""
-    line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(key))
-    return 1024 * int(line.split()[1])

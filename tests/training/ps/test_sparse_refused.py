@@ -1,0 +1,70 @@
+"""What does not go with sparse tables is refused by name."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam
+
+from scalebook.training.ps import Settings, SharedRun, join
+from scalebook.training.ps.optimizer.tables import mark_tables
+from scalebook.training.ps.policy.codecs import Bf16
+from scalebook.training.ps.policy.damping import DelayCompensation
+from scalebook.training.ps.policy.rules import Async
+from tests.training.ps.towers import ROWS, WIDTH, Make, Towers, sgd
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("make", "says"),
+        [
+            (Adam, "optimizer: Adam cannot step on single rows"),
+            (lambda p: SGD(p, momentum=0.9), "optimizer: momentum is 0.9"),
+            (lambda p: Adagrad(p, weight_decay=0.1), "optimizer: weight_decay is 0.1"),
+        ],
+    )
+    def test_optimizers(self, make: Make, says: str) -> None:
+        model = Towers()
+        run = SharedRun(1, Settings())
+        with pytest.raises(ValueError, match=says):
+            join(run, run.member(0, 1.0), [make(model.parameters())], model=model)
+
+    @pytest.mark.parametrize(
+        ("settings", "key"),
+        [
+            (Settings(rule=Async(push_every=2)), "rule.init_args.push_every"),
+            (Settings(rule=Async(pull_every=2)), "rule.init_args.pull_every"),
+            (Settings(push_codec=Bf16()), "push_codec"),
+            (Settings(pull_codec=Bf16()), "pull_codec"),
+            (Settings(damping=DelayCompensation(adaptive=True)), "damping"),
+        ],
+        ids=str,
+    )
+    def test_settings(self, settings: Settings, key: str) -> None:
+        model, run = Towers(), SharedRun(1, settings)
+        with pytest.raises(ValueError, match=f"model: .*trainer.strategy.init_args.{key} .*sparse=False"):
+            join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
+
+    def test_models(self) -> None:
+        class Own(nn.Embedding):
+            def forward(self, input: Tensor) -> Tensor:
+                return F.embedding(input, self.weight, sparse=True)
+
+        for module, says in (
+            (Own(3, 2, sparse=True), "0 is a Own, whose forward is its own"),
+            (nn.Embedding(3, 2, sparse=True, max_norm=1.0), "0 has max_norm"),
+        ):
+            with pytest.raises(ValueError, match=says):
+                mark_tables(nn.Sequential(module))
+
+    def test_gradients_of_the_other_kind(self) -> None:
+        model, run = Towers(), SharedRun(1, Settings())
+        joined = join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
+        joined.name_parameters(model.named_parameters())
+        joined.start()
+        joined.begin()
+        model.words.weight.grad = torch.ones(ROWS, WIDTH)
+        with pytest.raises(ValueError, match=r"model: words\.weight has a dense gradient"):
+            joined.clients[0].push()
