@@ -128,9 +128,12 @@ def _press(page: Page, press: str) -> None:
         found.click()
         return
     x, y = map(float, place.split(","))
-    found.hover(position={"x": x + 2, "y": y})  # a grid looks where the mouse is before it takes a click
+    found.scroll_into_view_if_needed()
+    box = found.bounding_box()
+    assert box is not None, selector
+    page.mouse.move(box["x"] + x + 2, box["y"] + y)  # a grid looks where the mouse is before it takes a click,
     page.wait_for_timeout(300)
-    found.click(position={"x": x, "y": y})
+    page.mouse.click(box["x"] + x, box["y"] + y)  # and lies below what takes its scrolling
 
 
 def _print(page: Page, path: Path) -> None:
