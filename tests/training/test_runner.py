@@ -74,6 +74,7 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     assert [one["pushed_bytes"] for one in pushes["workers"]] == [4 * WEIGHTS * sum(row) for row in counts]
     moved = sum(one["pushed_bytes"] + one["pulled_bytes"] for one in pushes["workers"])
     assert record.metrics[names.BYTES_PER_UPDATE] == moved / 48
+    assert record.metrics[names.GRADIENTS_PER_UPDATE] == 1
     assert record.metrics[names.PUSHED_PER_UPDATE] == sum(one["pushed_bytes"] for one in pushes["workers"]) / 48
     assert [one["pushed_bytes"] for one in pushes["shards"]] == [one["pushed_bytes"] for one in pushes["workers"]]
     assert [one["pulled_bytes"] for one in pushes["shards"]] == [one["pulled_bytes"] for one in pushes["workers"]]

@@ -119,6 +119,13 @@ def moved(moved_bytes: MovedBytes, updates: int, seconds: float) -> dict[str, fl
     return by_name
 
 
+def gradients(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
+    """What all workers have computed for an update: 1 under `async`, more where gradients are averaged, summed or
+    dropped, or where workers make steps of their own; empty where nobody counts them."""
+    computed = sum(time.gradients for time in times)
+    return {names.GRADIENTS_PER_UPDATE: computed / max(1, updates)} if computed else {}
+
+
 def memory_mb(device: torch.device) -> float:
     """The most that this worker has held: allocated on its GPU, or resident in memory (shared pages included)."""
     if device.type == "cuda":

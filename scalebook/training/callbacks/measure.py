@@ -11,7 +11,16 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
-from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, moved, pushes, shares, staleness
+from scalebook.training.callbacks.figures import (
+    Window,
+    by_worker,
+    gradients,
+    memory_mb,
+    moved,
+    pushes,
+    shares,
+    staleness,
+)
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts
@@ -250,8 +259,10 @@ class Measure(Callback):
         assert self.measured is not None
         updates = self.counts().updates - self._updates_before
         trained_s = self._training_seconds(self._now()) - (self._begun or 0.0)
+        times = self.measured.worker_times()
         return {
-            **shares(self.measured.worker_times()),
+            **shares(times),
+            **gradients(times, updates),
             **staleness(self.measured.staleness()),
             **pushes(self.measured.pushes()),
             **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),

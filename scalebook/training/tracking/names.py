@@ -37,6 +37,7 @@ COMMUNICATE_SHARE: Final = "perf/communicate_share"
 DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
+GRADIENTS_PER_UPDATE: Final = "perf/gradients_per_update"  # of all workers, by optimizer; with a parameter server
 PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # resident set of worker 0, or allocated on its GPU
 BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradients handed in and parameters taken, counted, by all workers
 PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"  # of these, what was handed in, as it travelled

@@ -271,9 +271,13 @@ def test_virtual_workers_are_called_so_alone_and_beside_real_ones(open_page: Ope
     real = record(workspace, cell="real")
     virtual = record(workspace, cell="virtual", workers=64)
     open_store(workspace).set_tag(virtual.id, names.TAG_CLOCK, names.VIRTUAL)
+    open_store(workspace).log_metric(virtual.id, names.GRADIENTS_PER_UPDATE, 16.0)
+    open_store(workspace).log_metric(real.id, names.GRADIENTS_PER_UPDATE, 1.02)
     app = open_page("runs", run=virtual.id)
     assert ">virtual workers</span>" in html(app)
     assert "<span>updates/virtual s</span><b>65.0</b>" in html(app)
+    assert "<span>gradients an update</span><b>16.0</b>" in html(app)
+    assert "gradients an update" not in html(open_page("runs", run=real.id)), "one each, and what was under way"
     assert names.time_words([True]) in [one.value for one in app.caption]
     assert "The first 16 of 64 workers; all are in `pushes.json`, under Files." in [one.value for one in app.caption]
     app = open_page("compare", runs=f"{real.id},{virtual.id}")

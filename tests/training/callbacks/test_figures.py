@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from scalebook.training.callbacks.figures import Window, by_worker, memory_mb, pushes, shares, staleness
+from scalebook.training.callbacks.figures import Window, by_worker, gradients, memory_mb, pushes, shares, staleness
 from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
@@ -64,6 +64,12 @@ def test_every_worker_has_its_own_figures_where_there_are_several() -> None:
         "worker_0/ps/staleness_seconds": 0.5, "worker_0/ps/staleness_mean": 0.5,
     }  # fmt: skip
     assert by_worker(times[:1], histogram, []) == {}
+
+
+def test_gradients_are_those_of_all_workers_for_an_update() -> None:
+    times = [WorkerTimes(3.0, 1.0, 1.0, 0.0, 3, 5, gradients=12), WorkerTimes(4.0, 0.0, 0.0, 1.0, 3, 5, gradients=8)]
+    assert gradients(times, 5) == {names.GRADIENTS_PER_UPDATE: 4}
+    assert gradients([WorkerTimes(3.0, 1.0, 1.0, 0.0, 3, 5)], 5) == {}, "where nobody counts them"
 
 
 def test_memory_is_that_of_this_process() -> None:

@@ -11,10 +11,12 @@ from torch.optim import SGD
 
 from scalebook.training.ps import Clip, HostName, Settings
 from scalebook.training.ps.applying.coded import CodedPushes
-from scalebook.training.ps.policy.codecs import Bf16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
+from scalebook.training.ps.codecs.coder import Coder, Encoded
+from scalebook.training.ps.policy.codecs import Bf16, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.frames import Codec
-from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from tests.pairs import pairs
 from tests.training.ps.driven import Driven, driven, random_tensors
 
 SHAPES = ((12, 9), (5,), (7, 20))
@@ -176,29 +178,62 @@ def test_pulls_that_carry_a_part_need_deltas() -> None:
         Settings(pull_delta=True).check(2)
 
 
-@pytest.mark.parametrize("rule", [Async(), Async(push_every=2), Async(pull_every=3), Sync(), Softsync(2)], ids=repr)
-@pytest.mark.parametrize("codec", [Fp32(zstd=3), Bf16(), Int8(), Qsgd(1), TopK(0.1, zstd=3)], ids=repr)
+FRAMED: list[Codec] = [
+    Fp32(zstd=3), Bf16(), Fp16(), Int8(64), Sign(64), Qsgd(1), TopK(0.1, zstd=3), RandomK(0.1), PowerSgd(1),
+]  # fmt: skip
+"""All codecs; without zstd fp32 makes no frames, which test_moved_bytes.py holds against the tensors."""
+OFTEN: list[Rule] = [Async(), Async(push_every=2), Async(pull_every=3), Bounded(1), Sync(), Softsync(2)]
+PULLS: list[tuple[Codec, bool]] = [(Fp32(), False), (Bf16(), False), (Int8(64, zstd=1), True), (TopK(0.1), True)]
+
+
+class Files:
+    """Every frame as a file, whose size is what travels: below `pushed` by shard, or below `pulled`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.folder, self.where, self.count = folder, "pulled", 0
+        encode, encode_push = Coder.encode, CodedPushes.encode
+
+        def written(coder: Coder, *given: Any) -> Encoded:
+            encoded = encode(coder, *given)
+            self.count += 1
+            (folder / f"{self.where}-{self.count}").write_bytes(encoded.frame.numpy().tobytes())
+            self.where = "pushed-1" if self.where == "pushed-0" else self.where
+            return encoded
+
+        def pushed(pushes: CodedPushes, *given: Any) -> list[Tensor]:
+            self.where = "pushed-0"
+            frames = encode_push(pushes, *given)
+            self.where = "pulled"
+            return frames
+
+        monkeypatch.setattr(Coder, "encode", written)
+        monkeypatch.setattr(CodedPushes, "encode", pushed)
+
+    def size(self, where: str) -> int:
+        return sum(path.stat().st_size for path in self.folder.glob(f"{where}-*"))
+
+
+@pytest.mark.parametrize(
+    ("codec", "rule", "host", "pulls"), pairs(FRAMED, OFTEN, ["inline", "process"], PULLS), ids=str
+)
 def test_bytes_counted_are_those_of_the_frames_in_files(
-    codec: Codec, rule: Rule, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    codec: Codec, rule: Rule, host: HostName, pulls: tuple[Codec, bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    encode = CodedPushes.encode
-
-    def written(self: CodedPushes, worker: int, seq: int, tensors: Sequence[Tensor | None]) -> list[Tensor]:
-        frames = encode(self, worker, seq, tensors)
-        for shard, frame in enumerate(frames):
-            (tmp_path / f"{worker}-{seq}-{shard}").write_bytes(frame.numpy().tobytes())
-        return frames
-
-    monkeypatch.setattr(CodedPushes, "encode", written)
+    files = Files(monkeypatch, tmp_path)
     start = random_tensors(SHAPES, seed=1)
-    with driven(1, Settings(rule=rule, shards=2, push_codec=codec), start, lambda p: SGD(p, lr=RATE)) as run:
+    settings = Settings(rule, shards=2, host=host, push_codec=codec, pull_codec=pulls[0], pull_delta=pulls[1])
+    with driven(1, settings, start, lambda p: SGD(p, lr=RATE)) as run:
+        first = run.run.worker_times()[0].pulled_bytes - files.size("pulled")
         for step in range(12):
             ones: list[Tensor | None] = [
                 None if step % 3 == place == 1 else torch.ones(s) for place, s in enumerate(SHAPES)
             ]
             run.push(0, ones, valid=step != 4)
         (times,), rows = run.run.worker_times(), run.run.pushes()
-    sizes = [sum(path.stat().st_size for path in tmp_path.glob(f"0-*-{shard}")) for shard in range(2)]
+    sizes = [files.size(f"pushed-{shard}") for shard in range(2)]
     assert [row.pushed_bytes for row in rows] == sizes
     assert times.pushed_bytes == sum(sizes) > 0
     assert times.pulled_bytes == sum(row.pulled_bytes for row in rows)
+    as_they_are = 0 if pulls[0].codes else 12 // rule.pull_every * 4 * sum(NUMBERS)
+    assert times.pulled_bytes == first + files.size("pulled") + as_they_are, "the first parameters come as they are"
+    assert times.gradients == 12

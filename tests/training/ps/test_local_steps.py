@@ -82,6 +82,7 @@ def test_local_sgd_averages_parameters(host: HostName) -> None:
         times = run.run.worker_times()
         assert [one.pushed_bytes for one in times] == [3 * BYTES] * WORKERS, "every fourth step alone"
         assert [one.updates for one in times] == [3] * WORKERS
+        assert [one.gradients for one in times] == [12] * WORKERS
 
 
 @pytest.mark.parametrize("host", REAL_HOSTS)

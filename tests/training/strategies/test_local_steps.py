@@ -78,6 +78,7 @@ def test_two_workers(rule: Rule, local: Local, updates: tuple[int, int], weight:
     assert strategy.moved_bytes().pushed == 16 * sum(times.updates for times in strategy.worker_times())
     own = [notes["steps"][-1][0] + 1 for notes in (first, second)]
     assert sum(own) == BATCHES, "each counts its own steps"
+    assert [times.gradients for times in strategy.worker_times()] == own
 
 
 def test_elastic_workers_meet_at_the_centre(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def figures(view: RunView) -> None:
         ("updates", metrics.get(names.UPDATES), 1),
         (f"updates/{second}", metrics.get(names.UPDATES_PER_SECOND), 3),
         (f"samples/{second}", metrics.get(names.SAMPLES_PER_SECOND), 3),
+        ("gradients an update", _several(metrics.get(names.GRADIENTS_PER_UPDATE)), 3),
         ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
         ("dropped", metrics.get(names.DROPPED) or None, 1),
         ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
@@ -118,6 +119,11 @@ def figures(view: RunView) -> None:
     shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
     if shown:
         html.facts(shown)
+
+
+def _several(each: float | None) -> float | None:
+    """Nothing where an update is one gradient, but for those under way at the end."""
+    return None if each is None or round(each, 1) == 1 else each
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -33,7 +33,8 @@ class WorkerTimes(NamedTuple):
     out for a server; `compute` and `data` are reported by whoever runs the training loop (`add_time`). `updates`
     counts the worker's gradients that were applied. `pushed_bytes` of gradients were handed to the shards (the frames,
     where a codec makes them; else read where the worker applies them itself, or written into a slot), late ones too,
-    and `pulled_bytes` of parameters taken from them: on a CPU lent, elsewhere copied.
+    and `pulled_bytes` of parameters taken from them: on a CPU lent, elsewhere copied. `gradients` are all
+    that it has computed for its optimizers: those that are summed before a push, and of steps of its own, too.
     """
 
     compute: float
@@ -44,6 +45,7 @@ class WorkerTimes(NamedTuple):
     samples: int
     pushed_bytes: int = 0
     pulled_bytes: int = 0
+    gradients: int = 0
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from scalebook.training.ps.memory.region import (
     FINISHED,
     FIRST_BIN,
     GAUGE,
+    GRADIENTS,
     LOST,
     METER,
     PULLED,
@@ -172,6 +173,7 @@ class SharedRun:
                     samples=self.control.counter(worker, SAMPLES),
                     pushed_bytes=sum(meter[at + PUSHED] for meter in meters),
                     pulled_bytes=sum(meter[at + PULLED] for meter in meters),
+                    gradients=self.control.counter(worker, GRADIENTS),
                 )
             )
         return times

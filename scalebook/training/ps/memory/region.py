@@ -36,6 +36,7 @@ FINISHED: Final = 2  # 1: will not push any more
 LOST: Final = 3  # 1: its process has died
 DIGEST: Final = 4  # of the plan that this worker computed
 RESTING: Final = 5  # 1: has nothing to compute at present; rules do not count on it
+GRADIENTS: Final = 6  # handed to its clients: summed, averaged, dropped, or stepped with by itself
 ROW: Final = 8
 
 # float64 counters of one worker's row, seconds

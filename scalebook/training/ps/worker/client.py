@@ -14,7 +14,7 @@ from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
-from scalebook.training.ps.memory.region import COMMUNICATE, METER, PULLED, ROW, WAIT, Control
+from scalebook.training.ps.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
@@ -116,6 +116,7 @@ class Client:
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
+        self._count_gradient()
         usable, self.leg = valid, Leg.UP
         if self._sums:
             self._sum.add(gradients, groups, valid)
@@ -241,6 +242,9 @@ class Client:
         self._pull()
         self.leg = Leg.DOWN
         yield from self._clock.receives(self._worker, self._taken)
+
+    def _count_gradient(self) -> None:
+        self._control.counters[self._worker * ROW + GRADIENTS] += 1
 
     def _take(self, whole: bool = False) -> None:
         self._count_taken(self.replica.take(self.bases, whole))

@@ -71,6 +71,7 @@ class LocalClient(Client):
     def push_steps(self, valid: bool = True) -> Steps[Pushed]:
         started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        self._count_gradient()
         self._step(valid)
         journey = Journey([], self._outer(), True, False, started, waited, was_sent=False)
         self.leg = Leg.HERE
