@@ -10,7 +10,7 @@ RUNS: Final = 200_000
 def nanoseconds_per_push() -> float:
     """What a push to one shard spends on looking whether there is a trace and whether norms are measured.
 
-    The same checks as in `Client._push`, `Shard.apply` and `Shard._meter`, without all else.
+    The same checks as in `Client.hand_in`, `Shard.apply` and `Shard._meter`, without all else.
 
     The smallest of five timings, as for any piece of code that nothing should disturb.
     """

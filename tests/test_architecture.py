@@ -30,7 +30,7 @@ LAYERS = {
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
-        "replay", "launch",
+        "channel", "replay", "launch",
     ],
     "training/search": ["study", "folder", "launch", "map", "driver"],
     "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "plan", "notebook"],

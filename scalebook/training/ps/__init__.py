@@ -12,6 +12,7 @@ The rooms, from the ground up; each knows only those before it:
     coordination   what processes know of each other: the run, who may begin, who is let in, who is there; measures
     applying       one optimizer: where it lies in memory, its shards and rounds, and its hosts (who applies)
     worker         a worker's end: join, pull, push; which batches are whose; `end`, all that a trainer knows
+    channel        workers on other machines: frames, who may come in, a stand-in for each, and their end
     replay         a run made again from its trace
     launch         what the processes of a run share, made before the fork, and the ends that they get
 """

@@ -3,13 +3,18 @@
 Made by the process that starts the others, the monitor; `worker` and `server` are called in these.
 """
 
+import socket
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.server import serve
+from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.greeting import Hello, Secret
+from scalebook.training.ps.channel.post import Post
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
@@ -51,10 +56,18 @@ class Launch:
         """What the run has measured; also after `close`."""
         return SharedFigures(self._run)
 
+    def post(self, worker: int, run: str, listener: socket.socket, secret: Secret, tls: Serving | None) -> Post:
+        """Before the fork: where worker `worker` is waited for, which another machine has (`RemoteEnd`). `run`: a name
+        that both machines know. ValueError for settings that do not go between machines."""
+        return Post(self._run, partial(self._end, worker), listener, secret, tls, Hello(run, "", worker, 0))
+
     # --- in the processes that were started ------------------------------------------------------------------------
 
     def worker(self, worker: int, deadline_s: float) -> WorkerEnd:
         """Become worker `worker`; `deadline_s` (seconds) bounds each of its waits."""
+        return self._end(worker, deadline_s)
+
+    def _end(self, worker: int, deadline_s: float) -> SharedEnd:
         return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def players(self, deadline_s: float) -> PlayingEnd:

@@ -162,11 +162,13 @@ def plan_section(
     start: int = 0,
     alone: bool = False,
     rows_start: int = 0,
+    buffers: int | None = None,
 ) -> SectionPlan:
     """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
     `discover` and `refuse_coupling` do.
 
-    `alone`: one process plays all workers; a round's gradients are then one sum, but where some are sparse.
+    `alone`: one process plays all workers; a round's gradients are then one sum, but where some are sparse. `buffers`:
+    how many versions there is room for, where one worker alone has this memory, and no gradient lies there.
     """
     refuse_optimizer(optimizer)
     entries = discover(optimizer)
@@ -186,19 +188,20 @@ def plan_section(
     parameters = [(name, p[:0] if int(name) in tables else p) for name, p in parameters]
     shards = []
     for places in cuts:
-        buffers = settings.buffers(workers, alone)
-        shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start, buffers)
+        room = settings.buffers(workers, alone) if buffers is None else buffers
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start, room)
         shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
         start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
-    slots = min(1, settings.slots(workers)) if alone and not tables else settings.slots(workers)
+    slots = settings.slots(workers) if buffers is None else 0
+    slots = min(1, slots) if alone and not tables else slots
     gradients = lay_out(parameters)
     flags = lay_out([("present", torch.zeros(len(parameters), dtype=torch.uint8))], start=gradients.nbytes)
     length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8
-    room = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
+    hyper = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
     planned = [table for shard in shards for table in shard.tables]
     rows = _record([(table, 1) for table in planned]) if planned else NOTHING
-    return SectionPlan(tuple(shards), gradients, flags, room, slots, start, rows, rows_start)
+    return SectionPlan(tuple(shards), gradients, flags, hyper, slots, start, rows, rows_start)
 
 
 def _with_tables(

@@ -55,15 +55,15 @@ class Section:
         return self.rounds.order
 
 
-def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer]) -> list[SectionPlan]:
-    """Plan the memory of all optimizers, one behind the other."""
+def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer], buffers: int | None = None) -> list[SectionPlan]:
+    """Plan the memory of all optimizers, one behind the other. `buffers`: as `plan_section` takes it."""
     if not 1 <= len(optimizers) <= SECTIONS:
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
     plans: list[SectionPlan] = []
     start = rows_start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
         alone = run.control.clock.alone
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, alone, rows_start))
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, alone, rows_start, buffers))
         start, rows_start = plans[-1].end, plans[-1].rows_end
     return plans
 

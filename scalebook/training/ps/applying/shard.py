@@ -154,7 +154,8 @@ class Shard:
                 return buffer
         raise AssertionError("every buffer is held")
 
-    def _publish(self, version: int, buffer: int, state: int) -> None:
+    def publish(self, version: int, buffer: int, state: int) -> None:
+        """Let what lies in this buffer and in this state be the newest version, by one store."""
         self.counters.newest[0] = version << 17 | state << 16 | buffer
 
     # --- updates -------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ class Shard:
         if self.tables is not None:
             self.tables.write(newest.version + 1)
         with self._versions:  # who holds the new version finds it measured
-            self._publish(newest.version + 1, target, state)
+            self.publish(newest.version + 1, target, state)
             self._meter(newest.version, origins, drifts)
         if self.tables is not None:
             self.tables.close()
@@ -310,7 +311,7 @@ class Shard:
             given = parameters_of(self._made_of)
             state = {place: self._made_of.state.get(given[self.plan.parameters[place]], {}) for place in tables}
             self.tables.initialise({place: parameters[place] for place in tables}, state)
-        self._publish(0, 0, 0)
+        self.publish(0, 0, 0)
 
     def optimizer_state(self) -> dict[int, Any]:
         """The optimizer's state of the newest version by place of the parameter in the whole optimizer; copied, but for
@@ -324,6 +325,10 @@ class Shard:
             for place in self.tables.at:
                 state.get(place, {}).update(self.tables.state(place) if state.get(place) else {})
         return {self.plan.parameters[place]: value for place, value in state.items()}
+
+    def content(self, newest: Newest) -> tuple[Tensor, Tensor]:
+        """The bytes (uint8) of a version and of its state, where they lie."""
+        return self.flats[newest.buffer], self._state.memory(newest.state)
 
     def squares(self) -> list[Tensor]:
         """What delay compensation keeps beside the optimizer's state, of the newest version; not copied."""
@@ -342,7 +347,7 @@ class Shard:
                 if place in mine:
                     mine[place] = self.tables.without_rows(place, mine[place])
         self._state.replace(mine)
-        self._publish(version, newest.buffer, 0)
+        self.publish(version, newest.buffer, 0)
 
 
 def _is_plain(group: Mapping[str, Any]) -> bool:

@@ -43,6 +43,10 @@ class SharedState:
         parameters = parameters_of(optimizer)
         self._slots = [(parameters[number], slots) for number, slots in by_parameter.items()]
 
+    def memory(self, which: int) -> Tensor:
+        """All bytes of state 0 or 1 (uint8)."""
+        return self._bytes[which]
+
     def begin(self, newest: int) -> int:
         """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is."""
         if self.is_empty:

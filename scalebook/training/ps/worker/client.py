@@ -48,7 +48,7 @@ class Client:
         self._pull_every = rule.pull_every
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
-        self._may_write = settings.writable(control.workers)
+        self._may_write = host.shares_memory and settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
         self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
@@ -68,6 +68,11 @@ class Client:
     def version(self) -> int:
         """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
         return min(base.version for base in self.bases)
+
+    @property
+    def seq(self) -> int:
+        """The number of its last push."""
+        return self._seq
 
     @property
     def steps(self) -> int:
@@ -129,14 +134,16 @@ class Client:
         """The rest of a push, from `leg` on; what travels there has arrived."""
         self.journey = journey
         if self.leg is Leg.UP:
-            journey.verdict, journey.staleness = yield from self._push(journey.gradients, journey.groups, journey.valid)
+            journey.verdict, journey.staleness = yield from self.hand_in(
+                journey.gradients, journey.groups, journey.valid
+            )
             journey.gradients, self.leg = [], Leg.TURN
         if self.leg is Leg.TURN:
             yield from self.host.await_turn(self._worker)
             self.leg = Leg.HERE
         if self.leg is Leg.HERE:
             yield from self._arrive_steps(journey)
-        is_last = journey.verdict is Verdict.END or self.host.section.admission.is_over()
+        is_last = journey.verdict is Verdict.END or self.host.is_over()
         self._communicated(journey.started, journey.waited)
         self._own.pushed()
         applied = journey.verdict is Verdict.ADMIT
@@ -159,7 +166,7 @@ class Client:
             return True
         started, waited = self._now(), self._waited()
         self.settle("after its last step", thorough=True)
-        verdict, _ = yield from self._push(self._sum.gradients, self._sum.groups, valid=True)
+        verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
         yield from self._pull_steps()
         self._communicated(started, waited)
@@ -188,7 +195,8 @@ class Client:
         """
         if len(self.optimizer.param_groups) == self._groups:
             return
-        if not self._control.settings.growable(self._control.workers) or self.replica.tables:
+        can_grow = self.host.shares_memory and self._control.settings.growable(self._control.workers)
+        if not can_grow or self.replica.tables:
             raise ValueError(
                 "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
                 "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
@@ -228,11 +236,12 @@ class Client:
         return self._pull()
 
     def _pull(self) -> int:
-        self._hold()
+        self.hold()
         self._take()
         return self.version
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
         self._snapshot = None
         self._shown.forget()
         self.bases = self.host.pull(self._worker)
@@ -318,6 +327,7 @@ class Client:
 
     def outer_state(self) -> dict[int, Any]:
         """The state of what makes the updates, in the shards, of this moment."""
+        self.host.look()
         state: dict[int, Any] = {}
         for shard in self.host.section.shards:
             with shard.applying:
@@ -354,6 +364,7 @@ class Client:
         With several shards the one that others are pushing may be part of some of them already, not of all.
         """
         self._own.interrupted()
+        self.host.look()
         state, self.bases = {}, []
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
@@ -368,7 +379,8 @@ class Client:
         self._snapshot = dict(sorted(state.items()))
         return self.version, {"state": self._snapshot, "param_groups": self.groups()}
 
-    def _push(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
+    def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
+        """A push and nothing else: neither a turn nor newer parameters follow."""
         way = self.host.send(self._worker, self._seq + 1, gradients, valid)
         yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
         gradients = self.host.receive(way)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.hosts import make_host
+from scalebook.training.ps.applying.hosts import Host, make_host
 from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.clock import Steps
@@ -68,8 +68,10 @@ class Joined:
                 if state := client.own_state():  # loaded by whoever loaded weights, or the constructor's own
                     for shard in client.host.section.shards:
                         shard.restore(shard.version, state)
+                client.host.lay_down()
         yield from self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
+            client.host.look_again()
             if self.membership.worker > 0 and not self.late:
                 different = client.replica.written(thorough=True)
                 if different:
@@ -195,6 +197,7 @@ class Joined:
             section.counters.admission[0], section.counters.admission[1] = version << 32, version
             for shard in section.shards:
                 shard.restore(version, state["state"])
+            client.host.lay_down()
 
     def detach(self) -> None:
         """Give every parameter memory of its own again; the clients are of no use afterwards."""
@@ -249,9 +252,10 @@ def join_steps(
     optimizers: Sequence[Optimizer],
     announce: Callable[[Need], None] = lambda need: None,
     common: Common | None = None,
+    stands_in: bool = False,
 ) -> Steps[Joined]:
     """The steps of `join`. Workers of one process pass the same `common`: they work with the same shards in its memory,
-    each with parameters of its own."""
+    each with parameters of its own. `stands_in`: as `make_client` takes it."""
     shared = Common() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late
     if not shared.plans:
@@ -275,7 +279,9 @@ def join_steps(
         parameters = parameters_of(optimizer)
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
-        clients.append(_client(section, worker, parameters, optimizer, shared.lending, late))
+        clients.append(
+            make_client(section, make_host(section), worker, parameters, optimizer, shared.lending, late, stands_in)
+        )
     if worker == 0 and not late:
         control.head[STARTED] = 1
         if run.settings.trace is not None:
@@ -292,20 +298,24 @@ def join_steps(
     return joined
 
 
-def _client(
+def make_client(
     section: Section,
+    host: Host,
     worker: int,
     parameters: Sequence[Parameter],
     optimizer: Optimizer,
     lending: Lending | None,
     late: bool,
+    stands_in: bool = False,
 ) -> Client:
-    control, host = section.control, make_host(section)
-    if control.settings.local.steps:
+    """`stands_in`: it pushes what another process has made, so it makes no steps and decodes nothing itself."""
+    control = section.control
+    if control.settings.local.steps and not stands_in:
         own = LocalClient(control, worker, host, OwnReplica(section, parameters, worker), optimizer)
         own.is_late = late
         return own
-    replica = Replica(section, parameters, control.settings.own_replica, lending, worker)
+    own_memory = control.settings.own_replica and not stands_in
+    replica = Replica(section, parameters, own_memory, lending, worker)
     return Client(control, worker, host, replica, optimizer)
 
 

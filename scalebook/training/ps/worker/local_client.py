@@ -88,7 +88,7 @@ class LocalClient(Client):
         self._show_own()
         journey = Journey([], self._outer(), True, False, started, waited)
         yield from self._set_out(journey)
-        verdict, _ = yield from self._push(journey.gradients, journey.groups, valid=True)
+        verdict, _ = yield from self.hand_in(journey.gradients, journey.groups, valid=True)
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -122,6 +122,7 @@ class LocalClient(Client):
         """Version of this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
         the shards until the next pull; then it has its own again."""
         self._own.interrupted()
+        self.host.look()
         with ExitStack() as locks:
             for shard in self.host.section.shards:
                 locks.enter_context(shard.applying)
@@ -168,7 +169,7 @@ class LocalClient(Client):
     def _set_out(self, journey: Journey) -> Steps[None]:
         if self._local.keeps:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
-            self._hold()
+            self.hold()
             self._count_taken(self._mine.look(self.bases))
             yield from self._clock.receives(self._worker, self._taken)
         journey.gradients, journey.was_sent, self.leg = self._way(), True, Leg.UP

@@ -20,7 +20,7 @@ from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES, Sha
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import JoinedEnd, Need, Part
-from scalebook.training.ps.worker.join import join
+from scalebook.training.ps.worker.join import Joined, join, join_steps
 
 PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
 
@@ -80,6 +80,12 @@ class SharedEnd(SharedFigures):
         model: Module | None = None,
     ) -> JoinedEnd:
         return join(self._run, self._membership, optimizers, announce, model)
+
+    def join_for(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None]) -> Joined:
+        """`join` in the name of a worker in another process, which computes, and tells what this is to hand in."""
+        return self._run.control.clock.play(
+            join_steps(self._run, self._membership, optimizers, announce, stands_in=True)
+        )
 
     def living(self) -> list[int]:
         return self._run.control.living()

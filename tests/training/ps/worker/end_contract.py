@@ -4,6 +4,7 @@ Everything is driven from one process, so that a test says who does what when; w
 in threads.
 """
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +67,23 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
     """Each in a thread: what they return when all have returned."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [part.result(2 * DEADLINE_S) for part in [pool.submit(call) for call in calls]]
+
+
+@contextmanager
+def serving(launch: Launch, make: Make) -> Iterator[None]:
+    """The run's servers, in threads; when the block is over they end with the workers."""
+
+    def serve(server: int) -> None:
+        end = launch.server(server, DEADLINE_S)
+        end.serve([make([Parameter(torch.zeros(3)), Parameter(torch.zeros(2, 2))])])
+
+    servers = [threading.Thread(target=serve, args=(number,)) for number in range(launch.servers)]
+    for server in servers:
+        server.start()
+    yield
+    for server in servers:
+        server.join(2 * DEADLINE_S)
+        assert not server.is_alive()
 
 
 class EndContract(ABC):

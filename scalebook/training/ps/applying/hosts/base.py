@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from torch import Tensor
 
@@ -66,6 +66,9 @@ class Host(ABC):
     (`ps/clock`).
     """
 
+    shares_memory: ClassVar[bool] = True
+    """Whether what is written into a version here is written there."""
+
     def __init__(self, section: Section) -> None:
         self.section = section
         self._control, self._admission, self._shards = section.control, section.admission, section.shards
@@ -104,6 +107,20 @@ class Host(ABC):
     @abstractmethod
     def _await_round(self, worker: int) -> Steps[None]:
         """Return when a closed round may have been applied, by this worker or by others."""
+
+    def is_over(self) -> bool:
+        """Whether the budget of updates is used up."""
+        return self._admission.is_over()
+
+    def look(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """Before whole versions and states are read here: have the newest. In shared memory they are there."""
+
+    def look_again(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """Before training, when worker 0 may have written into the versions that are held: have that. As `look`."""
+
+    def lay_down(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """By worker 0, before training, when it has written here into versions and states: they are the run's. As
+        `look`."""
 
     def pull(self, worker: int) -> list[Newest]:
         """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""

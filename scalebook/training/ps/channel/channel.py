@@ -1,0 +1,225 @@
+"""The connecting side: calls that are carried out once, over connections that may break; and its pulse."""
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import Any, Final, NamedTuple
+
+from scalebook.training.ps.channel.certificate import asking
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, greet
+from scalebook.training.ps.channel.sockets import DEAD_S, PULSE_S, connected
+from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire, WireHead
+from scalebook.training.ps.worker.end import WrittenError
+
+FIRST_BACKOFF_S: Final = 0.02
+MOST_BACKOFF_S: Final = 1.0
+ERRORS: Final[dict[str, type[Exception]]] = {
+    one.__name__: one for one in (TimeoutError, OSError, RuntimeError, TypeError, ValueError, WrittenError)
+}
+"""What a call may raise here as it was raised there; anything else is a RuntimeError."""
+Buffers = Sequence[memoryview]
+
+
+class ChannelLost(ConnectionError):
+    """The server cannot be reached, or has been silent, for too long. This worker is dead to it, or soon will be."""
+
+
+class Reach(NamedTuple):
+    """Where a worker's stand-in listens, and what its worker needs to come in."""
+
+    host: str
+    port: int
+    secret: Secret
+    tls: bool
+
+
+class Channel:
+    """Calls come from one thread at a time, or from within another's `meanwhile`.
+
+    Each has a number. Where a connection breaks the call is sent again over the next one, and the other side carries
+    out each number once. A thread of its own sends signs of life over a connection of its own: who computes for long
+    is not dead.
+    """
+
+    def __init__(self, reach: Reach, hello: Hello, most_text: int, notes: Callable[[], Any] = lambda: None) -> None:
+        self._reach, self._hello, self._most_text = reach, hello, most_text
+        self.notes = notes
+        """What goes along with the next call; plain values."""
+        self._context: ssl.SSLContext | None = asking() if reach.tls else None
+        self._wire: Wire | None = None
+        self._raw: socket.socket | None = None  # the same connection, to be cut by any thread
+        self._number, self._turn = 0, threading.RLock()
+        self._failing_since: float | None = None
+        self._lost = ""
+        self._closing = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
+
+    def open(self, within_s: float) -> None:
+        """Connect, while the other side is still to come up too. `Refused`; `ChannelLost` after so many seconds."""
+        with self._turn:
+            self._connect(monotonic() + within_s)
+        self._pulse.start()
+
+    def close(self) -> None:
+        """The other side takes this for an end or for a death, as was agreed before."""
+        self._closing.set()
+        self._cut()
+        with self._turn:
+            self._drop()
+        if self._pulse.ident is not None:
+            self._pulse.join(2 * DEAD_S)
+
+    def call(
+        self,
+        name: str,
+        *arguments: Any,
+        body: Buffers = (),
+        into: Callable[[Any], Buffers] | None = None,
+        meanwhile: Callable[..., None] | None = None,
+    ) -> Any:
+        """Ask the other side for `name`, and wait for its reply as long as it lives.
+
+        `into(reply)`: where the reply's bytes go, those of the plan. `meanwhile`: called with what the other side says
+        while it waits. What is raised there, or there by `name`, is raised here. `ChannelLost`, `Refused`.
+        """
+        with self._turn:
+            self._number += 1
+            number = self._number
+            text = json.dumps([name, arguments, self.notes()]).encode()
+            is_asked = False
+            while True:
+                try:
+                    wire = self._wire or self._connect(self._until())
+                    if not is_asked:
+                        wire.send(Kind.CALL, number, text, body)
+                    head, reply = self._next(wire, number)
+                    if head.kind == Kind.REPLY:
+                        wire.body(head, () if into is None else into(reply))
+                except (Refused, ChannelLost):
+                    raise
+                except OSError as error:
+                    self._drop()
+                    is_asked = False
+                    if monotonic() > self._until():
+                        raise ChannelLost(f"channel: no call comes through: {error}") from error
+                    continue
+                self._failing_since = None
+                if head.kind == Kind.REPLY:
+                    return reply
+                if head.kind == Kind.ERROR:
+                    raise _error(reply)
+                assert meanwhile is not None
+                meanwhile(*reply)
+                is_asked = self._say(Kind.ANSWER, number)
+
+    def _next(self, wire: Wire, number: int) -> tuple[WireHead, Any]:
+        head = wire.head(self._most_text, self._lives)
+        if head.number != number or head.kind not in (Kind.REPLY, Kind.ERROR, Kind.EVENT):
+            raise ProtocolError("channel: an answer to something else")
+        if head.kind != Kind.REPLY and head.body:
+            raise ProtocolError("channel: bytes where there are none")
+        try:
+            return head, json.loads(wire.text(head))
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("channel: no text") from error
+
+    def _say(self, kind: Kind, number: int) -> bool:
+        """Whether it was sent."""
+        try:
+            if self._wire is None:
+                return False
+            self._wire.send(kind, number)
+        except OSError:
+            self._drop()
+            return False
+        return True
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def _lives(self) -> bool:
+        return not self._lost and not self._closing.is_set()
+
+    def _until(self) -> float:
+        if self._failing_since is None:
+            self._failing_since = monotonic()
+        return self._failing_since + DEAD_S
+
+    def _connect(self, until: float) -> Wire:
+        self._raw, self._wire = self._greeted(self._hello, until, self._lives)
+        return self._wire
+
+    def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, Wire]:
+        """A new connection. Tries again and again until then, more and more rarely."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            if not lives():
+                raise ChannelLost(self._lost or "channel: closed")
+            try:
+                connection = connected(self._reach.host, self._reach.port)
+                raw = connection.dup()
+                try:
+                    return raw, greet(connection, self._reach.secret, hello, self._context)
+                except BaseException:
+                    raw.close()
+                    connection.close()
+                    raise
+            except OSError as error:
+                if isinstance(error, Refused) and not error.later:
+                    raise
+                if monotonic() + backoff_s > until:
+                    where = f"{self._reach.host}:{self._reach.port}"
+                    raise ChannelLost(f"channel: {where} could not be reached: {error}") from error
+            sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, MOST_BACKOFF_S)
+
+    def _drop(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+        if self._raw is not None:
+            self._raw.close()
+        self._wire = self._raw = None
+
+    def _cut(self) -> None:
+        """By any thread: whoever waits at the connection is told."""
+        raw = self._raw
+        if raw is not None:
+            with contextlib.suppress(OSError):
+                raw.shutdown(socket.SHUT_RDWR)
+
+    # --- the pulse ---------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        heard, hello = monotonic(), self._hello._replace(use="pulse")
+        while not self._closing.is_set():
+            raw: socket.socket | None = None
+            wire: Wire | None = None
+            try:
+                raw, wire = self._greeted(hello, heard + DEAD_S, lambda: not self._closing.is_set())
+                while not self._closing.is_set():
+                    wire.send(Kind.PING)
+                    head = wire.head(0, lambda: not self._closing.is_set(), heard + DEAD_S - monotonic())
+                    if head.kind != Kind.PONG or head.body:
+                        raise ProtocolError("channel: no sign of life")
+                    heard = monotonic()
+                    self._closing.wait(PULSE_S)
+            except OSError as error:
+                if not self._closing.is_set() and (
+                    isinstance(error, Refused | ChannelLost) or monotonic() > heard + DEAD_S
+                ):
+                    self._lost = str(error) or f"channel: the server was silent for {DEAD_S:g} s"
+                    self._cut()
+                    return
+                self._closing.wait(FIRST_BACKOFF_S)
+            finally:
+                for one in (wire, raw):
+                    if one is not None:
+                        one.close()
+
+
+def _error(told: Any) -> Exception:
+    name, text = str(told[0]), str(told[1])
+    return ERRORS[name](text) if name in ERRORS else RuntimeError(f"{name}: {text}")

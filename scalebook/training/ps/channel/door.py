@@ -1,0 +1,159 @@
+"""The listening side: who comes in, whether it still lives, and who has taken its place."""
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, admit
+from scalebook.training.ps.channel.sockets import DEAD_S, set_up
+from scalebook.training.ps.channel.wire import SLICE_S, Kind, ProtocolError, Wire
+
+GUESTS: Final = 8
+"""Connections that have not said who they are, at a time; more are closed at once."""
+
+
+class Gone(ConnectionError):
+    """The worker on the other machine is dead to this one; says why."""
+
+
+class Door:
+    """Of one worker of the run, for one life of its stand-in. Threads of its own accept, greet and answer the pulse.
+
+    `expected`: its incarnation is that of the worker's last life here, 0 for none; only newer ones may begin another.
+    `begins` is told the incarnation that does. `lost` is called once, from a thread, when the worker is dead to us.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        secret: Secret,
+        tls: Serving | None,
+        expected: Hello,
+        begins: Callable[[int], None],
+        lost: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
+        self._begins, self._lost = begins, lost
+        self._state = threading.Condition()
+        self._mine: int | None = None  # the incarnation that this life is of
+        self._heard = monotonic()
+        self._newest: Wire | None = None
+        self._gone = ""
+        self._is_closed = False
+        self._guests = threading.BoundedSemaphore(GUESTS)
+        self._thread = threading.Thread(target=self._keep, name="door", daemon=True)
+
+    def open(self) -> None:
+        """Begin to accept."""
+        self._listener.settimeout(SLICE_S)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accept nobody any more. The listener stays, for the next life."""
+        with self._state:
+            self._is_closed = True
+            self._state.notify_all()
+        self._thread.join(4 * SLICE_S)
+
+    def lives(self) -> bool:
+        """Whether the worker is not dead to us."""
+        return not self._gone and not self._is_closed
+
+    def heard(self) -> None:
+        """A sign of life."""
+        self._heard = monotonic()
+
+    def wire(self, within_s: float) -> Wire:
+        """The next connection for calls; waits so long for the first, and while the worker lives for a later one.
+        `Gone`."""
+        until = monotonic() + within_s
+        with self._state:
+            while self._newest is None:
+                if self._gone or self._is_closed:
+                    raise Gone(self._gone or "closed")
+                if self._mine is None and monotonic() > until:
+                    raise Gone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
+                self._state.wait(SLICE_S)
+            wire, self._newest = self._newest, None
+        return wire
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        while self.lives():
+            if self._mine is not None and monotonic() - self._heard > DEAD_S:
+                self._lose(f"worker {self._expected.worker} was silent for {DEAD_S:g} s")
+                return
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # the listener was closed, or a guest left before it was taken
+                if self._listener.fileno() < 0:
+                    return
+                continue
+            if not self._guests.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._greet, args=(connection,), name="guest", daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        try:
+            try:
+                set_up(connection)
+                wire, hello = admit(connection, self._secret, self._tls, self._check)
+            except OSError:  # none of ours, refused, or gone: it need not be told more
+                connection.close()
+                return
+        finally:
+            self._guests.release()
+        self.heard()
+        if hello.use == "pulse":
+            with suppress(OSError):
+                self._answer(wire)
+            wire.close()
+            return
+        with self._state:
+            if self._newest is not None:
+                self._newest.close()
+            self._newest = wire
+            self._state.notify_all()
+
+    def _answer(self, wire: Wire) -> None:
+        while self.lives():
+            head = wire.head(0, self.lives, 2 * DEAD_S)
+            if head.kind != Kind.PING or head.body:
+                raise ProtocolError("channel: no sign of life")
+            self.heard()
+            wire.send(Kind.PONG)
+
+    def _check(self, hello: Hello) -> None:
+        expected = self._expected
+        if (hello.run, hello.worker) != (expected.run, expected.worker):
+            raise Refused(f"channel: here is worker {expected.worker} of run {expected.run!r}.")
+        if hello.digest != expected.digest:
+            raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
+        with self._state:
+            last = expected.incarnation if self._mine is None else self._mine
+            if hello.incarnation < last or (hello.incarnation == last and self._mine is None):
+                raise Refused("channel: this worker was given up here, or another has taken its place.")
+            if self._mine is None:
+                if hello.use == "pulse":
+                    raise Refused("channel: nobody has come yet whose pulse this could be.", later=True)
+                self._begins(hello.incarnation)
+                self._mine = hello.incarnation
+        if hello.incarnation > last and self._mine != hello.incarnation:
+            self._lose(f"worker {expected.worker} has come anew")
+            raise Refused("channel: the worker's last life ends first.", later=True)
+
+    def _lose(self, why: str) -> None:
+        with self._state:
+            if self._gone or self._is_closed:
+                return
+            self._gone = why
+            self._state.notify_all()
+        self._lost(why)

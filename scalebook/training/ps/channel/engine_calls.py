@@ -1,0 +1,207 @@
+"""What a worker asks that has to do with parameters and gradients."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.ps.applying.hosts import Host
+from scalebook.training.ps.applying.section import plan_sections
+from scalebook.training.ps.channel.asked import Offer, Reply, Room, numbers
+from scalebook.training.ps.channel.mirror import plan_digest, refuse_tables
+from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.remote_host import OLD
+from scalebook.training.ps.channel.wire import ProtocolError
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.memory.region import METER, PULLED, ROW, WAIT
+from scalebook.training.ps.optimizer.hyper import Groups, decode
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.worker.client import Client
+from scalebook.training.ps.worker.end import Need
+from scalebook.training.ps.worker.join import Joined
+from scalebook.training.ps.worker.shared_end import SharedEnd
+
+Tell = Callable[..., None]
+
+
+class EngineCalls:
+    """Carried out by an ordinary client of the engine. Gradients come into memory that is taken once, when the worker
+    joins; versions leave from shared memory."""
+
+    def __init__(self, end: SharedEnd, run: SharedRun, optimizers: Sequence[Optimizer], tell: Tell) -> None:
+        refuse_tables(optimizers)
+        self._end, self._run, self._optimizers, self._tell = end, run, optimizers, tell
+        self._plans = plan_sections(run, optimizers)
+        self._first = [[torch.empty(s.version.nbytes, dtype=torch.uint8) for s in p.shards] for p in self._plans]
+        self._gradients: list[list[Tensor]] = []  # by section, one for each parameter
+        self._joined: Joined | None = None
+        self._hyper: dict[int, tuple[str, Groups]] = {}
+        self._states: list[Tensor] = []
+        self.has_detached = False
+
+    def offers(self) -> dict[str, Offer]:
+        """By name."""
+        return {
+            "join": Offer((int,), self._join, self._join_room),
+            "begin": Offer((), partial(self._do, Joined.begin)),
+            "rest": Offer((), partial(self._do, Joined.rest)),
+            "finish": Offer((), partial(self._do, Joined.finish)),
+            "wait_for_others": Offer((), partial(self._do, Joined.wait_for_others)),
+            "detach": Offer((), self._detach),
+            "pull": Offer((int, list), self._pull),
+            "look": Offer((int,), self._look),
+            "lay_down": Offer((int, list, list), self._lay_down, self._lay_down_room),
+            "turn": Offer((int,), self._turn),
+            "push": Offer((int, int, list, bool, bool, list, str), self._push, self._push_room),
+        }
+
+    @property
+    def _own(self) -> Joined:
+        if self._joined is None:
+            raise ProtocolError("channel: the worker has not joined")
+        return self._joined
+
+    def _do(self, what: Callable[[Joined], None]) -> None:
+        what(self._own)
+
+    def _client(self, section: int) -> Client:
+        if not 0 <= section < len(self._own.clients):
+            raise ProtocolError("channel: no such optimizer")
+        return self._own.clients[section]
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    def _join_room(self, _digest: int) -> Room:
+        """Worker 0 brings the first parameters."""
+        return [bytes_of(flat) for flats in self._first for flat in flats] if self._end.worker == 0 else ()
+
+    def _join(self, digest: int) -> Any:
+        if digest != plan_digest(self._plans, self._run.settings):
+            raise ValueError(
+                f"model: worker {self._end.worker} has made other parameters or optimizers than this machine. Make the "
+                "model the same in every worker, whatever its rank or machine."
+            )
+        if self._end.worker == 0:
+            for plan, flats, optimizer in zip(self._plans, self._first, self._optimizers, strict=True):
+                parameters = parameters_of(optimizer)
+                for shard, flat in zip(plan.shards, flats, strict=True):
+                    for place, value in zip(shard.parameters, shard.version.views(flat), strict=True):
+                        parameters[place].data.copy_(value)
+        self._joined = self._end.join_for(self._optimizers, self._announce)
+        for plan in self._plans:
+            flat = torch.empty(plan.gradients.nbytes, dtype=torch.uint8)
+            self._gradients.append(plan.gradients.views(flat))
+        self._first = [[] for _ in self._plans]
+        counters = [client.host.section.counters for client in self._joined.clients]
+        known = [
+            [client.seq, one.steps.tolist(), one.since.tolist()]
+            for client, one in zip(self._joined.clients, counters, strict=True)
+        ]
+        return [self._joined.late, known]
+
+    def _announce(self, need: Need) -> None:
+        self._tell(*need)
+
+    def _detach(self) -> None:
+        self._own.detach()
+        self.has_detached = True
+
+    # --- versions ----------------------------------------------------------------------------------------------------
+
+    def _pull(self, section: int, held: list[Any]) -> Reply:
+        client = self._client(section)
+        return Reply(*self._newer(client, numbers(held, count=len(client.host.section.shards))))
+
+    def _newer(self, client: Client, held: Sequence[int]) -> tuple[list[int], Room]:
+        """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others."""
+        client.hold()
+        versions: list[int] = []
+        body: list[memoryview] = []
+        for shard, base, had in zip(client.host.section.shards, client.bases, held, strict=True):
+            is_newer = base.version > had
+            versions.append(base.version if is_newer else OLD)
+            if is_newer:
+                body.append(bytes_of(shard.flats[base.buffer]))
+                shard.counters.meters[self._end.worker * METER + PULLED] += sum(
+                    f.nbytes for f in shard.plan.version.fields
+                )
+        return versions, body
+
+    def _look(self, section: int) -> Reply:
+        """Versions and states of one moment. States are copied, since the update after the next writes there."""
+        client = self._client(section)
+        shards = client.host.section.shards
+        with ExitStack() as locks:
+            for shard in shards:
+                locks.enter_context(shard.applying)
+            client.hold()
+            states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
+        self._states = states  # which are sent from there
+        versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
+        body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
+        return Reply([base.version for base in client.bases], body)
+
+    def _lay_down_room(self, section: int, _versions: list[Any], _steps: list[Any]) -> Room:
+        if self._end.worker != 0 or self._end.signals.stop:
+            raise ProtocolError("channel: worker 0 alone lays down what training begins with")
+        shards = self._client(section).host.section.shards
+        return [bytes_of(part) for shard in shards for part in shard.content(shard.newest())]
+
+    def _lay_down(self, section: int, versions: list[Any], steps: list[Any]) -> None:
+        counters = self._client(section).host.section.counters
+        shards = self._client(section).host.section.shards
+        for worker, made in enumerate(numbers(steps, count=self._end.workers)):
+            counters.steps[worker] = made
+        for shard, version in zip(shards, numbers(versions, count=len(shards)), strict=True):
+            newest = shard.newest()
+            shard.publish(version, newest.buffer, newest.state)
+        counters.admission[0], counters.admission[1] = min(versions) << 32, min(versions)
+
+    # --- gradients ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, section: int) -> float:
+        before = self._waited()
+        self._await_turn(self._client(section).host)
+        return self._waited() - before
+
+    def _await_turn(self, host: Host) -> None:
+        self._run.control.clock.play(host.await_turn(self._end.worker))
+
+    def _push_room(
+        self, section: int, _seq: int, _bases: list[Any], _valid: bool, _wants: bool, present: list[Any], _groups: str
+    ) -> Room:
+        self._client(section)
+        gradients = self._gradients[section]
+        pairs = zip(gradients, numbers(present, count=len(gradients)), strict=True)
+        return [bytes_of(gradient) for gradient, here in pairs if here]
+
+    def _push(
+        self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
+    ) -> Reply:
+        client, before = self._client(section), self._waited()
+        if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
+            raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
+        pairs = zip(self._gradients[section], present, strict=True)
+        gradients = [gradient if here else None for gradient, here in pairs]
+        play = self._run.control.clock.play
+        outcome = play(client.hand_in(gradients, self._groups(section, groups), valid))
+        versions: list[int] = [OLD] * len(bases)
+        body: Room = ()
+        if wants:
+            self._await_turn(client.host)
+            versions, body = self._newer(client, bases)
+        waited = self._waited() - before
+        return Reply([outcome.verdict.value, outcome.staleness, client.host.is_over(), waited, versions], body)
+
+    def _groups(self, section: int, text: str) -> Groups:
+        """Read once, as long as they stay the same."""
+        if section not in self._hyper or self._hyper[section][0] != text:
+            self._hyper[section] = text, [{**group, "params": ()} for group in decode(text.encode())]
+        return self._hyper[section][1]
+
+    def _waited(self) -> float:
+        return float(self._run.control.seconds[self._end.worker * ROW + WAIT])

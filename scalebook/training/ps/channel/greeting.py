@@ -1,0 +1,167 @@
+"""Who may come in: both sides show that they have the run's key, and then say who they are.
+
+Each side sends a nonce and HMAC-SHA256, by the key, over its role, both nonces, and the fingerprint of the certificate
+that it sees (zeros without TLS). So neither can be played back, thrown back, or passed on by somebody in between, who
+would have another certificate. Before that nothing is read but 32 and 64 bytes.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
+
+PROTOCOL: Final = 1
+GREETING_S: Final = 5.0
+"""The whole of it, TLS included, has so many seconds for each frame."""
+KEY_BYTES: Final = 32
+_NONCE: Final = 32
+_PROOF: Final = 32
+_HELLO: Final = 1024  # bytes at most
+_PLAIN: Final = bytes(32)
+Use = Literal["calls", "pulse"]
+
+
+class Refused(ConnectionError):
+    """The other side does not take this worker, and says why; `later`: it may at another time."""
+
+    def __init__(self, why: str, later: bool = False) -> None:
+        super().__init__(why)
+        self.later = later
+
+
+class Hello(NamedTuple):
+    """Who connects, and what for. `run`: its name; `digest`: of the settings that it was started with. Of two
+    processes that were the same worker the one with the larger `incarnation` is."""
+
+    run: str
+    digest: str
+    worker: int
+    incarnation: int
+    use: Use = "calls"
+
+
+class Secret:
+    """The run's key, which is told nowhere."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key: {len(key)} bytes, where {KEY_BYTES} are needed.")
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+    def proof(self, role: bytes, *parts: bytes) -> bytes:
+        """HMAC-SHA256 over a role and parts of fixed lengths."""
+        return hmac.new(self._key, b"scalebook " + role + b"".join(parts), hashlib.sha256).digest()
+
+    @classmethod
+    def made(cls, path: Path) -> "Secret":
+        """A new one, kept in a new file that its owner alone can read. FileExistsError where there is one."""
+        key = secrets.token_bytes(KEY_BYTES)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(key.hex() + "\n")
+        return cls(key)
+
+    @classmethod
+    def read(cls, path: Path) -> "Secret":
+        """Of such a file. ValueError where others may read it, or it has something else."""
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+                raise ValueError(f"key: others may read or own {path}. Write: chmod 600 {path}")
+            text = file.read(2 * KEY_BYTES + 2)
+        try:
+            return cls(bytes.fromhex(text.decode("ascii")))
+        except ValueError as error:
+            raise ValueError(f"key: {path} has none of ours. Remove it, and a new one is made.") from error
+
+
+def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Wire:
+    """By who connects. `Refused`; ConnectionError where the other side has not the key."""
+    connection.settimeout(GREETING_S)
+    seen = _PLAIN
+    if context is not None:
+        secured = context.wrap_socket(connection)
+        seen, connection = hashlib.sha256(secured.getpeercert(binary_form=True) or b"").digest(), secured
+    wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+    wire.send(Kind.NONCE, text=mine)
+    answer = _exactly(wire, Kind.NONCE, _NONCE + _PROOF)
+    theirs, proof = answer[:_NONCE], answer[_NONCE:]
+    if not hmac.compare_digest(proof, secret.proof(b"server", mine, theirs, seen)):
+        raise ProtocolError("channel: the server has another key, or somebody is in between")
+    wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
+    wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
+    head = wire.head(_HELLO, within_s=GREETING_S)
+    text = wire.text(head)
+    if head.kind == Kind.REFUSED:
+        found = json.loads(text)
+        raise Refused(str(found["why"]), bool(found["later"]))
+    if head.kind != Kind.WELCOME or head.body:
+        raise ProtocolError("channel: neither taken nor refused")
+    return wire
+
+
+def admit(
+    connection: socket.socket,
+    secret: Secret,
+    tls: Serving | None,
+    check: Callable[[Hello], None],
+) -> tuple[Wire, Hello]:
+    """By who listens. `check` raises `Refused`, which is told there and
+    raised here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours."""
+    connection.settimeout(GREETING_S)
+    shown = _PLAIN
+    if tls is not None:
+        connection, shown = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
+    wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+    theirs = _exactly(wire, Kind.NONCE, _NONCE)
+    wire.send(Kind.NONCE, text=mine + secret.proof(b"server", theirs, mine, shown))
+    proof = _exactly(wire, Kind.PROOF, _PROOF)
+    if not hmac.compare_digest(proof, secret.proof(b"worker", theirs, mine, shown)):
+        raise ProtocolError("channel: a worker has another key, or somebody is in between")
+    head = wire.head(_HELLO, within_s=GREETING_S)
+    if head.kind != Kind.HELLO or head.body:
+        raise ProtocolError("channel: no hello")
+    hello = _hello(wire.text(head))
+    try:
+        check(hello)
+    except Refused as refusal:
+        wire.send(Kind.REFUSED, text=json.dumps({"why": str(refusal)[: _HELLO // 2], "later": refusal.later}).encode())
+        raise
+    wire.send(Kind.WELCOME)
+    return wire, hello
+
+
+def _exactly(wire: Wire, kind: Kind, size: int) -> bytes:
+    head = wire.head(size, within_s=GREETING_S)
+    if (head.kind, head.text, head.body) != (kind, size, 0):
+        raise ProtocolError(f"channel: no {kind.name.lower()}")
+    return wire.text(head)
+
+
+def _hello(text: bytes) -> Hello:
+    try:
+        found: dict[str, Any] = json.loads(text)
+        protocol = found.pop("protocol")
+        hello = Hello(**found)
+        right = (hello.run, hello.digest, hello.worker, hello.incarnation, hello.use)
+        if [type(one) for one in right] != [str, str, int, int, str] or hello.use not in ("calls", "pulse"):
+            raise TypeError("hello")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ProtocolError("channel: no hello") from error
+    if protocol != PROTOCOL:
+        raise Refused(
+            f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both machines."
+        )
+    return hello

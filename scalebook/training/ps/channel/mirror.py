@@ -1,0 +1,71 @@
+"""The run's memory as one worker on another machine has it: room for two versions, of which it holds one.
+
+Clients, replicas, codecs and local steps work in it as they do in the run's own. What becomes of a gradient, who waits,
+and what is written down is decided where the shards are.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from torch.optim import Optimizer
+
+from scalebook.training.ps.applying.plan import SectionPlan, digest
+from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.memory.lending import Lending
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.optimizer.tables import is_table
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.settings import Settings
+
+VERSIONS: Final = 2
+"""The one that is held, and the one that comes."""
+
+
+class Mirror(NamedTuple):
+    """Of one worker's process."""
+
+    run: SharedRun
+    plans: list[SectionPlan]
+    sections: list[Section]
+    lending: Lending | None
+
+
+def refuse_far(settings: Settings) -> None:
+    """ValueError, naming key and remedy, for what workers on other machines cannot do yet."""
+    if settings.host == "virtual":
+        raise ValueError(f"{ARGUMENTS}.host: one process plays all workers of host virtual. Write inline or process.")
+    for key, codec in (("push_codec", settings.push_codec), ("pull_codec", settings.pull_codec)):
+        if codec.codes:
+            raise ValueError(f"{ARGUMENTS}.{key}: between machines all travels as it is so far. Write fp32.")
+
+
+def refuse_tables(optimizers: Sequence[Optimizer]) -> None:
+    """ValueError for sparse tables, which are read by rows from shared memory."""
+    if any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)):
+        raise ValueError(
+            "model: sparse gradients do not travel between machines so far. Write sparse=False, or train on one."
+        )
+
+
+def mirrored(
+    settings: Settings, workers: int, worker: int, optimizers: Sequence[Optimizer], deadline_s: float
+) -> Mirror:
+    """Take the memory, with nothing in it."""
+    refuse_tables(optimizers)
+    run = SharedRun(workers, replace(settings, trace=None, host="inline", overlap=False))
+    plans = plan_sections(run, optimizers, VERSIONS)
+    allocate(run, plans)
+    return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), Lending.of(run.memory))
+
+
+def settings_digest(settings: Settings) -> str:
+    """The same on all machines of a run, wherever each would write its trace."""
+    return hashlib.blake2b(repr(replace(settings, trace=None)).encode(), digest_size=16).hexdigest()
+
+
+def plan_digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
+    """The same where shards and mirror lay out versions and states alike."""
+    return digest(plans, replace(settings, trace=None))

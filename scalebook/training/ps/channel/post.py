@@ -1,0 +1,66 @@
+"""Where a worker of another machine is waited for, and the life of its stand-in, from its door to its end."""
+
+import socket
+from collections.abc import Callable, Sequence
+from mmap import mmap
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from scalebook.training.ps.channel.calls import Calls, most_text
+from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.door import Door
+from scalebook.training.ps.channel.greeting import Hello, Secret
+from scalebook.training.ps.channel.mirror import refuse_far, settings_digest
+from scalebook.training.ps.channel.stand_in import StandIn
+from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.optimizer.tables import mark_tables
+from scalebook.training.ps.worker.shared_end import SharedEnd
+
+
+class Post:
+    """Of one worker. Made before the fork; then `serve` in a process, and again in the one that takes its place."""
+
+    def __init__(
+        self,
+        run: SharedRun,
+        end: Callable[[float], SharedEnd],
+        listener: socket.socket,
+        secret: Secret,
+        tls: Serving | None,
+        hello: Hello,
+    ) -> None:
+        """`end`: the worker's, over shared memory, by the deadline of its waits. `hello`: what its worker must say, but
+        for the incarnation."""
+        refuse_far(run.settings)
+        self._run, self._end, self._listener, self._secret, self._tls = run, end, listener, secret, tls
+        self._hello = hello._replace(digest=settings_digest(run.settings))
+        self._newest = memoryview(mmap(-1, 8)).cast("q")  # the newest incarnation that has come, 0 for none
+
+    def serve(
+        self,
+        optimizers: Sequence[Optimizer],
+        deadline_s: float,
+        model: Module | None = None,
+        lost: Callable[[str], None] = lambda why: None,
+        opened: Callable[[Door], None] = lambda door: None,
+    ) -> None:
+        """Be the worker for its process elsewhere, with the same model and optimizers as that has; returns when it has
+        trained and gone. `Gone` when it is dead, or did not come for `deadline_s`.
+
+        `lost` is called at once when it is dead, from another thread, and may end this process: it may stand in a wait.
+        """
+        if model is not None:
+            mark_tables(model)
+        end, expected = self._end(deadline_s), self._hello._replace(incarnation=self._newest[0])
+        door = Door(self._listener, self._secret, self._tls, expected, self._begins, lost)
+        calls = Calls(end, self._run, optimizers)
+        door.open()
+        opened(door)
+        try:
+            StandIn(calls, door, most_text(end.workers), deadline_s).serve()
+        finally:
+            door.close()
+
+    def _begins(self, incarnation: int) -> None:
+        self._newest[0] = incarnation

@@ -1,0 +1,23 @@
+"""Tensors as bytes, where they lie."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.memory.layout import LayoutEntry
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Those of a dense tensor on the CPU, in the order of its memory. The tensor must outlive them."""
+    size = tensor.numel() * tensor.element_size()
+    if not size:
+        return memoryview(b"")
+    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
+
+
+def as_laid_out(tensor: Tensor, field: LayoutEntry) -> Tensor:
+    """The same values on the CPU with the field's strides; the tensor itself where it has these."""
+    if tensor.device.type == "cpu" and tensor.dtype == field.dtype and tensor.stride() == field.stride:
+        return tensor
+    return torch.empty_strided(field.shape, field.stride, dtype=field.dtype).copy_(tensor)

@@ -1,0 +1,133 @@
+"""What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scalebook.training.ps.channel.channel import Channel
+from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.coordination.meetings import Phase
+from scalebook.training.ps.coordination.signals import PlateauStep
+from scalebook.training.ps.worker.cursor import Claim
+
+
+class RemoteCursor:
+    """A `DataCursor` for one worker, which asks for itself alone."""
+
+    def __init__(self, channel: Channel, workers: int) -> None:
+        self._call, self.workers = channel.call, workers
+
+    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> None:
+        self._call("cursor.begin", epoch, batches, turns)
+
+    def claim(self, worker: int) -> Claim | None:
+        claimed = self._call("cursor.claim")
+        return None if claimed is None else Claim(*claimed)
+
+    def done(self, worker: int, count: int = 1) -> None:
+        self._call("cursor.done", count)
+
+    def outstanding(self, besides: Collection[int] = ()) -> int:
+        return int(self._call("cursor.outstanding", list(besides)))
+
+    def progress(self) -> int:
+        return int(self._call("cursor.progress"))
+
+    def mark_dead(self, worker: int) -> None:
+        self._call("cursor.mark_dead")
+
+    def rejoin(self, worker: int) -> None:
+        self._call("cursor.rejoin")
+
+    def state(self) -> dict[int, list[tuple[int, int]]]:
+        return {epoch: [(start, stop) for start, stop in ranges] for epoch, ranges in self._call("cursor.state")}
+
+    def counters(self) -> dict[int, int]:
+        return dict(self._call("cursor.counters"))
+
+    def load(self, counters: Mapping[int, int]) -> None:
+        self._call("cursor.load", list(counters.items()))
+
+
+class RemoteSignals:
+    """`Signals`."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._call = channel.call
+
+    @property
+    def stop(self) -> bool:
+        return bool(self._call("signals.stop"))
+
+    def ask_to_stop(self) -> None:
+        self._call("signals.ask_to_stop")
+
+    def begin(self) -> None:
+        self._call("signals.begin")
+
+    def note_checkpoint(self, path: str | Path) -> None:
+        self._call("signals.note_checkpoint", str(path))
+
+    def add_plateau_step(self, step: PlateauStep) -> None:
+        self._call("signals.add_plateau_step", int(step.scheduler), float(step.metric))
+
+    def plateau_steps(self, since: int) -> list[PlateauStep]:
+        return [PlateauStep(*step) for step in self._call("signals.plateau_steps", since)]
+
+
+class RemoteMeetings:
+    """`Meetings`. A letter must fit into a text (`calls.most_text`)."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._call = channel.call
+
+    def enter(self, phase: Phase) -> None:
+        self._call("meetings.enter", int(phase))
+
+    def before(self, letter: bytes, what: str) -> dict[int, bytes]:
+        return _opened(self._call("meetings.before", b64encode(letter).decode(), what))
+
+    def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+        sent = b64encode(letter).decode()
+        return _opened(self._call("meetings.meet", place, sent, what, meanwhile=meanwhile))
+
+    def streams_differ(self, digest: int) -> bool:
+        return bool(self._call("meetings.streams_differ", digest))
+
+
+class RemoteRows:
+    """`Rows`: copies here. This worker's goes there before a push, where it has changed; all come at a snapshot."""
+
+    def __init__(self, channel: Channel, worker: int, workers: int) -> None:
+        self._call, self._worker, self._workers = channel.call, worker, workers
+        self._rows = self._sent = torch.empty(0, dtype=torch.uint8)
+
+    def allocate(self, row_bytes: int) -> None:
+        self._call("rows.allocate", row_bytes)
+
+    def map(self, row_bytes: int) -> Tensor:
+        self._call("rows.map", row_bytes)
+        self._rows = torch.zeros(self._workers, row_bytes, dtype=torch.uint8)
+        self._sent = torch.zeros(row_bytes, dtype=torch.uint8)
+        self.read()
+        return self._rows
+
+    def write(self) -> None:
+        """Let the others see this worker's row."""
+        if self._rows.numel() and not torch.equal(self._rows[self._worker], self._sent):
+            self._sent.copy_(self._rows[self._worker])
+            self._call("rows.write", body=[bytes_of(self._sent)])
+
+    def read(self) -> None:
+        """See the others' rows. This worker's is there by now."""
+        if self._rows.numel():
+            self.write()
+            self._call("rows.read", into=lambda _: [bytes_of(self._rows)])
+
+
+def _opened(letters: Any) -> dict[int, bytes]:
+    return {worker: b64decode(letter) for worker, letter in letters}

@@ -1,0 +1,202 @@
+"""The end of a worker on another machine: the same face as that over shared memory (`worker/end.py`)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.ps.channel.calls import most_text
+from scalebook.training.ps.channel.channel import Channel, Reach
+from scalebook.training.ps.channel.greeting import Hello
+from scalebook.training.ps.channel.mirror import mirrored, plan_digest, refuse_far, settings_digest
+from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.remote_beside import RemoteCursor, RemoteMeetings, RemoteRows, RemoteSignals
+from scalebook.training.ps.channel.remote_host import RemoteHost
+from scalebook.training.ps.clock import Steps
+from scalebook.training.ps.coordination.measures import (
+    Counts,
+    PushMeasures,
+    StalenessHistogram,
+    Timings,
+    WorkerTimes,
+)
+from scalebook.training.ps.coordination.run import Membership
+from scalebook.training.ps.memory.region import COMMUNICATE, ROW, Control
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.optimizer.tables import mark_tables
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.took import Took
+from scalebook.training.ps.worker.end import JoinedEnd, Need, Part, Snapshot
+from scalebook.training.ps.worker.join import Joined, make_client
+
+_PARTS: Final[tuple[Part, ...]] = ("compute", "data")
+
+
+class RemoteMembership(Membership):
+    """Of a worker whose part in the group its stand-in has."""
+
+    def __init__(self, control: Control, worker: int, deadline_s: float, channel: Channel) -> None:
+        super().__init__(control, worker, deadline_s)
+        self._channel = channel
+
+    @override
+    def rendezvous(self, name: str) -> Steps[None]:
+        self._channel.call("rendezvous", name)
+        yield from ()
+
+    @override
+    def wait_for_others(self) -> Steps[None]:
+        self._channel.call("wait_for_others")
+        yield from ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteJoined(Joined):
+    """A worker whose clients work in a mirror, and whose stand-in does the same beside the shards."""
+
+    channel: Channel
+    rows: RemoteRows = field(repr=False)
+
+    @override
+    def begin_steps(self) -> Steps[None]:
+        self.channel.call("begin")
+        yield from super().begin_steps()
+
+    @override
+    def rest_steps(self) -> Steps[None]:
+        yield from super().rest_steps()
+        self.channel.call("rest")
+
+    @override
+    def finish_steps(self) -> Steps[None]:
+        yield from super().finish_steps()
+        self.channel.call("finish")
+
+    @override
+    def snapshot(self, renew: bool = True) -> Snapshot:
+        self.rows.read()
+        return super().snapshot(renew)
+
+    @override
+    def detach(self) -> None:
+        super().detach()
+        self.channel.call("detach")
+
+
+class RemoteEnd:
+    """A `WorkerEnd`. Made and used in the worker's process, by one thread at a time.
+
+    Where the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run; a process that takes
+    its place comes with a larger `incarnation`.
+    """
+
+    def __init__(
+        self, reach: Reach, run: str, settings: Settings, worker: int, workers: int, incarnation: int, deadline_s: float
+    ) -> None:
+        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait."""
+        refuse_far(settings)
+        self.settings, self.worker, self.workers = settings, worker, workers
+        self._deadline_s = deadline_s
+        self._spent: dict[Part, float] = dict.fromkeys(_PARTS, 0.0)
+        self._samples = 0
+        self._control: Control | None = None
+        self.channel = Channel(
+            reach, Hello(run, settings_digest(settings), worker, incarnation), most_text(workers), self._notes
+        )
+        self.cursor, self.signals = RemoteCursor(self.channel, workers), RemoteSignals(self.channel)
+        self.meetings, self.rows = RemoteMeetings(self.channel), RemoteRows(self.channel, worker, workers)
+        self.channel.open(deadline_s)
+
+    def _notes(self) -> list[float]:
+        """Seconds and samples of this process so far, which go along with each call."""
+        communicated = 0.0 if self._control is None else self._control.seconds[self.worker * ROW + COMMUNICATE]
+        return [*[self._spent[part] for part in _PARTS], communicated, self._samples]
+
+    def close(self) -> None:
+        """Leave. Before `JoinedEnd.detach` that is a death."""
+        self.channel.close()
+
+    # --- becoming a worker ---------------------------------------------------------------------------------------
+
+    def rendezvous(self, name: str) -> None:
+        self.channel.call("rendezvous", name)
+
+    def join(
+        self,
+        optimizers: Sequence[Optimizer],
+        announce: Callable[[Need], None] = lambda need: None,
+        model: Module | None = None,
+    ) -> JoinedEnd:
+        if model is not None:
+            mark_tables(model)
+        mirror = mirrored(self.settings, self.workers, self.worker, optimizers, self._deadline_s)
+        first = [parameters_of(optimizer) for optimizer in optimizers]
+        for section, parameters in zip(mirror.sections, first, strict=True):
+            for shard in section.shards:
+                shard.initialise([parameters[place].detach() for place in shard.plan.parameters])
+        flats = [shard.flats[0] for section in mirror.sections for shard in section.shards]
+        late, known = self.channel.call(
+            "join",
+            plan_digest(mirror.plans, self.settings),
+            body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
+            meanwhile=lambda *need: announce(Need(*need)),
+        )
+        clients = []
+        for section, optimizer, parameters, (seq, steps, since) in zip(
+            mirror.sections, optimizers, first, known, strict=True
+        ):
+            section.counters.begun[self.worker] = seq
+            for worker in range(self.workers):
+                section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
+            host = RemoteHost(section, self.channel, self.worker, self.rows.write)
+            clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
+        self._control = mirror.run.control
+        membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)
+        joined = RemoteJoined(mirror.run, membership, clients, late, channel=self.channel, rows=self.rows)
+        joined.pull()
+        return joined
+
+    # --- the run -------------------------------------------------------------------------------------------------
+
+    def living(self) -> list[int]:
+        return list(self.channel.call("living"))
+
+    def sign_of_life(self) -> None:
+        self.channel.call("sign_of_life")
+
+    def is_over(self) -> bool:
+        return bool(self.channel.call("is_over"))
+
+    def now(self) -> float:
+        return monotonic()
+
+    def add_time(self, part: Part, seconds: float) -> None:
+        self._spent[part] += seconds
+
+    def add_samples(self, samples: int) -> None:
+        self._samples += samples
+
+    # --- figures -------------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        return Counts(*self.channel.call("counts"))
+
+    def worker_times(self) -> list[WorkerTimes]:
+        return [WorkerTimes(*row) for row in self.channel.call("worker_times")]
+
+    def staleness(self) -> StalenessHistogram:
+        return StalenessHistogram(torch.tensor(self.channel.call("staleness"), dtype=torch.int64))
+
+    def pushes(self) -> list[PushMeasures]:
+        return [PushMeasures(*row) for row in self.channel.call("pushes")]
+
+    def timings(self) -> Timings:
+        workers, server = self.channel.call("timings")
+        return Timings(
+            [None if one is None else Took(*one) for one in workers], None if server is None else Took(*server)
+        )

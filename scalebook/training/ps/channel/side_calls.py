@@ -1,0 +1,103 @@
+"""What a worker asks that has to do with everything but parameters."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from scalebook.training.ps.channel.asked import Offer, Reply
+from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.wire import ProtocolError
+from scalebook.training.ps.coordination.meetings import Phase
+from scalebook.training.ps.coordination.signals import PlateauStep
+from scalebook.training.ps.policy.took import Took
+from scalebook.training.ps.worker.shared_end import SharedEnd
+
+MOST_ROW: Final = 64 << 20
+"""Bytes of a worker's row that worker 0 may ask for."""
+
+
+class SideCalls:
+    """Carried out by the end that the stand-in has, as that of any worker here. `tell`: says something to the worker
+    while it waits."""
+
+    def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
+        self._end, self._tell = end, tell
+        self._rows = self._row = torch.empty(0, dtype=torch.uint8)
+
+    def offers(self) -> dict[str, Offer]:
+        """By name."""
+        end, cursor, signals, worker = self._end, self._end.cursor, self._end.signals, self._end.worker
+        return {
+            "rendezvous": Offer((str,), end.rendezvous),
+            "living": Offer((), end.living),
+            "sign_of_life": Offer((), end.sign_of_life),
+            "is_over": Offer((), end.is_over),
+            "cursor.begin": Offer((int, int, bool), lambda *given: cursor.begin(worker, *given)),
+            "cursor.claim": Offer((), lambda: cursor.claim(worker)),
+            "cursor.done": Offer((int,), lambda count: cursor.done(worker, count)),
+            "cursor.outstanding": Offer((list,), lambda besides: cursor.outstanding(set(besides))),
+            "cursor.progress": Offer((), cursor.progress),
+            "cursor.mark_dead": Offer((), lambda: cursor.mark_dead(worker)),
+            "cursor.rejoin": Offer((), lambda: cursor.rejoin(worker)),
+            "cursor.state": Offer((), lambda: list(cursor.state().items())),
+            "cursor.counters": Offer((), lambda: list(cursor.counters().items())),
+            "cursor.load": Offer((list,), lambda pairs: cursor.load(dict(pairs))),
+            "signals.stop": Offer((), lambda: signals.stop),
+            "signals.ask_to_stop": Offer((), signals.ask_to_stop),
+            "signals.begin": Offer((), signals.begin),
+            "signals.note_checkpoint": Offer((str,), signals.note_checkpoint),
+            "signals.add_plateau_step": Offer((int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))),
+            "signals.plateau_steps": Offer((int,), signals.plateau_steps),
+            "meetings.enter": Offer((int,), lambda phase: end.meetings.enter(Phase(phase))),
+            "meetings.before": Offer((str, str), self._before),
+            "meetings.meet": Offer((int, str, str), self._meet),
+            "meetings.streams_differ": Offer((int,), end.meetings.streams_differ),
+            "rows.allocate": Offer((int,), self._allocate),
+            "rows.map": Offer((int,), self._map),
+            "rows.write": Offer((), self._write, lambda: [bytes_of(self._row)]),
+            "rows.read": Offer((), lambda: Reply(None, [bytes_of(self._rows)])),
+            "counts": Offer((), end.counts),
+            "worker_times": Offer((), end.worker_times),
+            "staleness": Offer((), self._staleness),
+            "pushes": Offer((), end.pushes),
+            "timings": Offer((), self._timings),
+        }
+
+    def _before(self, letter: str, what: str) -> Any:
+        return _posted(self._end.meetings.before(b64decode(letter), what))
+
+    def _meet(self, place: int, letter: str, what: str) -> Any:
+        return _posted(self._end.meetings.meet(place, b64decode(letter), what, self._tell))
+
+    def _allocate(self, row_bytes: int) -> None:
+        if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:
+            raise ProtocolError("channel: no such rows")
+        self._end.rows.allocate(row_bytes)
+
+    def _map(self, row_bytes: int) -> None:
+        if not 0 < row_bytes <= MOST_ROW:
+            raise ProtocolError("channel: no such rows")
+        self._rows = self._end.rows.map(row_bytes)
+        self._row = torch.empty(row_bytes, dtype=torch.uint8)
+
+    def _write(self) -> None:
+        """Each number whole, as far as `copy_` writes it so."""
+        if self._row.numel():
+            self._rows[self._end.worker].copy_(self._row)
+
+    def _staleness(self) -> Any:
+        return self._end.staleness().counts.tolist()
+
+    def _timings(self) -> Any:
+        timings = self._end.timings()
+        return [[_plain(one) for one in timings.workers], _plain(timings.server)]
+
+
+def _plain(took: Took | None) -> Any:
+    return None if took is None else [took.count, took.mean, took.cv, took.values]
+
+
+def _posted(letters: dict[int, bytes]) -> list[tuple[int, str]]:
+    return [(worker, b64encode(letter).decode()) for worker, letter in letters.items()]

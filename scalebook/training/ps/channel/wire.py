@@ -1,0 +1,140 @@
+"""Frames over a stream: a header of fixed size, a short text, raw bytes. No pickle, and no room made for what another
+side only claims: a text has a most, and a body goes into memory that was there before it.
+"""
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from time import monotonic
+from typing import Final, NamedTuple
+
+MAGIC: Final = b"SCB1"
+HEAD: Final = struct.Struct("<4sB3xIIQQ")
+SLICE_S: Final = 0.25
+"""How often who waits for a frame looks whether the other side is known to live."""
+LEAST_RATE: Final = 100_000
+"""Bytes a second: a body has the wire's deadline, and a second more for each of these."""
+_MOST_BUFFERS: Final = 512  # of one call of the system, which allows 1024
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    NONCE = 1
+    PROOF = 2
+    HELLO = 3
+    WELCOME = 4
+    REFUSED = 5
+    CALL = 6
+    REPLY = 7
+    ERROR = 8
+    EVENT = 9  # something happened while a call waits; ANSWER lets it go on
+    ANSWER = 10
+    PING = 11
+    PONG = 12
+
+
+class ProtocolError(ConnectionError):
+    """The other side has sent what the protocol does not allow. The connection is of no use any more."""
+
+
+class WireHead(NamedTuple):
+    """`number`: of the call that the frame belongs to. `text`, `body`: bytes."""
+
+    kind: Kind
+    number: int
+    text: int
+    body: int
+
+
+class Wire:
+    """One connection, used by one thread at a time. `deadline_s`: of each frame sent, and of each received once its
+    first byte is there. ConnectionError, or TimeoutError, means that the connection is of no use any more."""
+
+    def __init__(self, connection: socket.socket, deadline_s: float) -> None:
+        self._socket, self._deadline_s = connection, deadline_s
+        self._is_tls = isinstance(connection, ssl.SSLSocket)
+
+    def send(self, kind: Kind, number: int = 0, text: bytes = b"", body: Sequence[memoryview] = ()) -> None:
+        """`body`: contiguous bytes, which are sent from where they lie."""
+        size = sum(map(len, body))
+        until = monotonic() + self._deadline_s + size / LEAST_RATE
+        views = [
+            memoryview(HEAD.pack(MAGIC, kind, len(text), 0, number, size) + text),
+            *[one for one in body if len(one)],
+        ]
+        at = 0
+        while at < len(views):
+            self._socket.settimeout(max(1e-3, until - monotonic()))
+            at = self._sent(views, at)
+
+    def _sent(self, views: list[memoryview], at: int) -> int:
+        """Send some of what is left from view `at` on; where it goes on."""
+        if self._is_tls:
+            return _after(views, at, self._socket.send(views[at]))
+        return _after(views, at, self._socket.sendmsg(views[at : at + _MOST_BUFFERS]))
+
+    def head(self, most_text: int, lives: Callable[[], bool] = lambda: True, within_s: float | None = None) -> WireHead:
+        """The next frame's; waits for its first byte while the other side `lives()`, or so long."""
+        bytes_ = bytearray(HEAD.size)
+        until = None if within_s is None else monotonic() + within_s
+        got = 0
+        while not got:
+            if not lives() or (until is not None and monotonic() > until):
+                raise TimeoutError("channel: nothing came")
+            self._socket.settimeout(SLICE_S)
+            try:
+                got = self._socket.recv_into(bytes_)
+            except TimeoutError:
+                continue
+            if not got:
+                raise ConnectionResetError("channel: the other side has closed it")
+        self._fill([memoryview(bytes_)[got:]], HEAD.size)
+        magic, kind, text, zero, number, body = HEAD.unpack(bytes_)
+        if magic != MAGIC or bytes_[5:8] != b"\0\0\0" or zero or kind not in Kind._value2member_map_:
+            raise ProtocolError("channel: no frame of this protocol")
+        if text > most_text:
+            raise ProtocolError(f"channel: a text of {text} bytes, where {most_text} are the most")
+        return WireHead(Kind(kind), number, text, body)
+
+    def text(self, head: WireHead) -> bytes:
+        """The text of this frame, whose head was read last."""
+        text = bytearray(head.text)
+        self._fill([memoryview(text)], head.text)
+        return bytes(text)
+
+    def body(self, head: WireHead, into: Sequence[memoryview]) -> None:
+        """The body of this frame, whose text was read last, which must have as many bytes as `into`."""
+        size = sum(map(len, into))
+        if head.body != size:
+            raise ProtocolError(f"channel: a body of {head.body} bytes, not {size}")
+        self._fill(into, size)
+
+    def _fill(self, into: Sequence[memoryview], size: int) -> None:
+        until = monotonic() + self._deadline_s + size / LEAST_RATE
+        views, at = [one for one in into if len(one)], 0
+        while at < len(views):
+            self._socket.settimeout(max(1e-3, until - monotonic()))
+            if self._is_tls:
+                got = self._socket.recv_into(views[at])
+            else:
+                got = self._socket.recvmsg_into(views[at : at + _MOST_BUFFERS])[0]
+            if not got:
+                raise ConnectionResetError("channel: the other side has closed it")
+            at = _after(views, at, got)
+
+    def close(self) -> None:
+        """By the thread that uses it."""
+        self._socket.close()
+
+
+def _after(views: list[memoryview], at: int, done: int) -> int:
+    """Where it goes on when so many bytes are done, from view `at` on; what is left of a view takes its place."""
+    while done and done >= len(views[at]):
+        done -= len(views[at])
+        at += 1
+    if done:
+        views[at] = views[at][done:]
+    return at

@@ -1,0 +1,98 @@
+"""Workers that reach the shards by the channel, over loopback, in one process: each has its stand-in in a thread."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.channel import Reach
+from scalebook.training.ps.channel.door import Door, Gone
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
+from scalebook.training.ps.channel.remote_end import RemoteEnd
+from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.launch import Launch
+
+LOOPBACK = "127.0.0.1"
+SECRET = Secret(bytes(range(KEY_BYTES)))
+RUN = "a run"
+DEADLINE_S = 20.0
+SHAPES: Sequence[tuple[int, ...]] = ((3,), (2, 2))
+Make = Callable[[Sequence[Parameter]], Optimizer]
+
+
+class Far:
+    """The workers of a run that were asked for, the present life of each. `shapes`: of the model's parameters."""
+
+    def __init__(
+        self, launch: Launch, make: Make, tls: Serving | None = None, shapes: Sequence[tuple[int, ...]] = SHAPES
+    ) -> None:
+        self.launch, self._make, self._tls, self._shapes = launch, make, tls, shapes
+        self.listeners = [listening(LOOPBACK) for _ in launch.living()]
+        self._posts = [launch.post(w, RUN, one, SECRET, tls) for w, one in enumerate(self.listeners)]
+        self.ends: dict[int, RemoteEnd] = {}
+        self.doors: dict[int, Door] = {}
+        self.endings: list[BaseException] = []
+        self._threads: dict[int, threading.Thread] = {}
+        self._incarnation = 0
+
+    def reach(self, worker: int) -> Reach:
+        return Reach(LOOPBACK, self.listeners[worker].getsockname()[1], SECRET, self._tls is not None)
+
+    def stand_in(self, worker: int, deadline_s: float) -> None:
+        """Begin one; the last one's life is over."""
+        self.end(worker)
+        opened = threading.Event()
+
+        def serve() -> None:
+            optimizer = self._make([Parameter(torch.zeros(shape)) for shape in self._shapes])
+
+            def note(door: Door) -> None:
+                self.doors[worker] = door
+                opened.set()
+
+            try:
+                self._posts[worker].serve([optimizer], deadline_s, opened=note)
+            except Gone as error:
+                self.endings.append(error)
+
+        self._threads[worker] = threading.Thread(target=serve)
+        self._threads[worker].start()
+        assert opened.wait(60)  # the first of a process imports what an optimizer needs
+
+    def worker(self, worker: int, deadline_s: float) -> RemoteEnd:
+        """A new life of this worker, on both sides."""
+        self.stand_in(worker, deadline_s)
+        self._incarnation += 1
+        settings, workers = self.launch.figures.settings, len(self.listeners)
+        end = RemoteEnd(self.reach(worker), RUN, settings, worker, workers, self._incarnation, DEADLINE_S)
+        self.ends[worker] = end
+        return end
+
+    def end(self, worker: int) -> None:
+        if worker in self.ends:
+            self.ends.pop(worker).close()
+        if worker in self.doors:
+            self.doors.pop(worker).close()
+        if worker in self._threads:
+            thread = self._threads.pop(worker)
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+
+    def close(self) -> None:
+        for worker, listener in enumerate(self.listeners):
+            self.end(worker)
+            listener.close()
+
+
+@contextmanager
+def far(launch: Launch, make: Make, tls: Serving | None = None) -> Iterator[Far]:
+    """While the block lasts."""
+    workers = Far(launch, make, tls)
+    try:
+        yield workers
+    finally:
+        workers.close()
