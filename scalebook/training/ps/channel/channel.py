@@ -165,7 +165,6 @@ class Channel:
                     return raw, greet(connection, self._reach.secret, hello, self._context)
                 except BaseException:
                     raw.close()
-                    connection.close()
                     raise
             except OSError as error:
                 if isinstance(error, Refused) and not error.later:

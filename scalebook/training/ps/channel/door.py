@@ -107,7 +107,6 @@ class Door:
                 set_up(connection)
                 wire, hello = admit(connection, self._secret, self._tls, self._check)
             except OSError:  # none of ours, refused, or gone: it need not be told more
-                connection.close()
                 return
         finally:
             self._guests.release()

@@ -88,20 +88,29 @@ class Secret:
 
 
 def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Wire:
-    """By who connects. `Refused`; ConnectionError where the other side has not the key."""
+    """By who connects. `Refused`; ConnectionError where the other side has not the key. It is closed then."""
     connection.settimeout(GREETING_S)
-    seen = _PLAIN
-    if context is not None:
-        secured = context.wrap_socket(connection)
-        seen, connection = hashlib.sha256(secured.getpeercert(binary_form=True) or b"").digest(), secured
-    wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
-    wire.send(Kind.NONCE, text=mine)
-    answer = _exactly(wire, Kind.NONCE, _NONCE + _PROOF)
-    theirs, proof = answer[:_NONCE], answer[_NONCE:]
-    if not hmac.compare_digest(proof, secret.proof(b"server", mine, theirs, seen)):
-        raise ProtocolError("channel: the server has another key, or somebody is in between")
-    wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
-    wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
+    try:
+        seen = _PLAIN
+        if context is not None:
+            connection = secured = context.wrap_socket(connection)
+            seen = hashlib.sha256(secured.getpeercert(binary_form=True) or b"").digest()
+        wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+        wire.send(Kind.NONCE, text=mine)
+        answer = _exactly(wire, Kind.NONCE, _NONCE + _PROOF)
+        theirs, proof = answer[:_NONCE], answer[_NONCE:]
+        if not hmac.compare_digest(proof, secret.proof(b"server", mine, theirs, seen)):
+            raise ProtocolError("channel: the server has another key, or somebody is in between")
+        wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
+        wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
+        _taken(wire)
+    except BaseException:
+        connection.close()
+        raise
+    return wire
+
+
+def _taken(wire: Wire) -> None:
     head = wire.head(_HELLO, within_s=GREETING_S)
     text = wire.text(head)
     if head.kind == Kind.REFUSED:
@@ -109,38 +118,43 @@ def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.
         raise Refused(str(found["why"]), bool(found["later"]))
     if head.kind != Kind.WELCOME or head.body:
         raise ProtocolError("channel: neither taken nor refused")
-    return wire
 
 
 def admit(
-    connection: socket.socket,
-    secret: Secret,
-    tls: Serving | None,
-    check: Callable[[Hello], None],
+    connection: socket.socket, secret: Secret, tls: Serving | None, check: Callable[[Hello], None]
 ) -> tuple[Wire, Hello]:
-    """By who listens. `check` raises `Refused`, which is told there and
-    raised here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours."""
+    """By who listens. `check` raises `Refused`, which is told there and raised here. OSError (ConnectionError,
+    ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""
     connection.settimeout(GREETING_S)
-    shown = _PLAIN
-    if tls is not None:
-        connection, shown = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
-    wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
-    theirs = _exactly(wire, Kind.NONCE, _NONCE)
-    wire.send(Kind.NONCE, text=mine + secret.proof(b"server", theirs, mine, shown))
-    proof = _exactly(wire, Kind.PROOF, _PROOF)
-    if not hmac.compare_digest(proof, secret.proof(b"worker", theirs, mine, shown)):
-        raise ProtocolError("channel: a worker has another key, or somebody is in between")
-    head = wire.head(_HELLO, within_s=GREETING_S)
-    if head.kind != Kind.HELLO or head.body:
-        raise ProtocolError("channel: no hello")
-    hello = _hello(wire.text(head))
     try:
+        shown = _PLAIN
+        if tls is not None:
+            connection, shown = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
+        wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+        theirs = _exactly(wire, Kind.NONCE, _NONCE)
+        wire.send(Kind.NONCE, text=mine + secret.proof(b"server", theirs, mine, shown))
+        proof = _exactly(wire, Kind.PROOF, _PROOF)
+        if not hmac.compare_digest(proof, secret.proof(b"worker", theirs, mine, shown)):
+            raise ProtocolError("channel: a worker has another key, or somebody is in between")
+        head = wire.head(_HELLO, within_s=GREETING_S)
+        if head.kind != Kind.HELLO or head.body:
+            raise ProtocolError("channel: no hello")
+        hello = _admitted(wire, wire.text(head), check)
+    except BaseException:
+        connection.close()
+        raise
+    return wire, hello
+
+
+def _admitted(wire: Wire, text: bytes, check: Callable[[Hello], None]) -> Hello:
+    try:
+        hello = _hello(text)
         check(hello)
     except Refused as refusal:
         wire.send(Kind.REFUSED, text=json.dumps({"why": str(refusal)[: _HELLO // 2], "later": refusal.later}).encode())
         raise
     wire.send(Kind.WELCOME)
-    return wire, hello
+    return hello
 
 
 def _exactly(wire: Wire, kind: Kind, size: int) -> bytes:

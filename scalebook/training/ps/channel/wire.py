@@ -16,6 +16,7 @@ SLICE_S: Final = 0.25
 """How often who waits for a frame looks whether the other side is known to live."""
 LEAST_RATE: Final = 100_000
 """Bytes a second: a body has the wire's deadline, and a second more for each of these."""
+_SMALL: Final = 16_384  # bytes: the most that TLS encrypts at once
 _MOST_BUFFERS: Final = 512  # of one call of the system, which allows 1024
 
 
@@ -65,6 +66,8 @@ class Wire:
             memoryview(HEAD.pack(MAGIC, kind, len(text), 0, number, size) + text),
             *[one for one in body if len(one)],
         ]
+        if self._is_tls:
+            views = _merged(views)
         at = 0
         while at < len(views):
             self._socket.settimeout(max(1e-3, until - monotonic()))
@@ -128,6 +131,21 @@ class Wire:
     def close(self) -> None:
         """By the thread that uses it."""
         self._socket.close()
+
+
+def _merged(views: list[memoryview]) -> list[memoryview]:
+    """With small ones copied together: each that is sent by itself is encrypted by itself."""
+    merged: list[memoryview] = []
+    small = bytearray()
+    for view in views:
+        if len(view) < _SMALL:
+            small += view
+            continue
+        if small:
+            merged.append(memoryview(bytes(small)))
+            small.clear()
+        merged.append(view)
+    return [*merged, memoryview(bytes(small))] if small else merged
 
 
 def _after(views: list[memoryview], at: int, done: int) -> int:
