@@ -27,7 +27,7 @@ class Reply(NamedTuple):
     body: Room = ()
 
 
-class Asked(NamedTuple):
+class ReadCall(NamedTuple):
     """A call that was read. `room`: where the bytes that come with it go, before it is carried out."""
 
     carry_out: Callable[[], Any]
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
     notes: Any
 
 
-def read(text: bytes, offers: Mapping[str, Offer]) -> Asked:
+def read(text: bytes, offers: Mapping[str, Offer]) -> ReadCall:
     """ProtocolError for what is not offered, or has other arguments. Nothing is carried out."""
     try:
         name, arguments, notes = json.loads(text)
@@ -48,7 +48,7 @@ def read(text: bytes, offers: Mapping[str, Offer]) -> Asked:
         room = _NO_ROOM if offer.room is None else offer.room(*arguments)
     except (ValueError, TypeError, IndexError, RuntimeError) as error:
         raise ProtocolError(f"channel: not the arguments of {name}") from error
-    return Asked(partial(offer.call, *arguments), room, notes)
+    return ReadCall(partial(offer.call, *arguments), room, notes)
 
 
 def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = None) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.asked import Asked, numbers, read
+from scalebook.training.ps.channel.asked import ReadCall, numbers, read
 from scalebook.training.ps.channel.engine_calls import EngineCalls
 from scalebook.training.ps.channel.side_calls import SideCalls
 from scalebook.training.ps.coordination.run import SharedRun
@@ -38,7 +38,7 @@ class Calls:
         """Whether the worker has said that it trains no more: then it may go."""
         return self._engine.has_detached
 
-    def asked(self, text: bytes) -> Asked:
+    def asked(self, text: bytes) -> ReadCall:
         """A call, read. What the worker notes of itself goes along: its seconds and samples so far, in this life."""
         asked = read(text, self._offers)
         if asked.notes is not None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.ps.channel.asked import Asked, Reply
+from scalebook.training.ps.channel.asked import ReadCall, Reply
 from scalebook.training.ps.channel.calls import Calls
 from scalebook.training.ps.channel.channel import ERRORS
 from scalebook.training.ps.channel.door import Door
@@ -92,7 +92,7 @@ class StandIn:
             raise ProtocolError("channel: a call out of order")
         return False
 
-    def _carried_out(self, asked: Asked, number: int) -> Said:
+    def _carried_out(self, asked: ReadCall, number: int) -> Said:
         self._running.append(number)
         try:
             done = asked.carry_out()
