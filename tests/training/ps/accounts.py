@@ -13,15 +13,14 @@ from scalebook.training.ps.codecs.coder import Coder, Spec
 from scalebook.training.ps.policy.codecs import Fp32
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.trace import Record, read_head, read_updates
-from tests.training.ps.killing import Stepwise
+from tests.training.ps.trained import Trained
 
 NONE = Fp32()
-SHAPES = ((2,), (3, 5), (7,))
-"""Of the parameters, for each worker; in one of three shards each when there are three."""
 
 
 class Final(NamedTuple):
-    """What a worker has at the end: version of each shard and its parameters' places; parameters; their momenta."""
+    """What a worker has at the end: version of each shard and its parameters' places; parameters; of each what the
+    optimizer keeps, a momentum for instance."""
 
     versions: list[int]
     places: list[tuple[int, ...]]
@@ -38,26 +37,18 @@ class Account(NamedTuple):
     torn: int
 
 
-def make_parameters(workers: int) -> list[Parameter]:
-    """float64 zeros; the first dimension is the worker, so that the parameters say whose updates they have."""
-    return [Parameter(torch.zeros(workers, *shape, dtype=torch.float64)) for shape in SHAPES]
-
-
-def gradients(worker: int, workers: int) -> list[Tensor]:
-    """Ones in the worker's own part, zeros elsewhere."""
-    made = [torch.zeros(workers, *shape, dtype=torch.float64) for shape in SHAPES]
-    for gradient in made:
-        gradient[worker] = 1.0
-    return made
-
-
 def settle(
-    folder: Path, finals: Sequence[Final], admitted: Sequence[int], deaths: Sequence[int], codec: Codec = NONE
+    folder: Path,
+    finals: Sequence[Final],
+    admitted: Sequence[int],
+    more: Sequence[int],
+    trained: Trained,
+    codec: Codec = NONE,
 ) -> Account:
     """Hold what the survivors have against the trace, and what it makes of their gradients by this push codec.
 
-    `admitted[w]`: pushes of worker w that returned as let in; `deaths[w]`: how often it died, and so how many pushes
-    more may be in the shards: it may have been killed between the update and the return.
+    `admitted[w]`: pushes of worker w that returned as let in; `more[w]`: how many pushes more of it may be in the
+    shards: one for each death, which may lie between the update and the return, and one where it ended with steps left.
     """
     head = read_head(folder)
     lost = duplicated = torn = 0
@@ -68,11 +59,15 @@ def settle(
         for worker, wanted in enumerate(admitted):
             found = sum(1 for whose, _ in pushes if whose == worker)
             lost += max(0, wanted - found)
-            duplicated += max(0, found - wanted - deaths[worker])
+            duplicated += max(0, found - wanted - more[worker])
         places = finals[0].places[shard]
-        coded = Coded(codec, shard, [tuple(make_parameters(len(admitted))[place].shape) for place in places])
-        parameters, momenta = _again(updates, places, len(admitted), coded)
-        torn += sum(not _same(final, shard, last, parameters, momenta) for final in finals)
+        if trained.is_known:
+            shapes = [tuple(trained.parameters()[place].shape) for place in places]
+            parameters, kept = _again(updates, places, trained, Coded(codec, shard, shapes))
+        else:
+            parameters = [Parameter(finals[0].parameters[place]) for place in places]
+            kept = [finals[0].momenta[place] for place in places]
+        torn += sum(not _same(final, shard, last, parameters, kept, trained.tolerance) for final in finals)
     return Account(lost, duplicated, torn)
 
 
@@ -97,32 +92,48 @@ class Coded:
 
 
 def _again(
-    updates: Sequence[Sequence[Record]], places: Sequence[int], workers: int, coded: "Coded"
+    updates: Sequence[Sequence[Record]], places: Sequence[int], trained: Trained, coded: "Coded"
 ) -> tuple[list[Parameter], list[Tensor | None]]:
-    """One shard's parameters and momenta, made in this process by the same updates in the same order."""
-    parameters = [make_parameters(workers)[place] for place in places]
-    optimizer = Stepwise(parameters)
+    """One shard's parameters and what its optimizer keeps, made in this process by the same updates in the same
+    order."""
+    first = trained.parameters()
+    parameters = [Parameter(first[place].detach()) for place in places]
+    optimizer = trained.again(parameters)
     for update in updates:
         pushed = []
         for record in update:
-            own = gradients(record.worker, workers)
+            own = trained.pushed(record.worker, record.seq)
             pushed.append(coded.travelled(record, [own[place] for place in places]))
         for parameter, parts in zip(parameters, zip(*pushed, strict=True), strict=True):
             parameter.grad = torch.stack(parts).sum(0).div_(len(parts))
         optimizer.step()
-    return parameters, [optimizer.state[parameter].get("momentum") for parameter in parameters]
+    return parameters, [optimizer.state[parameter].get(trained.state) for parameter in parameters]
 
 
-def _same(final: Final, shard: int, last: int, parameters: Sequence[Tensor], momenta: Sequence[Tensor | None]) -> bool:
+def _same(
+    final: Final,
+    shard: int,
+    last: int,
+    parameters: Sequence[Tensor],
+    kept: Sequence[Tensor | None],
+    tolerance: float,
+) -> bool:
     if final.versions[shard] != last:
         return False
     for i, place in enumerate(final.places[shard]):
-        momentum, wanted = final.momenta[place], momenta[i]
-        if not torch.equal(final.parameters[place], parameters[i]):
+        mine, wanted = final.momenta[place], kept[i]
+        if not _alike(final.parameters[place], parameters[i].detach(), tolerance):
             return False
-        if momentum is None or wanted is None:
-            if momentum is not wanted:
+        if mine is None or wanted is None:
+            if mine is not wanted:
                 return False
-        elif not torch.equal(momentum, wanted):
+        elif not _alike(mine, wanted, tolerance):
             return False
     return True
+
+
+def _alike(mine: Tensor, wanted: Tensor, tolerance: float) -> bool:
+    """To the bit where there is no tolerance: sums of thirds are made in other orders."""
+    if not (mine.shape == wanted.shape and bool(mine.isfinite().all())):
+        return False
+    return torch.equal(mine, wanted) if not tolerance else torch.allclose(mine, wanted, rtol=tolerance, atol=tolerance)

@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from torch.nn import Parameter
 
 from scalebook.training.ps import Joined, Settings, SharedRun, join, serve
 from scalebook.training.ps.memory.region import FINISHED
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
-from tests.training.ps.accounts import Account, gradients, make_parameters, settle
+from tests.training.ps.accounts import Account, settle
 from tests.training.ps.accounts import Final as FinalState
-from tests.training.ps.killing import HERE, SIGNAL, Phase, Stepwise
-from tests.training.ps.scenes import Scene, Victim
+from tests.training.ps.killing import HERE, SIGNAL, Phase, watch_applying
+from tests.training.ps.scenes import Kind, Scene, Victim
+from tests.training.ps.trained import LocalSteps, Tables, Trained
 
 WORKERS: Final = 3
-PUSHES: Final = 25  # of each worker, and as many again of one that comes back; more when there is a budget
 DEADLINE_S: Final = 10.0  # of every wait in the engine: a drill that meets it has hung
 PAUSE_S: Final = 0.0003  # in a slow update: 9 of them
 TIMES: Final = {
@@ -62,6 +63,12 @@ class Outcome:
         return not (self.hung or self.problem or self.left or any(self.account))
 
 
+def _trained(kind: Kind, settings: Settings) -> Trained:
+    if kind is Kind.STEPS:
+        return LocalSteps(WORKERS, settings)
+    return Tables(WORKERS) if kind is Kind.TABLES else Trained(WORKERS)
+
+
 class Drill:
     """One run with one death. The arrays are shared by its processes; each cell has one writer at a time."""
 
@@ -71,15 +78,17 @@ class Drill:
         settings = Settings(
             rule=scene.rule, shards=scene.shards, host=scene.host, trace=folder, max_updates=scene.budget,
             damping=scene.damping, overlap=scene.overlap, warmup_updates=scene.warmup, clip=scene.clip,
-            push_codec=scene.codec,
+            push_codec=scene.codec, local=scene.local,
         )  # fmt: skip
         self.run = SharedRun(WORKERS, settings)
+        self.trained = _trained(scene.kind, settings)
         self.number = self._choose()
         self.nth = self.rng.randint(1, TIMES[scene.phase])
         self.part = self.rng.random()
         slow = {Phase.WAITING: -1.0 if scene.victim is Victim.SERVER else 0.0, Phase.APPLYING: PAUSE_S}
         self.pause_s = slow.get(scene.phase, 0.0)
         self.admitted = memoryview(mmap(-1, 8 * WORKERS)).cast("q")
+        self.rests = memoryview(mmap(-1, 8 * WORKERS)).cast("q")  # whether steps were left at the end
         self.starts = memoryview(mmap(-1, 16 * WORKERS)).cast("q")
         self.returned = memoryview(mmap(-1, 8 * WORKERS)).cast("q")  # pushes of a worker that came back
         self.after_s = memoryview(mmap(-1, 8 * WORKERS)).cast("d")  # from the notice to a survivor's next push
@@ -96,41 +105,52 @@ class Drill:
 
     def work(self, worker: int) -> FinalState:
         """A worker's body."""
-        again, pushes, own = self._started_again(worker), 0, gradients(worker, WORKERS)
+        again, pushes, trained = self._started_again(worker), 0, self.trained
         is_victim = self.scene.victim is not Victim.SERVER and worker == self.number and not again
-        parameters = make_parameters(WORKERS)
+        model = trained.model()
+        parameters = trained.parameters(model)
         if is_victim and self.scene.phase is Phase.JOINING:
             self._aim()
         with HERE.during(Phase.JOINING):
-            joined = join(self.run, self.run.member(worker, DEADLINE_S), [Stepwise(parameters, self.pause_s)])
+            optimizers = [trained.optimizer(parameters, self.pause_s)]
+            joined = join(self.run, self.run.member(worker, DEADLINE_S), optimizers, model=model)
             joined.begin()
+        self._watch()
         if is_victim and self.scene.phase is not Phase.JOINING:  # not before: joining tries the optimizer out
             self._aim()
-        while pushes < PUSHES or (self.scene.budget is not None and not again):
+        while pushes < trained.pushes or (self.scene.budget is not None and not again):
             with HERE.during(Phase.COMPUTING):
                 time.sleep(self._compute_s(worker))
-                for parameter, gradient in zip(parameters, own, strict=True):
-                    parameter.grad = gradient
+                trained.put(parameters, worker)
+            trained.stepping(joined, worker)
             with HERE.during(Phase.PUSHING):
                 pushed = joined.clients[0].push()
             pushes += 1
-            self.admitted[worker] += pushed.applied
+            self.admitted[worker] += pushed.applied and pushed.was_sent
             self.returned[worker] += again
             if self.times[1] and not self.after_s[worker]:
                 self.after_s[worker] = time.monotonic() - self.times[1]
             if pushed.is_last:
                 break
+        self.rests[worker] = trained.left(joined, worker)
         with HERE.during(Phase.ENDING):
             joined.finish()
             joined.wait_for_others()
-            return self._final(joined)
+            return self._final(joined, parameters)
 
     def serve(self, server: int) -> None:
         """A server process's body."""
         again = self._started_again(WORKERS + server)
         if self.scene.victim is Victim.SERVER and server == self.number and not again:
             self._aim()
-        serve(self.run, server, DEADLINE_S, [Stepwise(make_parameters(WORKERS), self.pause_s)])
+        self._watch()
+        model = self.trained.model()
+        optimizers = [self.trained.optimizer(self.trained.parameters(model), self.pause_s)]
+        serve(self.run, server, DEADLINE_S, optimizers, model)
+
+    def _watch(self) -> None:
+        if not self.trained.tells_applying:
+            watch_applying(self.pause_s)
 
     def _started_again(self, place: int) -> bool:
         self.starts[place] += 1
@@ -153,16 +173,15 @@ class Drill:
             return 0.0002 if worker == self.number else 0.003
         return 0.001 + 0.001 * self.rng.random()
 
-    def _final(self, joined: Joined) -> FinalState:
-        snapshot, client = joined.snapshot(), joined.clients[0]
-        state = snapshot.optimizers[0]["state"]
-        momenta = [state[i]["momentum"] if i in state else None for i in range(len(client.replica.parameters))]
-        shards = client.host.section.shards
+    def _final(self, joined: Joined, parameters: Sequence[Parameter]) -> FinalState:
+        states = self.trained.states(joined)
+        kept = [states.get(place, {}).get(self.trained.state) for place in range(len(parameters))]
+        shards = joined.clients[0].host.section.shards
         return FinalState(
             [shard.version for shard in shards],
             [shard.plan.parameters for shard in shards],
-            [parameter.detach() for parameter in client.replica.parameters],
-            momenta,
+            [parameter.detach().clone() for parameter in parameters],
+            kept,
         )
 
     # --- the monitor ---------------------------------------------------------------------------------------------
@@ -199,7 +218,9 @@ class Drill:
         deaths = [int(self.losses[0][:2] == ("worker", worker)) for worker in range(WORKERS)]
         survivors = [one for one in finals if one is not None]
         try:
-            account = settle(self.folder, survivors, self.admitted.tolist(), deaths, self.scene.codec)
+            more = [died + rest for died, rest in zip(deaths, self.rests.tolist(), strict=True)]
+            admitted = self.admitted.tolist()
+            account = settle(self.folder, survivors, admitted, more, self.trained, self.scene.codec)
         except AssertionError as error:
             return Outcome(True, False, NOTHING, problem=f"the trace: {error}")
         noticed_s = self.times[1] - self.times[0]
@@ -211,7 +232,7 @@ class Drill:
         expected = ("server" if victim is Victim.SERVER else "worker", self.number)
         if (lost.role, lost.number) != expected or SIGNAL.name not in lost.cause:
             return f"another death: {lost}"
-        if self.comes_back and self.scene.budget is None and self.returned[self.number] != PUSHES:
+        if self.comes_back and self.scene.budget is None and self.returned[self.number] != self.trained.pushes:
             return f"it came back and pushed {self.returned[self.number]} times"
         reached = max(version for final in survivors for version in final.versions)
         if self.scene.budget is not None and reached != self.scene.budget:

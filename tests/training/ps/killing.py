@@ -16,6 +16,7 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.policy.rules import Bounded, Sync, View
 
 SIGNAL: Final = signal.SIGALRM
@@ -97,6 +98,23 @@ class Stepwise(Optimizer):
         time.sleep(pause_s)
         parameter.sub_(state["momentum"], alpha=group["lr"])
         time.sleep(pause_s)
+
+
+def watch_applying(pause_s: float) -> None:
+    """From here on, in this process: each update of a shard is that phase, where the optimizer is none of ours.
+
+    A `pause_s` below 0: and what follows is a server's waiting.
+    """
+    plain = Shard.apply
+
+    def apply(self: Shard, *args: Any, **options: Any) -> bool:
+        with HERE.during(Phase.APPLYING):
+            made = plain(self, *args, **options)
+        if pause_s < 0:
+            HERE.enter(Phase.WAITING)
+        return made
+
+    Shard.apply = apply  # type: ignore[method-assign]
 
 
 class WatchedBounded(Bounded):

@@ -1,7 +1,7 @@
 """What kill drills there are: who is killed in which phase under which host; which rules and shards go with it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -9,6 +9,7 @@ from scalebook.training.ps import Clip, HostName
 from scalebook.training.ps.policy.codecs import Fp32, RandomK
 from scalebook.training.ps.policy.damping import Damping, DropAbove, NoDamping
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.local import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from tests.training.ps.killing import Phase, WatchedBounded, WatchedSync
 
@@ -17,12 +18,20 @@ HOSTS: Final[Sequence[HostName]] = ("inline", "process")
 EVERY: Final[Sequence[Rule]] = (Async(), Bounded(2), Sync(1), Softsync(2))
 WAITING: Final[Sequence[Rule]] = (WatchedBounded(1), WatchedSync(), WatchedSync(1), WatchedBounded(2))
 
+LOCALS: Final[Sequence[Local]] = (LocalSGD(3), DiLoCo(3, 0.75, 0.5), Elastic(3, 0.25), Significance(0.3, most=4))
+
 
 class Victim(StrEnum):
     WORKER = "a worker"
     RETURNING = "a worker that comes back"
     FIRST = "worker 0"
     SERVER = "a server process"
+
+
+class Kind(StrEnum):
+    DENSE = "dense parameters"
+    TABLES = "sparse tables"
+    STEPS = "local steps"
 
 
 class Row(NamedTuple):
@@ -49,6 +58,8 @@ class Scene:
     clip: Clip | None = None
     warmup: int = 0
     codec: Codec = field(default_factory=Fp32)
+    kind: Kind = Kind.DENSE
+    local: Local = field(default_factory=NoLocalSteps)
 
 
 def rows() -> list[Row]:
@@ -64,21 +75,33 @@ def rows() -> list[Row]:
     return [*workers, *(Row(Victim.SERVER, phase, "process") for phase in (Phase.APPLYING, Phase.WAITING))]
 
 
-def scene(row: Row, seed: int) -> Scene:
+def scene(row: Row, seed: int, kind: Kind = Kind.DENSE) -> Scene:
     """The drill number `seed` of a row: rules in turn, then one shard or three, then the options."""
     may_not_wait = row.phase is not Phase.WAITING or row.victim is Victim.SERVER
     rule = (EVERY if may_not_wait else WAITING)[seed % 4]
     immediate = not rule.gathers
-    return Scene(
+    plain = Scene(
         row.victim,
         row.phase,
         row.host,
         rule,
         shards=(1, 3)[seed // 4 % 2],
         seed=seed,
-        budget=BUDGET if seed % 3 == 2 else None,
+        budget=BUDGET if seed % 3 == 2 and kind is not Kind.STEPS else None,
+        kind=kind,
+    )
+    if kind is Kind.STEPS:
+        local = LOCALS[(seed + seed // 4) % 4]
+        return replace(plain, local=LOCALS[0] if rule.waits and not local.is_even(rule) else local)
+    plain = replace(
+        plain,
         damping=DropAbove(2) if immediate and seed % 5 == 1 else NoDamping(),
         clip=Clip("norm", 1e9) if rule.gathers and seed % 5 in (0, 3) else None,  # without effect, on its own path
+    )
+    if kind is Kind.TABLES:
+        return plain
+    return replace(
+        plain,
         overlap=row.host == "process" and immediate and seed % 5 in (0, 3),
         codec=RandomK(0.4) if seed % 7 == 3 else Fp32(),
     )

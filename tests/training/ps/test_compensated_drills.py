@@ -20,9 +20,9 @@ from scalebook.training.ps.policy.damping import DelayCompensation
 from scalebook.training.ps.policy.rules import Async
 from scalebook.training.ps.replay import replay
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
-from tests.training.ps.accounts import make_parameters
 from tests.training.ps.killing import HERE, Phase, Stepwise
 from tests.training.ps.scenes import HOSTS
+from tests.training.ps.trained import make_parameters
 
 pytestmark = pytest.mark.alike
 

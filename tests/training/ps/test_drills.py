@@ -13,9 +13,10 @@ from scalebook.training.ps.trace import RECORD
 from scalebook.training.strategies.processes import run_workers
 from tests.training.ps.accounts import Account, settle
 from tests.training.ps.accounts import Final as FinalState
-from tests.training.ps.drilling import PUSHES, WORKERS, Drill, drill
+from tests.training.ps.drilling import WORKERS, Drill, drill
 from tests.training.ps.killing import Phase
-from tests.training.ps.scenes import HOSTS, Row, Scene, Victim, rows, scene
+from tests.training.ps.scenes import HOSTS, Kind, Row, Scene, Victim, rows, scene
+from tests.training.ps.trained import Trained
 
 pytestmark = pytest.mark.long
 
@@ -37,12 +38,42 @@ def per_commit(row: Row) -> bool:
     ],
 )
 def test_nothing_hangs_and_nothing_is_lost_or_done_twice(number: int, row: Row) -> None:
+    performed(number, row, Kind.DENSE)
+
+
+def performed(number: int, row: Row, kind: Kind) -> None:
     for seed in range(number, number + 80, 8):  # another moment when the run was over before it came
-        outcome = drill(scene(row, seed))
+        outcome = drill(scene(row, seed, kind))
         assert outcome.is_good, outcome
         if outcome.killed:
             return
     pytest.fail("in none of ten runs the moment came")
+
+
+SMOKE = {
+    Kind.TABLES: ("comes back applying inline", "worker 0 pushing process", "server process applying"),
+    Kind.STEPS: (
+        "comes back pushing inline",
+        "worker 0 waiting inline",
+        "a worker ending process",
+        "server process waiting",
+    ),
+}
+"""Of the other kinds, what is tried with every commit."""
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
+@pytest.mark.parametrize(
+    ("number", "row", "kind"),
+    [
+        pytest.param(number, row, kind, id=" ".join((kind, *row)), marks=() if smoke else pytest.mark.drill)
+        for kind, chosen in SMOKE.items()
+        for number, row in enumerate(ROWS)
+        for smoke in [any(words in " ".join(row) for words in chosen)]
+    ],
+)
+def test_nor_over_sparse_tables_and_local_steps(number: int, row: Row, kind: Kind) -> None:
+    performed(number, row, kind)
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -61,21 +92,22 @@ class Undisturbed:
 
     def __init__(self, folder: Path) -> None:
         one = Drill(Scene(Victim.WORKER, Phase.COMPUTING, "inline", Softsync(2), shards=3, seed=0), folder)
-        one.nth = 10 * PUSHES
+        one.nth = 10 * Trained.pushes
         self.folder = folder
+        self.trained = one.trained
         self.finals: list[FinalState] = run_workers(WORKERS, one.work, lost=one.lost)
         self.admitted, self.deaths = one.admitted.tolist(), [0] * WORKERS
         one.run.close()
 
     def settle(self) -> Account:
         """The account of it."""
-        return settle(self.folder, self.finals, self.admitted, self.deaths)
+        return settle(self.folder, self.finals, self.admitted, self.deaths, self.trained)
 
 
 @pytest.fixture
 def undisturbed(tmp_path: Path) -> Undisturbed:
     made = Undisturbed(tmp_path)
-    assert made.admitted == [PUSHES] * WORKERS
+    assert made.admitted == [Trained.pushes] * WORKERS
     assert made.settle() == Account(0, 0, 0)
     return made
 
