@@ -229,26 +229,4 @@ MUTANTS = (
         "(value == low and field.exclusive_minimum)", "(value == low and field.exclusive_maximum)",
         "a learning rate of 0 is taken", (f"{SPEC}/test_validate.py",),
     ),
-    Mutant(
-        "engine", "training/ps/applying/coded.py",
-        "counters.kept[worker] = seq << 1 | 1 - (counters.kept[worker] & 1)",
-        "counters.kept[worker] = seq << 1 | (counters.kept[worker] & 1)",
-        "what a frame leaves out never counts", (f"{PS}/test_coded_drills.py",),
-    ),
-    Mutant(
-        "engine", "training/ps/codecs/coder.py",
-        "torch.sub(values, owed, out=owed)", "torch.sub(owed, values, out=owed)",
-        "errors are fed back with the wrong sign", (f"{PS}/codecs/test_coder.py",),
-    ),
-    Mutant(
-        "engine", "training/strategies/exchange.py",
-        "_done(buffer.mul_(1 / len(frames)))", "_done(buffer)",
-        "the decoded gradients of DDP's workers are added up, not averaged",
-        ("tests/training/strategies/test_ddp_codecs.py",),
-    ),
-    Mutant(
-        "engine", "training/strategies/exchange.py",
-        "self._kept = {tuple(places): tensor.clone() for places, tensor in state[\"residuals\"]}", "self._kept = {}",
-        "what DDP's workers keep is lost on resume", ("tests/training/strategies/test_ddp_codecs.py",),
-    ),
 )  # fmt: skip

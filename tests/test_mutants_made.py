@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from tests.mutants_made import MUTANTS
+from tests.mutants_of_bytes import MUTANTS_OF_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
+ALL = (*MUTANTS, *MUTANTS_OF_BYTES)
 
 
 def test_the_place_of_every_mutant_is_there_once() -> None:
-    places = {f"{mutant.file}: {mutant.old}": (ROOT / mutant.file).read_text().count(mutant.old) for mutant in MUTANTS}
+    places = {f"{mutant.file}: {mutant.old}": (ROOT / mutant.file).read_text().count(mutant.old) for mutant in ALL}
     assert {place: count for place, count in places.items() if count != 1} == {}
