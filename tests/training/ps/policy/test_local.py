@@ -77,6 +77,7 @@ def test_significance_is_asked_of_what_has_moved() -> None:
     assert Significance(0.1).is_due(3, 0, lambda: 0.11)
     assert Significance(0.1, most=3).is_due(3, 0, never)
     assert not Significance(0.1, decays=True).is_due(1, 0, lambda: 0.06)
+    assert not Significance(0.1, decays=True).is_due(1, 3, lambda: 0.04), "0.1 / sqrt(4)"
     assert Significance(0.1, decays=True).is_due(1, 3, lambda: 0.06), "0.1 / sqrt(4)"
 
 
