@@ -7,10 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TextIO
 
-from scalebook.training.config.command_line import CONFIG_OPTIONS
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.classes import suggestion
+from scalebook.training.config.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
+from scalebook.training.config.description import Description
+from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
 from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.notebook import store
 from scalebook.training.planning.answer import Reliability
 from scalebook.training.planning.answering import Setting, answer
 from scalebook.training.planning.chart import check_figure, save_figure, style
@@ -22,11 +27,13 @@ from scalebook.training.planning.reaching import MOST_TRAINED, check_metric, rea
 from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
 from scalebook.training.planning.words import printed
-from scalebook.training.trust import OPTION
+from scalebook.training.trust import OPTION, settle
 from scalebook.training.tuning.configs import HELP as HELP_OPTIONS
 from scalebook.training.tuning.configs import number, prepared, whole_number
 from scalebook.training.tuning.following import INTERRUPTED
+from scalebook.training.workspace import Workspace
 
+CELL: Final = "--cell"
 OPTIONS: Final = (
     "--profile", "--save-profile", "--workers", "--rules", "--shards", "--links", "--seed", "--json", "--figure",
     "--target", "--metric", "--seeds",
@@ -36,6 +43,7 @@ METRIC: Final = "val/accuracy"
 HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {RULES}] [--shards 1]
                       [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE] [--figure FILE]
                       [--target VALUE [--metric {METRIC}] [--seeds 1]] [--KEY VALUE ...]
+       scalebook plan FILE.md --cell NAME [the same options], of an experiment of a notebook
        scalebook plan --profile PROFILE.yaml [the same options]
 
 Measures the parts of a config on this machine (a gradient and its spread, the bytes of a push and a pull, the servers'
@@ -50,6 +58,8 @@ the first rule, link and number of shards: updates to the target, times the seco
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, 1 where measuring failed, 130 interrupted. ConfigError, before anything starts."""
+    if argv and not argv[0].startswith("-"):
+        return _of_cell(Path(argv[0]), argv[1:])
     if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {OPTION}:
         return _of_config(argv)
     if set(argv) & set(HELP_OPTIONS):
@@ -68,10 +78,31 @@ def _of_config(argv: Sequence[str]) -> int:
     begun = prepared(argv, OPTIONS, HELP)
     if isinstance(begun, int):
         return begun
-    workspace, description, line = begun
+    return _measured(*begun)
+
+
+def _of_cell(path: Path, argv: Sequence[str]) -> int:
+    workspace = Workspace(path.resolve().parent)
+    settle(workspace, OPTION in argv, runs=True)
+    description = describe(workspace)
+    line = parse(argv, description, {OPTION: False, **dict.fromkeys((*OPTIONS, CELL), True)})
+    notebook, name = store.read(path).notebook, line.options.get(CELL)
+    known = [cell.name for cell in notebook.experiments()]
+    cell = notebook.experiment(name or (known[0] if len(known) == 1 else ""))
+    if cell is None:
+        what = f"{name} is no experiment of this notebook" if name else f"is missing; it has {len(known)} experiments"
+        raise ConfigError(
+            CELL, what, suggestion(name or "", known) if known else "Write a cell ```yaml experiment=NAME."
+        )
+    line.config = merge(cell.config, line.config, description)
+    require(line.config, description)
+    return _measured(workspace, description, line)
+
+
+def _measured(workspace: Workspace, description: Description, line: CommandLine) -> int:
     question = _question(line.options)
     if "--profile" in line.options:
-        raise ConfigError("--profile", "and -c are both given", "Leave one of them out.")
+        raise ConfigError("--profile", "and a config are both given", "Leave one of them out.")
     target = number(line.options, "--target", None, -math.inf)
     seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or METRIC
     if target is not None:

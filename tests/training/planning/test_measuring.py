@@ -4,16 +4,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from scalebook.training.__main__ import main as scalebook
+from scalebook.training.commands import plan
 from scalebook.training.files import yaml
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
-from scalebook.training.planning.measuring import plan_config, profile_of
-from scalebook.training.planning.profile import load_profile
+from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of
+from scalebook.training.planning.profile import Profile, load_profile
 from scalebook.training.planning.step_times import StepMeasures, shard_shares
 from scalebook.training.ps.policy.clock import Distribution
 from scalebook.training.tracking import names
@@ -125,3 +127,21 @@ def test_gradients_that_hardly_differ_are_all_the_same() -> None:
 def test_the_largest_shard() -> None:
     parameters = [(str(size), torch.zeros(size)) for size in (60, 20, 10, 10)]
     assert shard_shares(parameters) == {"2": 0.6, "4": 0.6}
+
+
+def test_an_experiment_of_a_notebook_is_planned_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\n```yaml experiment=digits\n{yaml.dump({'config': CONFIG})}```\n", encoding="utf-8")
+    asked: list[Any] = []
+
+    def measured(workspace: Workspace, config: Any, *_: Any) -> Profile:
+        asked.append((workspace.root, config["model"], config["data"]["init_args"]["batch_size"]))
+        raise NotMeasured("it was not to be.")
+
+    monkeypatch.setattr(plan, "measure", measured)
+    assert scalebook(["plan", str(page), "--cell", "digits", "--model.hidden", "8"]) == 1
+    assert asked == [(tmp_path, {"class_path": "MLPClassifier", "init_args": {"hidden": 8}}, 16)]
+    assert scalebook(["plan", str(page), "--cell", "letters"]) == 2
+    assert "--cell: letters is no experiment of this notebook. Known: digits" in capsys.readouterr().err
