@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 
-.PHONY: run demo test check unit shared alone e2e programs drills thorough fuzz mutants gpu wheel-test bench clean
+.PHONY: run demo test check lint types unit shared alone e2e programs drills thorough fuzz mutants gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -18,17 +18,22 @@ run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
-test: check programs ## everything; what CI runs. The journeys go beside the unit tests
+test: lint programs ## everything; what CI runs. Types and journeys go beside the unit tests
 	rm -rf $(OUTCOMES)
-	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared e2e
+	-$(MAKE) --jobs=3 --keep-going --output-sync=target types shared e2e
 	-$(MAKE) alone
-	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
+	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
 
-check: $(VENV)/.dev ## format, lint, types, and the arrows between the folders
+check: lint types ## format, lint, types, and the arrows between the folders
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)/.dev # no outcome is left where mypy finds something
+	rm -f $(OUTCOMES)/$@
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py -p tests.again --outcome $(OUTCOMES)/$@
 
 unit: programs ## the tests without a browser
 	rm -rf $(OUTCOMES)

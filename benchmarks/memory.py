@@ -6,9 +6,12 @@
 import argparse
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,12 +68,36 @@ def measured(optimizer: str, parameters: int, workers: int, steps: int, imported
     assert process.pid is not None
     peak = 0
     while process.is_alive():
-        peak = max(peak, sum(_pss(pid) for pid in _tree(process.pid)))
-        time.sleep(EVERY_S)
+        began = time.monotonic()
+        with _standing_still(process.pid) as pids:
+            peak = max(peak, sum(_pss(pid) for pid in pids))
+        time.sleep(max(EVERY_S, 2 * (time.monotonic() - began)))  # on a busy machine most of the time is still its own
     process.join()
     if process.exitcode:
         sys.exit(f"the run with {optimizer} ended with {process.exitcode}")
     return peak
+
+
+@contextmanager
+def _standing_still(pid: int) -> Iterator[list[int]]:
+    """A process and its descendants, stopped: on a busy machine seconds pass from the first one that is read to the
+    last, and what one frees and another takes meanwhile would count twice.
+    """
+    stopped: list[int] = []
+    try:
+        while new := [pid_ for pid_ in _tree(pid) if pid_ not in stopped]:
+            stopped += new
+            for pid_ in new:
+                _send(pid_, signal.SIGSTOP)
+        yield stopped
+    finally:
+        for pid_ in stopped:
+            _send(pid_, signal.SIGCONT)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended
+        os.kill(pid, number)
 
 
 def _tree(pid: int) -> list[int]:

@@ -4,7 +4,7 @@
 @pytest.mark.parametrize("host", ...)
 @pytest.mark.parametrize("rule", ...)
 
-@pytest.mark.alike  # half of the cases, at least one; tests of a file take turns, so that each case is run by some
+@pytest.mark.alike  # a third of the cases, at least one; tests of a file take turns, so that each case is run by some
 @pytest.mark.parametrize("strategy", ...)
 """
 
@@ -28,7 +28,7 @@ def leave_others(items: Iterable[pytest.Item]) -> None:
         _leave(cases, needed)
     turns: dict[str, int] = defaultdict(int)
     for name, cases in _tests(items, "alike").items():
-        file, count = name.partition("::")[0], max(1, len(cases) // 2)
+        file, count = name.partition("::")[0], max(1, len(cases) // 3)
         if len(cases) > 1:
             _leave(cases, {(turns[file] + number) % len(cases) for number in range(count)})
             turns[file] += count

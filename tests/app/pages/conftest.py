@@ -68,12 +68,9 @@ def open_page(workspace: Workspace) -> Open:
         app = AppTest.from_file(MAIN, default_timeout=30)
         for name, value in parameters.items():
             app.query_params[name] = value
-        app.run()
         if place is not NOTEBOOK:
-            app.switch_page(place.script)
-            for name, value in parameters.items():
-                app.query_params[name] = value
-            app.run()
+            app.switch_page(place.script)  # at once, as from an address: no page is drawn before it
+        app.run()
         assert not app.exception, app.exception[0].value
         return app
 

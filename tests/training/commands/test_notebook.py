@@ -158,6 +158,7 @@ def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -
     assert "1 of 1 runs finished" in other.stdout  # seed 1 had finished
 
 
+@pytest.mark.thorough
 def test_ctrl_c_stops_the_runs_and_says_so(notebook_file: Path) -> None:
     command = [sys.executable, "-u", "-m", "scalebook", "notebook", "run", str(notebook_file), "--cell", "endless"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 from torch.optim import SGD, Adagrad, Adam
 from torch.optim.lr_scheduler import StepLR
 
 from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.strategies import AsyncPS, register
+from tests.training.benches import wait_for
 from tests.training.strategies.small import (
     HELD_OUT,
     SAMPLES,
@@ -73,10 +74,22 @@ def test_metrics_that_would_synchronise_do_not_wait(tmp_path: Path) -> None:
     assert 0 < made.callback_metrics["train/loss"].item() < 5
 
 
+class UntilUpdates(Callback):
+    """The end of training as worker 0 has it, which waits for every update: the others come to see them too."""
+
+    def __init__(self, updates: int) -> None:
+        self.updates = updates
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        strategy: Any = trainer.strategy
+        if trainer.global_rank > 0:
+            wait_for(lambda: strategy.counts().updates >= self.updates, f"{self.updates} updates")
+
+
 @pytest.mark.parametrize("max_steps", [25, 1])
 def test_max_steps_counts_the_updates_of_all_workers(tmp_path: Path, max_steps: int) -> None:
-    settings = {"max_epochs": -1, "max_steps": max_steps}
-    fit(trainer(tmp_path, AsyncPS(workers=3), callbacks=[Diary(tmp_path)], **settings))
+    callbacks = [UntilUpdates(max_steps), Diary(tmp_path)]
+    fit(trainer(tmp_path, AsyncPS(workers=3), callbacks=callbacks, max_epochs=-1, max_steps=max_steps))
     assert [notes["updates"] for notes in diaries(tmp_path)] == [max_steps] * 3
     assert sum(diaries(tmp_path)[0]["histogram"]) == max_steps
 

@@ -14,6 +14,7 @@ from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.set_aside import WORTH
 
 WIDTH = 4200
+SMALL_STEPS = 200
 
 
 class Wide(LightningModule):
@@ -58,9 +59,10 @@ def test_large_parameters_come_back_trained_or_as_they_were(fails: bool) -> None
 @pytest.mark.timeout(400)
 def test_two_workers_take_so_many_copies_of_the_parameters_at_their_peak() -> None:
     """SGD: three versions, two gradients. Adam: two copies of its state more, and one of a snapshot, each twice the
-    parameters. The rest, a copy and more, are holes in the workers' heaps, which differ from run to run."""
-    peak, parameters = partial(measured, workers=2, steps=8, imported=True), 20_000_000
-    pythons = peak("sgd", 20_000)
-    sgd, adam = ((peak(name, parameters) - pythons) / (4 * parameters) for name in ("sgd", "adam"))
-    assert 5 <= sgd < 8, sgd
+    parameters. The rest, a copy and more, are holes in the workers' heaps, which differ from run to run. What Python
+    takes is that of a small model, which trains for so many steps that all its processes are met at work."""
+    peak, parameters = partial(measured, workers=2, imported=True), 20_000_000
+    pythons = peak("sgd", 20_000, steps=SMALL_STEPS)
+    sgd, adam = ((peak(name, parameters, steps=8) - pythons) / (4 * parameters) for name in ("sgd", "adam"))
+    assert 4.9 <= sgd < 8, sgd  # a tenth is 8 MB, by which what Python takes differs
     assert 9 <= adam < 14, adam

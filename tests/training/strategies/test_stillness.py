@@ -89,7 +89,8 @@ def test_whoever_works_is_waited_for(tmp_path: Path) -> None:
         def setup(self, stage: str) -> None:
             until = time.monotonic() + 5.0
             while self.trainer.global_rank == 0 and time.monotonic() < until:
-                torch.randn(1000).sort()
+                torch.randn(100_000).sort()  # a fifth of the time: more than is taken for stillness
+                time.sleep(0.03)
 
     fit(trainer(tmp_path, asynchronous(), max_epochs=1), Slow())
 

@@ -94,6 +94,7 @@ def test_a_range_test_of_digits(
     assert max(curve.losses) > 1.5 * curve.losses[0]
 
 
+@pytest.mark.thorough
 def test_a_range_test_of_workers_that_wait_a_little(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """Whose gradient comes first is chance, and with it the curve. Whatever the order: worker 0 makes half of the
     updates, the loss falls, then explodes, and what is suggested lies before that."""
@@ -137,6 +138,7 @@ def newest_parent(shop: Workspace) -> str:
     return next(trial.search for job in all_jobs(shop) if (trial := job.request().trial) is not None)
 
 
+@pytest.mark.thorough
 def test_memory_is_the_wall_of_a_wide_model(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """64 channels of 8 x 8 floats are 16 kB a sample and layer; 60 MB hold some 200 samples of both passes."""
     wide = ("--model", "ConvClassifier", "--model.width", "64", "--data.limit", "1400", "--updates", "2")
