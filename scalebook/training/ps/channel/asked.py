@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from scalebook.training.ps.channel.wire import ProtocolError
 
 Room = Sequence[memoryview]
-_MOST: Final = 2**63
+MOST: Final = 2**62
+"""Numbers are smaller, so that what they are counted up to still fits 64 bits."""
 _NO_ROOM: Final[Room] = ()
 
 
@@ -60,5 +61,12 @@ def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = No
     return plain
 
 
+def count(number: int, most: int = MOST) -> int:
+    """The number itself, if it counts something. ProtocolError."""
+    if not 0 <= number < most:
+        raise ProtocolError(f"channel: {number} counts nothing")
+    return number
+
+
 def _fits(argument: Any) -> bool:
-    return type(argument) is not int or -_MOST <= argument < _MOST
+    return type(argument) is not int or -MOST < argument < MOST

@@ -1,13 +1,15 @@
 """All that a worker on another machine may ask its stand-in."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.asked import ReadCall, numbers, read
+from scalebook.training.ps.channel.asked import MOST, ReadCall, numbers, read
 from scalebook.training.ps.channel.engine_calls import EngineCalls
 from scalebook.training.ps.channel.side_calls import SideCalls
+from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, DATA, ROW, SAMPLES
 from scalebook.training.ps.worker.shared_end import SharedEnd
@@ -43,9 +45,11 @@ class Calls:
         asked = read(text, self._offers)
         if asked.notes is not None:
             *seconds, samples = numbers(asked.notes, (int, float), len(_NOTED) + 1)
+            if not all(map(math.isfinite, seconds)) or type(samples) is not int or not 0 <= samples < MOST:
+                raise ProtocolError("channel: no seconds and samples")
             for at, before, spent in zip(_NOTED, self._before, seconds, strict=True):
                 self._control.seconds[self._worker * ROW + at] = before + spent
-            self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))
+            self._control.set_counter(self._worker, SAMPLES, self._samples + samples)
         return asked
 
 

@@ -56,6 +56,9 @@ class Door:
         """Accept nobody any more. The listener stays, for the next life."""
         with self._state:
             self._is_closed = True
+            if self._newest is not None:
+                self._newest.close()
+                self._newest = None
             self._state.notify_all()
         self._thread.join(4 * SLICE_S)
 
@@ -120,6 +123,8 @@ class Door:
             if self._newest is not None:
                 self._newest.close()
             self._newest = wire
+            if not self.lives():
+                self._newest = wire.close()
             self._state.notify_all()
 
     def _answer(self, wire: Wire) -> None:

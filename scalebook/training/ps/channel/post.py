@@ -41,12 +41,13 @@ class Post:
         self,
         optimizers: Sequence[Optimizer],
         deadline_s: float,
+        come_within_s: float,
         model: Module | None = None,
         lost: Callable[[str], None] = lambda why: None,
         opened: Callable[[Door], None] = lambda door: None,
     ) -> None:
         """Be the worker for its process elsewhere, with the same model and optimizers as that has; returns when it has
-        trained and gone. `Gone` when it is dead, or did not come for `deadline_s`.
+        trained and gone. `Gone` when it is dead, or did not come in time. `deadline_s` bounds each of its waits.
 
         `lost` is called at once when it is dead, from another thread, and may end this process: it may stand in a wait.
         """
@@ -58,7 +59,7 @@ class Post:
         door.open()
         opened(door)
         try:
-            StandIn(calls, door, most_text(end.workers), deadline_s).serve()
+            StandIn(calls, door, most_text(end.workers), come_within_s).serve()
         finally:
             door.close()
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from scalebook.training.ps.channel.asked import Offer, Reply
+from scalebook.training.ps.channel.asked import Offer, Reply, count
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.meetings import Phase
@@ -14,6 +14,8 @@ from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.policy.took import Took
 from scalebook.training.ps.worker.shared_end import SharedEnd
 
+MOST_BATCHES: Final = 2**31
+"""Of an epoch; and epochs."""
 MOST_ROW: Final = 64 << 20
 """Bytes of a worker's row that worker 0 may ask for."""
 
@@ -34,22 +36,22 @@ class SideCalls:
             "living": Offer((), end.living),
             "sign_of_life": Offer((), end.sign_of_life),
             "is_over": Offer((), end.is_over),
-            "cursor.begin": Offer((int, int, bool), lambda *given: cursor.begin(worker, *given)),
+            "cursor.begin": Offer((int, int, bool), self._begin),
             "cursor.claim": Offer((), lambda: cursor.claim(worker)),
-            "cursor.done": Offer((int,), lambda count: cursor.done(worker, count)),
+            "cursor.done": Offer((int,), lambda done: cursor.done(worker, count(done, MOST_BATCHES))),
             "cursor.outstanding": Offer((list,), lambda besides: cursor.outstanding(set(besides))),
             "cursor.progress": Offer((), cursor.progress),
             "cursor.mark_dead": Offer((), lambda: cursor.mark_dead(worker)),
             "cursor.rejoin": Offer((), lambda: cursor.rejoin(worker)),
             "cursor.state": Offer((), lambda: list(cursor.state().items())),
             "cursor.counters": Offer((), lambda: list(cursor.counters().items())),
-            "cursor.load": Offer((list,), lambda pairs: cursor.load(dict(pairs))),
+            "cursor.load": Offer((list,), self._load),
             "signals.stop": Offer((), lambda: signals.stop),
             "signals.ask_to_stop": Offer((), signals.ask_to_stop),
             "signals.begin": Offer((), signals.begin),
             "signals.note_checkpoint": Offer((str,), signals.note_checkpoint),
             "signals.add_plateau_step": Offer((int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))),
-            "signals.plateau_steps": Offer((int,), signals.plateau_steps),
+            "signals.plateau_steps": Offer((int,), lambda since: signals.plateau_steps(count(since))),
             "meetings.enter": Offer((int,), lambda phase: end.meetings.enter(Phase(phase))),
             "meetings.before": Offer((str, str), self._before),
             "meetings.meet": Offer((int, str, str), self._meet),
@@ -65,11 +67,19 @@ class SideCalls:
             "timings": Offer((), self._timings),
         }
 
+    def _begin(self, epoch: int, batches: int, turns: bool) -> None:
+        self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
+
+    def _load(self, pairs: list[Any]) -> None:
+        if self._end.worker != 0:
+            raise ProtocolError("channel: worker 0 alone says where the data begin")
+        self._end.cursor.load(dict(pairs))
+
     def _before(self, letter: str, what: str) -> Any:
         return _posted(self._end.meetings.before(b64decode(letter), what))
 
     def _meet(self, place: int, letter: str, what: str) -> Any:
-        return _posted(self._end.meetings.meet(place, b64decode(letter), what, self._tell))
+        return _posted(self._end.meetings.meet(count(place), b64decode(letter), what, self._tell))
 
     def _allocate(self, row_bytes: int) -> None:
         if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:

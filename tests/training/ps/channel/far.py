@@ -55,7 +55,7 @@ class Far:
                 opened.set()
 
             try:
-                self._posts[worker].serve([optimizer], deadline_s, opened=note)
+                self._posts[worker].serve([optimizer], deadline_s, DEADLINE_S, opened=note)
             except Gone as error:
                 self.endings.append(error)
 

@@ -1,0 +1,123 @@
+"""What a worker on another machine costs: a push and a pull of 2.7 MB each, over loopback, beside torch RPC and DDP.
+
+Each gradient is computed as in `benchmarks.engine`, so the CPU time has that part too; of the channel it is of both
+ends, worker and stand-in. Systems take turns, and ratios are of one turn.
+
+    python -m benchmarks.cluster [--seconds 5] [--repeats 5]
+"""
+
+import argparse
+import mmap
+import os
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks.engine_baselines import cpu_seconds, ddp, rpc_server, unconnected
+from benchmarks.engine_ps import DEADLINE_S, Part, parameter_server
+from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron, together
+from benchmarks.machine import machine
+from scalebook.training.ps.channel.certificate import serving
+from scalebook.training.ps.channel.channel import Reach
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
+from scalebook.training.ps.channel.remote_end import RemoteEnd
+from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.strategies.processes import run_workers
+
+HOST = "127.0.0.1"
+RUN = "benchmark"
+WORKERS = 2
+
+
+def far_away(seconds: float, workers: int, settings: Settings, tls: bool = False) -> Measured:
+    """Workers that reach the shards over loopback, as from other machines; each stand-in is a process."""
+    secret, context = Secret(os.urandom(KEY_BYTES)), serving() if tls else None
+    launch, listeners = Launch(workers, settings), [listening(HOST) for _ in range(workers)]
+    posts = [launch.post(worker, RUN, one, secret, context) for worker, one in enumerate(listeners)]
+    pids = memoryview(mmap.mmap(-1, 8 * workers)).cast("q")
+
+    def stand_in(worker: int) -> None:
+        pids[worker] = os.getpid()
+        posts[worker].serve([make_optimizer(perceptron())], DEADLINE_S, DEADLINE_S)
+
+    def body(worker: int) -> Part:
+        model, gradients = perceptron(), 0
+        reach = Reach(HOST, listeners[worker].getsockname()[1], secret, tls)
+        end = RemoteEnd(reach, RUN, settings, worker, workers, 1, DEADLINE_S)
+        joined = end.join([make_optimizer(model)])
+        (client,) = joined.clients
+
+        def push() -> None:
+            nonlocal gradients
+            client.push()
+            gradients += 1
+
+        joined.start()
+        joined.begin()
+        share = loop(model, push, worker, seconds, partial(cpu_seconds, [pids[worker]]))
+        joined.finish()
+        joined.wait_for_others()
+        joined.pull()
+        version = client.version
+        joined.detach()
+        end.close()
+        return Part(share, gradients, version)
+
+    try:
+        parts = run_workers(workers, body, servers=workers, serve=stand_in)
+        updates_per_gradient = max(part.version for part in parts) / sum(part.gradients for part in parts)
+        shares = [part.share for part in parts]
+        return together(shares, updates_per_gradient, launch.figures.staleness().mean())
+    finally:
+        launch.close()
+        for listener in listeners:
+            listener.close()
+
+
+SYSTEMS: dict[str, Callable[[float], Measured]] = {
+    "one process": lambda seconds: unconnected(seconds, 1),
+    "AsyncPS x 2": lambda seconds: parameter_server(seconds, WORKERS, Settings()),
+    "AsyncPS x 2, process": lambda seconds: parameter_server(seconds, WORKERS, Settings(host="process")),
+    "AsyncPS x 2, remote": lambda seconds: far_away(seconds, WORKERS, Settings()),
+    "AsyncPS x 2, remote, TLS": lambda seconds: far_away(seconds, WORKERS, Settings(), tls=True),
+    "torch RPC server x 2": lambda seconds: rpc_server(seconds, WORKERS),
+    "DDP gloo x 2": lambda seconds: ddp(seconds, WORKERS),
+}
+RATIOS = [
+    ("AsyncPS x 2, remote", "torch RPC server x 2", "<= 1"),
+    ("AsyncPS x 2, remote", "DDP gloo x 2", "<= 1.3"),
+    ("AsyncPS x 2, remote", "AsyncPS x 2, process", "-"),
+    ("AsyncPS x 2, remote, TLS", "AsyncPS x 2, remote", "-"),
+]
+
+
+def measure(seconds: float, repeats: int) -> dict[str, list[Measured]]:
+    """In turns: each system once in each."""
+    found: dict[str, list[Measured]] = {name: [] for name in SYSTEMS}
+    for _ in range(repeats):
+        for name, system in SYSTEMS.items():
+            found[name].append(system(seconds))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured, of each system in each turn")
+    parser.add_argument("--repeats", type=int, default=5, help="turns")
+    arguments = parser.parse_args()
+    found = measure(arguments.seconds, arguments.repeats)
+    print(machine())
+    print("\n| system | updates/s | gradients/s | CPU ms per gradient | staleness |\n|---|---:|---:|---:|---:|")
+    for name, turns in found.items():
+        medians = [statistics.median(values) for values in zip(*turns, strict=True)]
+        print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in medians) + " |")
+    print("\n| ratio of CPU per gradient | median | range | goal |\n|---|---:|---:|---:|")
+    for one, other, goal in RATIOS:
+        ratios = [a.cpu_ms / b.cpu_ms for a, b in zip(found[one], found[other], strict=True)]
+        print(f"| {one} / {other} | {statistics.median(ratios):.2f} | {min(ratios):.2f} – {max(ratios):.2f} | {goal} |")
+
+
+if __name__ == "__main__":
+    main()

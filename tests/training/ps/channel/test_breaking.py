@@ -1,0 +1,260 @@
+"""Connections that break, workers that fall silent, and those that take their place: nothing is lost or done twice."""
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from scalebook.training.ps.channel import channel, door
+from scalebook.training.ps.channel.channel import ChannelLost
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, greet
+from scalebook.training.ps.channel.mirror import settings_digest
+from scalebook.training.ps.channel.remote_end import RemoteEnd
+from scalebook.training.ps.channel.sockets import connected
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.end import JoinedEnd
+from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far
+from tests.training.ps.worker.end_contract import counting, together
+
+
+class Relay:
+    """Passes on what comes, until it is told to `freeze` (nothing passes, nobody is told) or to `cut`."""
+
+    def __init__(self, to: tuple[str, int]) -> None:
+        self._to, self._pairs = to, list[socket.socket]()
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._flows = threading.Event()
+        self._flows.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._to)
+            except OSError:
+                return
+            self._pairs += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while content := one.recv(65_536):
+                self._flows.wait(DEADLINE_S)
+                other.sendall(content)
+        except OSError:
+            pass
+        finally:
+            for end in (one, other):
+                end.close()
+
+    def cut(self) -> None:
+        pairs, self._pairs = self._pairs, []
+        for one in pairs:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+
+    def freeze(self) -> None:
+        self._flows.clear()
+
+    def close(self) -> None:
+        self._listener.close()
+        self._flows.set()
+        self.cut()
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Far]]:
+    made: list[Far] = []
+
+    def make(workers: int, **settings: object) -> Far:
+        made.append(Far(Launch(workers, Settings(**settings)), counting))  # type: ignore[arg-type]  # of any argument
+        return made[-1]
+
+    yield make
+    for far in made:
+        far.close()
+        far.launch.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds become tenths."""
+    monkeypatch.setattr(door, "DEAD_S", 1.0)
+    monkeypatch.setattr(channel, "DEAD_S", 1.0)
+    monkeypatch.setattr(channel, "PULSE_S", 0.1)
+
+
+def joined(end: RemoteEnd) -> tuple[JoinedEnd, list[Parameter]]:
+    parameters = [Parameter(torch.zeros(shape)) for shape in SHAPES]
+    return end.join([counting(parameters)]), parameters
+
+
+def push(one: tuple[JoinedEnd, list[Parameter]]) -> int:
+    for parameter in one[1]:
+        parameter.grad = torch.ones_like(parameter)
+    return one[0].clients[0].push().version
+
+
+def values(parameters: Sequence[Parameter]) -> set[float]:
+    return {float(value) for parameter in parameters for value in parameter.detach().flatten()}
+
+
+def through(far: Far, relay: Relay, worker: int) -> RemoteEnd:
+    far.stand_in(worker, DEADLINE_S)
+    reach = far.reach(worker)._replace(port=relay.port)
+    end = RemoteEnd(reach, RUN, far.launch.figures.settings, worker, len(far.listeners), 1, DEADLINE_S)
+    far.ends[worker] = end
+    return end
+
+
+@pytest.mark.parametrize("rule", [Async(), Sync()], ids=str)
+def test_each_push_counts_once_however_often_the_connection_breaks(run: Callable[..., Far], rule: object) -> None:
+    far, drawn = run(2, rule=rule), random.Random(3)
+    relay = Relay((LOOPBACK, far.reach(1).port))
+    pair = together(lambda: joined(far.worker(0, DEADLINE_S)), lambda: joined(through(far, relay, 1)))
+    together(*[one[0].start for one in pair])
+    together(*[one[0].begin for one in pair])
+    done = threading.Event()
+
+    def cut_again_and_again() -> int:
+        cuts = 0
+        while not done.wait(drawn.uniform(0.02, 0.15)):
+            relay.cut()
+            cuts += 1
+        return cuts
+
+    def train() -> None:
+        together(lambda: [push(pair[0]) for _ in range(100)], lambda: [push(pair[1]) for _ in range(100)])
+        done.set()
+
+    cuts, _ = together(cut_again_and_again, train)
+    assert cuts > 2
+    updates = 200 if rule == Async() else 100
+    assert far.launch.figures.counts().updates == updates
+    assert [row.duplicates for row in far.launch.figures.pushes()] == [0, 0]
+    together(*[one[0].finish for one in pair])
+    pair[1][0].pull()
+    assert values(pair[1][1]) == {-float(updates)}
+    for one in pair:
+        one[0].detach()
+    relay.close()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_worker_that_falls_silent_is_dead_on_both_sides(run: Callable[..., Far]) -> None:
+    far = run(2)
+    relay = Relay((LOOPBACK, far.reach(1).port))
+    pair = together(lambda: joined(far.worker(0, DEADLINE_S)), lambda: joined(through(far, relay, 1)))
+    together(*[one[0].start for one in pair])
+    together(*[one[0].begin for one in pair])
+    push(pair[1])
+    relay.freeze()
+    began = time.monotonic()
+    with pytest.raises(ChannelLost, match=r"1:|silent|closed|comes through"):
+        push(pair[1])
+    while not far.endings and time.monotonic() < began + DEADLINE_S:
+        time.sleep(0.05)
+    assert "worker 1" in str(far.endings[0])
+    far.launch.mark_dead(1)
+    assert push(pair[0]) == 2
+    relay.close()
+
+
+def test_one_that_computes_for_long_is_not_dead(run: Callable[..., Far], quick: None) -> None:
+    far = run(1)
+    one = joined(far.worker(0, DEADLINE_S))
+    one[0].start()
+    one[0].begin()
+    time.sleep(2.5)
+    assert push(one) == 1
+    assert far.endings == []
+    one[0].detach()
+
+
+def hello(far: Far, worker: int, incarnation: int, run: str = RUN) -> Hello:
+    return Hello(run, settings_digest(far.launch.figures.settings), worker, incarnation)
+
+
+def knock(far: Far, said: Hello, secret: Secret = SECRET) -> None:
+    greet(connected(LOOPBACK, far.reach(0).port), secret, said, None).close()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_newer_incarnation_fences_the_older(run: Callable[..., Far]) -> None:
+    far = run(1)
+    old = far.worker(0, DEADLINE_S)
+    with pytest.raises(Refused, match="ends first") as refused:
+        knock(far, hello(far, 0, 7))
+    assert refused.value.later
+    with pytest.raises((ChannelLost, Refused)):
+        [old.living() for _ in range(100) if time.sleep(0.1) is None]
+    for _ in range(100):
+        if far.endings:
+            break
+        time.sleep(0.05)
+    assert str(far.endings[0]) == "worker 0 has come anew"
+    far._incarnation = 6
+    new = far.worker(0, DEADLINE_S)
+    assert new.living() == [0]
+    with pytest.raises(Refused, match="given up here, or another has taken its place"):
+        knock(far, hello(far, 0, 1))
+    assert new.living() == [0]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (lambda far: hello(far, 1, 9), "here is worker 0"),
+        (lambda far: hello(far, 0, 9, "another"), "here is worker 0 of run 'a run'"),
+        (lambda far: hello(far, 0, 9)._replace(digest="x"), "the settings differ"),
+    ],
+    ids=["worker", "run", "settings"],
+)
+def test_who_belongs_elsewhere_is_told_so(run: Callable[..., Far], said: Callable[[Far], Hello], why: str) -> None:
+    far = run(1)
+    far.stand_in(0, DEADLINE_S)
+    with pytest.raises(Refused, match=why):
+        knock(far, said(far))
+
+
+def test_nobody_listens_but_where_it_was_said(run: Callable[..., Far]) -> None:
+    before = listening_here()
+    far = run(2)
+    one = joined_all(far)
+    assert listening_here() - before == {(LOOPBACK, far.reach(worker).port) for worker in (0, 1)}
+    for peer in one:
+        peer[0].detach()
+
+
+def joined_all(far: Far) -> list[tuple[JoinedEnd, list[Parameter]]]:
+    ends = [far.worker(worker, DEADLINE_S) for worker in range(len(far.listeners))]
+    return together(*[lambda e=end: joined(e) for end in ends])
+
+
+def listening_here() -> set[tuple[str, int]]:
+    """Addresses and ports at which this process listens, of either family."""
+    links = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    mine = {link[8:-1] for link in links if link.startswith("socket:[")}
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in mine:
+                address, port = fields[1].split(":")
+                host = socket.inet_ntoa(bytes.fromhex(address)[::-1]) if name == "tcp" else address
+                found.add((host, int(port, 16)))
+    return found
