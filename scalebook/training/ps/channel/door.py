@@ -124,7 +124,8 @@ class Door:
                 self._newest.close()
             self._newest = wire
             if not self.lives():
-                self._newest = wire.close()
+                wire.close()
+                self._newest = None
             self._state.notify_all()
 
     def _answer(self, wire: Wire) -> None:
