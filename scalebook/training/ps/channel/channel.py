@@ -206,10 +206,9 @@ class Channel:
                     heard = monotonic()
                     self._closing.wait(PULSE_S)
             except OSError as error:
-                if not self._closing.is_set() and (
-                    isinstance(error, Refused | ChannelLost) or monotonic() > heard + DEAD_S
-                ):
-                    self._lost = str(error) or f"channel: the server was silent for {DEAD_S:g} s"
+                is_told = isinstance(error, Refused | ChannelLost)
+                if not self._closing.is_set() and (is_told or monotonic() > heard + DEAD_S):
+                    self._lost = str(error) if is_told else f"channel: the server was silent for {DEAD_S:g} s"
                     self._cut()
                     return
                 self._closing.wait(FIRST_BACKOFF_S)

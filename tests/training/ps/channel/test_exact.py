@@ -19,6 +19,8 @@ from tests.training.ps.channel.far import DEADLINE_S, Far
 from tests.training.ps.driven import random_tensors
 from tests.training.ps.worker.end_contract import together
 
+pytestmark = pytest.mark.long
+
 SHAPES = [(300, 40), (40,), (1,), (7, 3, 2)]
 STEPS = 12
 Make = Callable[[Sequence[Parameter]], Optimizer]

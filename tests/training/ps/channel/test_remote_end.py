@@ -10,6 +10,8 @@ from scalebook.training.ps.launch import Launch
 from tests.training.ps.channel.far import far
 from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, serving
 
+pytestmark = pytest.mark.long
+
 
 class TestRemote(EndContract):
     """In the clear, where the workers of shards that are inline would be."""
