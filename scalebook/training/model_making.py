@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from torch import nn
 
 from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
 
@@ -23,9 +24,13 @@ def parameters(config: Mapping[str, Any]) -> ModelParameters:
             model = _made(config)
         except Exception as error:  # noqa: BLE001 - whatever it raises is what there is to say
             return ModelParameters([], f"{type(error).__name__}: {' '.join(str(error).split())}")
+    layers = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
+    tables = {id(layer.weight) for layer in layers if layer.sparse}
     return ModelParameters(
         [
-            ModelParameter(name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad)
+            ModelParameter(
+                name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad, id(one) in tables
+            )
             for name, one in model.named_parameters()
         ]
     )

@@ -23,12 +23,14 @@ DEADLINE_S: Final = 120.0
 
 @dataclass(frozen=True)
 class ModelParameter:
-    """`dtype` as torch calls it: `float32`. `trained`: whether it has a gradient."""
+    """`dtype` as torch calls it: `float32`. `trained`: whether it has a gradient. `sparse`: whether that has the
+    rows alone that a batch has read."""
 
     name: str
     shape: list[int]
     dtype: str
     trained: bool = True
+    sparse: bool = False
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ def announce_memory(need: Need) -> None:
     parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
     if need.snapshot:
         parts += f", {need.snapshot / 1e9:.2f} GB for a snapshot of the state"
+    if need.replicas:
+        parts += f", {need.replicas / 1e9:.2f} GB for what workers keep of their own"
     needs = (
         f"The parameter server takes {need.total / 1e9:.2f} GB of memory"
         f" for parameters of {need.parameters / 1e9:.2f} GB: {parts}"

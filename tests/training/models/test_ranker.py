@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 from scalebook.training.data.docstrings import RankingBatch, RankingPairs
 from scalebook.training.data.ngrams import bags
 from scalebook.training.errors import ConfigError
+from scalebook.training.model_making import parameters
 from scalebook.training.models import Ranker
 from scalebook.training.models.ranker import ranks
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10, lower_is_better, main_metric
@@ -88,6 +89,13 @@ def test_gradients_of_a_sparse_one_have_the_rows_of_the_batch() -> None:
         assert other.grad.is_sparse
         torch.testing.assert_close(one.grad, other.grad.to_dense())
         assert (one.grad.abs().sum(1) > 0).sum() <= len(other.grad.coalesce().indices()[0]) < 400
+
+
+def test_its_tables_are_told_without_training() -> None:
+    given = {"class_path": "scalebook.training.models.Ranker", "init_args": {"rows": 64, "width": 4, "sparse": True}}
+    assert [one.sparse for one in parameters({"model": given}).parameters] == [True, True, True]
+    given["init_args"] = {"rows": 64, "width": 4}
+    assert not any(one.sparse for one in parameters({"model": given}).parameters)
 
 
 def test_images_are_refused_by_name(tmp_path: Path) -> None:

@@ -80,11 +80,12 @@ class Need(NamedTuple):
     shared: int  # versions, optimizer state, gradients that travel
     gradients: int  # of every worker
     snapshot: int  # the copy of the optimizer's state that worker 0 takes when it validates or saves
+    replicas: int = 0  # every worker's own parameters, sums and optimizer state, where these are not those of a version
 
     @property
     def total(self) -> int:
         """All of these together."""
-        return self.shared + self.gradients + self.snapshot
+        return self.shared + self.gradients + self.snapshot + self.replicas
 
 
 class LocalState(TypedDict):

@@ -21,6 +21,7 @@ from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Need, Residuals, Snapshot
 from scalebook.training.ps.worker.local_client import LocalClient
+from scalebook.training.ps.worker.need import need
 from scalebook.training.ps.worker.own_replica import OwnReplica
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.rows import RowReaders, fetches_of
@@ -228,7 +229,7 @@ def join(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[Need], None] = lambda need: None,
+    announce: Callable[[Need], None] = lambda told: None,
     model: Module | None = None,
 ) -> Joined:
     """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
@@ -250,7 +251,7 @@ def join_steps(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[Need], None] = lambda need: None,
+    announce: Callable[[Need], None] = lambda told: None,
     common: Common | None = None,
     stands_in: bool = False,
 ) -> Steps[Joined]:
@@ -263,7 +264,7 @@ def join_steps(
     plans, sections = shared.plans, shared.sections
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
-        announce(_need(plans, control.clock.travelling(control.workers)))
+        announce(need(plans, optimizers, control))
         allocate(run, plans)
         control.head[ALLOCATED] = 1
     yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
@@ -325,12 +326,6 @@ def _give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _need(plans: Sequence[SectionPlan], gradients: int) -> Need:
-    shards = [shard for plan in plans for shard in plan.shards]
-    size, state = sum(shard.version.nbytes for shard in shards), sum(shard.state_bytes for shard in shards)
-    return Need(size, plans[-1].end, gradients * size, state)
 
 
 def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:

@@ -1,13 +1,18 @@
-"""How many versions 64 virtual workers hold at a time, beside what memory is planned for and said before the start."""
+"""How many versions virtual workers hold at a time, and what they keep of their own, beside what memory is planned for
+and said before the start."""
+
+import gc
 
 import pytest
 import torch
 from torch.nn import Parameter
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
+from scalebook.training.ps.policy.codecs import Int8
+from scalebook.training.ps.policy.local import Elastic, LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.ps.worker.virtual import VirtualWorkers
@@ -82,3 +87,55 @@ def test_no_more_versions_than_can_differ(
     sums = 1 if rule.gathers else 0
     assert planned + sums <= need.shared / TENSOR < planned + sums + 2, "versions, and the sum of a round"
     assert need.gradients == TENSOR * (1 if timing.link == Link() else WORKERS)
+
+
+LARGE = 2**16
+"""Bytes of a tensor beside which those of counters and of a scalar state are nothing."""
+
+
+def private(shared: int) -> int:
+    """Bytes of all memory that tensors have here, each once, without that of the run, which has so many."""
+    gc.collect()
+    storages = [one.untyped_storage() for one in gc.get_objects() if type(one) in (torch.Tensor, Parameter)]
+    return sum({one.data_ptr(): one.nbytes() for one in storages if one.nbytes() != shared}.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        (Settings(Sync(), local=LocalSGD(2)), 1 + 2),
+        (Settings(Async(), local=Elastic(2)), 1 + 2),
+        (Settings(Async(pull_every=2)), 1),
+        (Settings(Async(push_every=2)), 1 + 1),
+        (Settings(Sync(), pull_codec=Int8(64)), 1 + 4),
+    ],
+    ids=repr,
+)
+def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: int) -> None:
+    """Parameters, Adam's averages (where steps are their own), sums of gradients; what was decoded, and scratch."""
+    many, told, before = 16, list[Need](), private(shared=0)
+    clock = VirtualClock(ClockSettings(DRAWN), many)
+    run = SharedRun(many, settings, clock)
+    parameters: dict[int, Parameter] = {}
+    make: type[Adam | SGD] = Adam if settings.local.steps else SGD
+    left = iter(range(4 * many))
+
+    def made(worker: int) -> list[Optimizer]:
+        parameters[worker] = Parameter(torch.zeros(LARGE // 4))
+        return [make([parameters[worker]])]
+
+    workers = VirtualWorkers(run, clock, made, Asked(lambda worker: next(left, -1) >= 0), announce=told.append)
+    workers.begin()
+    (need,) = told
+    pushes, peak = 0, 0
+    while (worker := workers.next()) is not None:
+        parameters[worker].grad = torch.ones(LARGE // 4)
+        workers.push()
+        pushes += 1
+        if pushes in (many // 2, 4 * many):  # to look takes long
+            peak = max(peak, private(need.shared) - before)
+        parameters[worker].grad = None
+    workers.detach()
+    run.close()
+    assert need.replicas == pytest.approx(many * kept * LARGE, rel=0.01)
+    assert 0.9 * peak < need.replicas + need.gradients < 1.1 * peak
