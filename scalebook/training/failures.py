@@ -95,6 +95,10 @@ class ServerLost(ProcessLost):
     role = "server"
 
 
+class NodeLost(RuntimeError):
+    """Another machine of the run has ended it, or is not heard of any more; the message says which and why."""
+
+
 class TimedOut(RuntimeError):
     """A wait inside a run met its deadline; the message says who waited for what."""
 
@@ -129,7 +133,7 @@ def _class_of(error: BaseException) -> FailureClass:
         return FailureClass.OUT_OF_MEMORY
     if isinstance(error, Diverged):
         return FailureClass.DIVERGED
-    if isinstance(error, WorkerLost):
+    if isinstance(error, WorkerLost | NodeLost):
         return FailureClass.WORKER_LOST
     if isinstance(error, ServerLost):
         return FailureClass.SERVER_LOST

@@ -1,11 +1,13 @@
 """The body of a job's process: run the folder's config, and say in every case how it ended."""
 
 import os
+import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -16,10 +18,12 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
 from scalebook.training.failures import FailureClass, classify
+from scalebook.training.files import records, yaml
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.jobs.devices import machine_words, this_machine
-from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, Result
+from scalebook.training.jobs.executors.local.executor import LocalHandle
+from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, JobRequest, Result, Started
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
 from scalebook.training.own_code import blamed
@@ -29,6 +33,8 @@ from scalebook.training.tracking.writer import client_after_fork
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
 
+PARTS: Final = "parts"
+"""Folder within the hidden one, of runs that other machines record."""
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 TERMINATED: Final = 128 + signal.SIGTERM
@@ -55,6 +61,28 @@ def run_job(folder: Path) -> int:
             print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
         else:
             print(f"scalebook: {result.status}", flush=True)
+    return code
+
+
+def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:
+    """Train this machine's share of a run that another one records; the exit codes are those of `run_job`.
+
+    What a run writes about itself goes into a folder of its own, which is removed again.
+    """
+    folder = workspace.hidden / PARTS / uuid.uuid4().hex
+    folder.mkdir(parents=True, mode=0o700)
+    job = JobFolder(folder)
+    try:
+        records.put(job.config, yaml.dump(dict(config)).encode())
+        job.write(JobRequest(folder.name, time.time(), "", "", config["seed_everything"], workers))
+        job.write(Started(LocalHandle.own(leads_session=False), time.time(), inline=True))
+        result, code = _outcome(job)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if result.status == "failed":
+        print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
+    else:
+        print(f"scalebook: {result.status}", flush=True)
     return code
 
 

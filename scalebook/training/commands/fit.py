@@ -3,6 +3,7 @@
 Torch is imported only when the config is right, so that a mistake is said within half a second.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +14,9 @@ from scalebook.training.config import catalogue
 from scalebook.training.config.command_line import merge, parse, read
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import GROUPS, Description
+from scalebook.training.config.nodes import place_of
 from scalebook.training.config.validate import validate
+from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.jobs.folder import JobFolder
@@ -62,17 +65,26 @@ def main(argv: Sequence[str]) -> int:
     if "--print_config" in line.options:
         print(yaml.dump(config), end="")
         return 0
+    place = place_of(config, os.environ, description) if command == "fit" else None
     import_modules(workspace)
-    return _fit(workspace, line.config, config, description) if command == "fit" else _evaluate(command, config)
+    if command != "fit":
+        return _evaluate(command, config)
+    return _fit(workspace, line.config, config, description, first=place is None or place.index == 0)
 
 
-def _fit(workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description) -> int:
-    """Here and now, recorded as a job like those of the browser."""
+def _fit(
+    workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description, first: bool
+) -> int:
+    """Here and now, recorded as a job like those of the browser. On several machines by the `first` one alone."""
     from scalebook.training.cli import TrainingCLI, quieten
-    from scalebook.training.runner import run_job
+    from scalebook.training.runner import run_job, take_part
 
     quieten()
     TrainingCLI("fit", read_recorded(config, partial(find, workspace)), None, run=False)
+    if not first:
+        if config.get("ckpt_path") is not None:
+            config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
+        return take_part(workspace.create(), config, workload(config, description).processes)
     (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
     return run_job(job.path)
 
@@ -86,7 +98,7 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
 
     from scalebook.training.cli import TrainingCLI, quieten
 
-    config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1}
+    config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1, "num_nodes": 1}
     quieten()
     try:
         TrainingCLI(command, config, None)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from scalebook.training.config.class_fields import chosen, short
 from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field
+from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.rate_scaling import KEY as LR_SCALING
 from scalebook.training.config.rate_scaling import rate_scaling
 
@@ -76,7 +77,8 @@ def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, 
         done["max_epochs"] = DEFAULT_EPOCHS
     strategy = done.pop("strategy", "auto")
     info = named(strategy).info("strategies", description)
-    if info is not None and info.config_value == "auto" and isinstance(done["devices"], int) and done["devices"] > 1:
+    several = (isinstance(done["devices"], int) and done["devices"] > 1) or nodes_of(done) > 1
+    if info is not None and info.config_value == "auto" and several:
         strategy = "ddp"  # what Lightning's `auto` chooses for several devices, said aloud
     elif info is not None:
         plain = info.config_value if not _own_args(strategy, info) else None

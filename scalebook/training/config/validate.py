@@ -10,6 +10,7 @@ from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mappi
 from scalebook.training.config.confined import class_problems, path_problems
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.fields import check_args, check_value, shown
+from scalebook.training.config.nodes import queue_problems
 from scalebook.training.config.workload import VIRTUAL, workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files.yaml import TOP_KEYS
@@ -28,7 +29,8 @@ def validate(
 
     Warnings are settings without effect, and workers without a core of their own where `cores` tells how many there
     are. A config without errors is one that LightningCLI accepts, as far as the description tells; what only the
-    classes themselves can refuse is found when they are built. `typed`: see scalebook.training.config.confined.
+    classes themselves can refuse is found when they are built. `typed`: on a command line, so that a run of it is not
+    one of the queue; see scalebook.training.config.confined.
     """
     if not isinstance(config, Mapping):
         return [Problem("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")]
@@ -44,6 +46,7 @@ def validate(
     for about in (asynchronous, codecs, rate_problems):
         problems += about.problems(config, description)
     problems += _without_effect(config, description)
+    problems += [] if typed else queue_problems(config, description)
     if not description.trusted:
         problems += _confined(config, description, problems, typed)
     return problems + (_crowded(config, description, cores) if cores else [])

@@ -8,6 +8,7 @@ from scalebook.training.config.class_fields import Chosen, chosen, in_words
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import ClassInfo, Description, Group
+from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.rate_scaling import rate_scaling
 
 STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server"}
@@ -38,8 +39,10 @@ class Workload:
     """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`. Of DDP how gradients
     travel, where not as they are: `gradients topk 0.01`."""
     workers: int
+    nodes: int
+    """Machines, each with as many of the workers."""
     processes: int
-    """That train: one for each worker, but a single one that plays all virtual ones."""
+    """That train on each machine: one for each of its workers, but a single one that plays all virtual ones."""
     threads: int
     batch_per_worker: int | None
     accumulate: int
@@ -73,7 +76,8 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     name = _strategy_name(info.config_value or info.name if info else strategy.name or "auto")
     args = mapping(strategy.args)
     devices = _count(trainer.get("devices")) or 1
-    workers = 1 if name == "single" else _count(args.get("workers")) or devices
+    nodes = 1 if name in ("single", "AsyncPS") else nodes_of(trainer)
+    workers = 1 if name == "single" else _count(args.get("workers")) or devices * nodes
     virtual = name == "AsyncPS" and args.get("host") == VIRTUAL
     rule = choice("rule", args, info)
     gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
@@ -89,7 +93,8 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         strategy=name,
         rule=_rule_words(rule, args, info) if rule else _codec_words("codec", "gradients", args, info) or None,
         workers=workers,
-        processes=1 if virtual else workers,
+        nodes=nodes,
+        processes=1 if virtual else max(1, workers // nodes),
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
         accumulate=accumulate,

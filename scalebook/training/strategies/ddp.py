@@ -10,12 +10,15 @@ import signal
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
 import torch.distributed as dist
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import Trainer
+from lightning.pytorch.plugins.environments import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
@@ -24,14 +27,23 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
+from scalebook.training.config.nodes import Place, place
+from scalebook.training.ps.policy.bounds import PositiveFloat, check
 from scalebook.training.ps.policy.codecs import CodecName, in_halves, make_codec
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
+from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
+from scalebook.training.strategies.link import BEGUN, Link
+from scalebook.training.strategies.meeting import Meeting
+from scalebook.training.strategies.started import StartedEnvironment, forks, ours
+from scalebook.training.strategies.threads import shared_out
 
 LOOPBACK = "127.0.0.1"
 STATE: Final = "scalebook_ddp"
 """Key in a checkpoint: what each worker's codec keeps, by rank."""
+DEADLINE_S: Final = 300.0
 ONE_BUCKET_MB: Final = 1 << 20
 """So large that all gradients of a type travel in one frame."""
 
@@ -40,17 +52,23 @@ class DDP(AroundFork, DDPStrategy):
     """Synchronous: every worker's gradient is averaged into each update, and all wait for the slowest.
 
     `strategy: ddp`. Arguments are those of Lightning's DDPStrategy, `start_method` excepted. On one machine the workers
-    meet on a loopback port that is bound before they are forked, so none can be taken meanwhile. On several, or under a
-    cluster's own launcher, workers are started as Lightning's DDPStrategy does it.
+    meet on a loopback port that is bound before they are forked, so none can be taken meanwhile. On several
+    (`trainer.num_nodes`) each process that torchrun, srun or a person has started there forks its share of them, and
+    they meet at MASTER_ADDR and MASTER_PORT. Under MPI and LSF workers are started as Lightning's DDPStrategy does it.
 
     Args:
         codec: How gradients travel. `fp32`: as they are; `bf16`, `fp16`: half of the bytes, added up on their way.
             By any other each worker hands its frame to all: `int8`: a quarter; `sign`: a thirty-second; `qsgd`: few
             levels, drawn; `topk`, `randomk`: a share of the values; `powersgd`: thin matrices. What a worker takes then
             grows with their number.
+        deadline_s: Seconds for which machines of one run wait for each other before it begins.
     """
 
-    def __init__(self, codec: CodecName | Codec = "fp32", **kwargs: Any) -> None:
+    def __init__(
+        self, codec: CodecName | Codec = "fp32", deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any
+    ) -> None:
+        check(DDP, {"deadline_s": deadline_s}, ARGUMENTS)
+        self.deadline_s = deadline_s
         self.codec = make_codec(codec, KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
             raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or leave it out.")
@@ -60,14 +78,30 @@ class DDP(AroundFork, DDPStrategy):
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
         self._meeting: socket.socket | None = None
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
+        self._place: Place | None = None  # of this process among those that were started; None: it is alone
+        self._elsewhere: Meeting | None = None  # where the workers meet, if it is not alone
+        self._link: Link | None = None
+        self._first = 0  # of the workers here, the first one's number
 
     @override
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
-        if self.num_nodes > 1 or self.cluster_environment.creates_processes_externally:
+        if not forks(self.cluster_environment):
             super()._configure_launcher()
-        else:
-            self._launcher = ForkLauncher(self)
+            return
+        self._place = place(os.environ, self.num_nodes, self.num_processes)
+        if self._place is not None:
+            self.cluster_environment = StartedEnvironment()
+            self.set_world_ranks()
+        self._launcher = ForkLauncher(self)
+
+    @property
+    def cluster_environment(self) -> ClusterEnvironment | None:  # type: ignore[override]  # a variable there
+        return self._environment
+
+    @cluster_environment.setter
+    def cluster_environment(self, environment: ClusterEnvironment | None) -> None:
+        self._environment = ours(environment)
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
@@ -110,21 +144,29 @@ class DDP(AroundFork, DDPStrategy):
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Bind the port where the workers will meet."""
-        if self.num_processes > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
+        if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
             raise ValueError(
                 "trainer.val_check_interval: a time is told by each worker's own clock, and under ddp those who "
                 "validate would wait for those who train. Write a number of batches, or use AsyncPS: its worker 0 "
                 "validates alone."
             )
-        self._meeting = socket.create_server((LOOPBACK, 0))
-        self._arrivals = memoryview(mmap.mmap(-1, 8 * (self.num_processes + 1))).cast("q")
-        return Processes(self.num_processes)
+        here = self.num_processes // (1 if self._place is None else self._place.tasks)
+        self._arrivals = memoryview(mmap.mmap(-1, 8 * (here + 1))).cast("q")
+        if self._place is None:
+            self._meeting = socket.create_server((LOOPBACK, 0))
+            return Processes(here)
+        self._first = self._place.node * self.num_processes + self._place.task * here
+        self._elsewhere = Meeting(self._place)
+        self._link = Link(self._elsewhere, self.num_processes, self.deadline_s)
+        return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._link)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
-        """Take the rank; gloo stays on the loopback interface."""
-        take_rank(worker, self.num_processes)
-        if any(name == "lo" for _, name in socket.if_nameindex()):
+        """Take the rank; on one machine gloo stays on the loopback interface."""
+        take_rank(worker, self.num_nodes * self.num_processes, self.num_processes)
+        if self._elsewhere is not None:
+            self._elsewhere.in_worker()
+        elif any(name == "lo" for _, name in socket.if_nameindex()):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self.set_world_ranks()
 
@@ -133,18 +175,22 @@ class DDP(AroundFork, DDPStrategy):
         """Close the monitor's end of the meeting port."""
         if self._meeting is not None:
             self._meeting.close()
-            self._meeting = None
-        self._arrivals = None
+        if self._elsewhere is not None:
+            self._elsewhere.close()
+        self._meeting = self._elsewhere = self._link = self._arrivals = None
 
     @override
     def arrivals(self) -> Sequence[int] | None:
-        if self._arrivals is None or self._arrivals[-1]:
+        if self._arrivals is None:
             return None
-        return self._arrivals[:-1].tolist()
+        own = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
+        if self._link is not None and not self._link.arrived(BEGUN if own is None else min(own)):
+            return None
+        return own
 
     def _come(self) -> None:
         if self._arrivals is not None:
-            self._arrivals[self.local_rank] += 1
+            self._arrivals[self.global_rank - self._first] += 1
 
     @override
     def barrier(self, name: str | None = None) -> None:
@@ -158,14 +204,16 @@ class DDP(AroundFork, DDPStrategy):
     def _note_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         """Lightning's own handler broadcasts, in whatever collective the rank happens to be, and the ranks deadlock.
 
-        A note is enough: rank 0 ends after its present batch, and the launcher ends the others.
+        A note is enough: rank 0 ends after its present batch, and the launcher ends the others. On another machine the
+        monitor tells rank 0's.
         """
         assert self.lightning_module is not None
-        self.lightning_module.trainer._signal_connector.received_sigterm = True
+        if self.is_global_zero:
+            self.lightning_module.trainer._signal_connector.received_sigterm = True
 
     @override
     def setup_distributed(self) -> None:
-        if self._meeting is None:
+        if self._meeting is None and self._elsewhere is None:
             super().setup_distributed()
             return
         self._come()
@@ -173,22 +221,28 @@ class DDP(AroundFork, DDPStrategy):
         self.set_world_ranks()
         self._process_group_backend = self._get_process_group_backend()
         assert self._timeout is not None
-        is_host = self.global_rank == 0
-        store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not in __all__
-            LOOPBACK,
-            self._meeting.getsockname()[1],
-            self.world_size,
-            is_master=is_host,
-            timeout=self._timeout,
-            master_listen_fd=self._meeting.detach() if is_host else None,
-        )
         dist.init_process_group(
             self._process_group_backend,
-            store=store,
+            store=self._store(self._timeout),
             rank=self.global_rank,
             world_size=self.world_size,
             timeout=self._timeout,
             device_id=None if self.root_device.type == "cpu" else self.root_device,
+        )
+
+    def _store(self, timeout: timedelta) -> dist.Store:
+        """Where the workers find each other. Beyond one machine their monitors say which is missing, by a deadline."""
+        if self._elsewhere is not None:
+            return self._elsewhere.of_workers(monotonic() + self.deadline_s + GRACE_S)
+        assert self._meeting is not None
+        is_host = self.global_rank == 0
+        return dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not in __all__
+            LOOPBACK,
+            self._meeting.getsockname()[1],
+            self.world_size,
+            is_master=is_host,
+            timeout=timeout,
+            master_listen_fd=self._meeting.detach() if is_host else None,
         )
 
 

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import anonymous_file
+from scalebook.training.strategies.others import NONE, Others
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.threads import check_fork
 
@@ -28,6 +29,9 @@ class Processes(NamedTuple):
     workers: int
     servers: int = 0
     threads: int | None = None
+    first: int = 0
+    """Number of the first of these workers; those before run on other machines."""
+    others: Others = NONE
 
 
 class ServerEnded(Exception):  # an end, not an error
@@ -77,7 +81,7 @@ class ForkLauncher(_Launcher):
 
     An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
     finalised), and is raised here again; `WorkerLost` or `ServerLost` when one dies and the strategy cannot go on.
-    Afterwards the Trainer here has worker 0's weights, metrics, state, progress and best checkpoint path.
+    Afterwards the Trainer here has the first worker's weights, metrics, state, progress and best checkpoint path.
     """
 
     def __init__(self, around: AroundFork) -> None:
@@ -113,7 +117,7 @@ class ForkLauncher(_Launcher):
                 _interrupt(trainer, error)
                 trainer._teardown()
                 raise
-            if worker > 0:
+            if worker != processes.first:
                 return None
             self._around.keep()
             return _collect(trainer, result, tensors)
@@ -125,6 +129,7 @@ class ForkLauncher(_Launcher):
 
         processes = self._around.before_fork(trainer)
         options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
+        options |= {"first": processes.first, "others": processes.others}
         if processes.servers:
             options |= {"servers": processes.servers, "serve": serve}
         with os.fdopen(anonymous_file("results"), "w+b") as tensors:
@@ -220,11 +225,13 @@ def _progress(trainer: Trainer) -> dict[str, Any]:
     return progress
 
 
-def take_rank(worker: int, workers: int) -> None:
+def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:
     """Make this process worker `worker` of `workers`, for all code that asks Lightning or the environment (RANK,
-    WORLD_SIZE)."""
+    WORLD_SIZE). `on_each`: of several machines."""
     from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
 
-    os.environ |= {"LOCAL_RANK": str(worker), "RANK": str(worker), "WORLD_SIZE": str(workers), "NODE_RANK": "0"}
+    node, local = divmod(worker, on_each or workers)
+    ranks = {"LOCAL_RANK": local, "RANK": worker, "WORLD_SIZE": workers, "NODE_RANK": node}
+    os.environ |= {name: str(rank) for name, rank in ranks.items()}
     fabric_rank_zero.rank = utilities_rank_zero.rank = worker  # type: ignore[attr-defined]  # Lightning's own way

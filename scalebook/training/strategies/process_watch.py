@@ -22,6 +22,7 @@ from scalebook.training.strategies.forked import (
     fork,
     holding_back_sigterm,
 )
+from scalebook.training.strategies.others import NONE, Others
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
@@ -55,13 +56,17 @@ Arrivals = Callable[[], Sequence[int] | None]
 class ProcessWatch:
     """Forks the processes of a run and watches them. Used by one thread of one process, the monitor."""
 
-    def __init__(self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals) -> None:
+    def __init__(
+        self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals, others: Others = NONE
+    ) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
+        self._others = others
         self._stillness = stillness.Stillness()
         self._strangers = set(descendants(os.getpid()))
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
         self._results: dict[int, Any] = {}
+        self._numbers: Sequence[int] = ()  # of the workers
         self.stopping = threading.Event()  # a SIGTERM has come
         self._until = math.inf
 
@@ -76,22 +81,24 @@ class ProcessWatch:
         workers = [worker for (role, _), worker in sorted(self._running.items()) if role == "worker"]
         return workers[0].process.pid if workers else None
 
-    def results(self, count: int) -> list[Any]:
-        """Wait for all workers; what each returned, by number, None for one that was lost. `WorkerLost` when all
-        `count` were lost."""
+    def results(self, numbers: Sequence[int]) -> list[Any]:
+        """Wait for all workers; what each of these returned, None for one that was lost. `WorkerLost` when all
+        were lost."""
         last: Lost | None = None
+        self._numbers = numbers
         while self._some("worker"):
             for process in self._ready(1.0):
                 last = self._take(process) or last
             self._check_stop()
             self._check_still()
+            self._others.check(self.stopping.is_set())
         if last is not None and not self._results:
             raise last.error()
         self._let_servers_end()
         until = monotonic() + GRACE_S
         for key in self._forked.keys() - self._running.keys():  # time to close files; a result was sent before
             wait([self._forked[key].death], max(0.0, until - monotonic()))
-        return [self._results.get(number) for number in range(count)]
+        return [self._results.get(number) for number in numbers]
 
     def end(self) -> None:
         """End all processes: SIGTERM, SIGKILL after a grace period, then the processes that they had started. Waits for
@@ -178,9 +185,10 @@ class ProcessWatch:
     def _check_still(self) -> None:
         """Before training: TimedOut, naming the workers that did not come, when no process has done anything for
         LIMIT_S seconds."""
-        arrivals = self._arrivals()
-        if arrivals is None:
+        told = self._arrivals()
+        if told is None:
             return
+        arrivals = dict(zip(self._numbers, told, strict=False))
         workers = {number: worker for (role, number), worker in sorted(self._running.items()) if role == "worker"}
         pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
         if self._stillness.seconds(pids) < stillness.LIMIT_S:

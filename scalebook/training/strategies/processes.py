@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from scalebook.training.strategies.forked import Body, Role, WorkerTraceback
+from scalebook.training.strategies.others import NONE, Others
 from scalebook.training.strategies.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction
 from scalebook.training.strategies.threads import each_of
 
@@ -40,8 +41,13 @@ def run_workers(
     lost: Policy = always_end,
     threads: int | None = None,
     arrivals: Arrivals = no_meetings,
+    first: int = 0,
+    others: Others = NONE,
 ) -> list[Any]:
     """Run `body(worker)` in `count` forked processes and return what each returned, in order.
+
+    Workers have the numbers from `first` on, where those before run on other machines: `others`, which may end the run
+    here, as a death or an exception here is told to them.
 
     `serve(server)` runs in `servers` further processes, forked first. They are to end by themselves when the workers
     have; those that have not a grace period later are made to.
@@ -61,16 +67,23 @@ def run_workers(
     """
     assert (servers > 0) <= (serve is not None), "servers without a body"
     bodies: dict[Role, Body] = {"worker": body} if serve is None else {"worker": body, "server": serve}
-    watch = ProcessWatch(bodies, lost, each_of(count, threads), arrivals)
+    watch = ProcessWatch(bodies, lost, each_of(count, threads), arrivals, others)
     with _adopting_orphans(), _passing_on_sigterm(watch):
         try:
             for number in range(servers):
                 watch.start("server", number)
-            for number in range(count):
+            for number in range(first, first + count):
                 watch.start("worker", number)
-            return watch.results(count)
+            others.begin()
+            return watch.results(range(first, first + count))
+        except BaseException as error:
+            cause = others.explained(error)
+            if cause is error:
+                raise
+            raise cause from error
         finally:
             watch.end()
+            others.end()
 
 
 @contextmanager

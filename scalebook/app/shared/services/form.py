@@ -116,12 +116,13 @@ def assign(config: Config, path: str, field: Field, value: Any) -> None:
 
 
 def workers_of(config: Mapping[str, Any], description: Description) -> Any:
-    """How many there are; what is written instead of a number where that cannot be read."""
+    """How many there are on each machine; what is written instead of a number where that cannot be read."""
     written = get(config, "trainer.strategy.init_args.workers", get(config, "trainer.devices"))
     misread = (isinstance(written, str) and written != "auto") or (
         isinstance(written, int | float) and written < 1 and written != -1
     )
-    return written if misread else workload(config, description).workers
+    load = workload(config, description)
+    return written if misread else max(1, load.workers // load.nodes)
 
 
 def assign_workers(config: Config, workers: Any) -> None:

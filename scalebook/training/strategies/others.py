@@ -1,0 +1,23 @@
+"""What a run on several machines adds to the watch over its processes on one of them."""
+
+from typing import Final
+
+
+class Others:
+    """The other machines of a run, for the monitor of one; here: there are none."""
+
+    def begin(self) -> None:
+        """Look for them, when all processes here are forked."""
+
+    def check(self, stopping: bool) -> None:
+        """Raise what ends the run here because of them. About once a second; `stopping`: a SIGTERM has come here."""
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Tell them that the run ends here. The error to end with: theirs, where that is the cause."""
+        return error
+
+    def end(self) -> None:
+        """Leave, when the processes here have ended."""
+
+
+NONE: Final = Others()

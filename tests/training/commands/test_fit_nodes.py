@@ -1,0 +1,101 @@
+"""`scalebook fit` on two machines, which are two processes of this one, each with a workspace of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalebook.training.__main__ import main
+from scalebook.training.files import yaml
+from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.runner import PARTS
+from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
+from tests.prepared import Prepared
+from tests.training.runs import config, reader
+from tests.training.strategies.machines import Machine, by_hand, together
+
+SAME = (
+    names.UPDATES, names.SAMPLES, names.BYTES, names.final(names.TRAIN_LOSS), names.final(names.VAL_LOSS),
+    names.final(names.VAL_ACCURACY),
+)  # fmt: skip
+
+
+@pytest.fixture
+def workspaces(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> list[Workspace]:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return [prepared.into(Workspace(tmp_path / f"workspace-{node}")) for node in range(2)]
+
+
+def written(folder: Path, **trainer: Any) -> str:
+    """A file with the config."""
+    asked = {**config("ddp", **trainer), "lr_scaling": {"rule": "linear", "per": 8}}
+    path = folder / "x.yaml"
+    path.write_text(yaml.dump(asked), encoding="utf-8")
+    return str(path)
+
+
+def environments(workspaces: list[Workspace]) -> list[dict[str, str]]:
+    pairs = zip(by_hand(), workspaces, strict=True)
+    return [{**one, "SCALEBOOK_WORKSPACE": str(workspace.root)} for one, workspace in pairs]
+
+
+def fit(path: str, *more: str) -> int:
+    return main(["fit", "-c", path, *more])
+
+
+def test_one_run_is_recorded_by_the_first_as_of_one_machine(
+    workspaces: list[Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    path = written(tmp_path, num_nodes=2, devices=1, max_epochs=2)
+    codes = together(environments(workspaces), lambda: fit(path), tmp_path)
+    assert codes == [0, 0]
+    first, second = workspaces
+    assert reader(second).runs() == []
+    assert all_jobs(second) == []
+    assert list((second.hidden / PARTS).iterdir()) == []
+    (job,) = all_jobs(first)
+    (record,) = reader(first).runs()
+    assert (record.status, record.tags[names.TAG_WORKERS]) == ("FINISHED", "2")
+    assert (record.tags[names.TAG_BATCH_GLOBAL], record.tags[names.TAG_LR_SCALED]) == ("16", "0.2")
+    assert (job.path / "checkpoints" / "last.ckpt").exists()
+    progress = job.progress()
+    assert progress is not None
+    assert (progress.updates, progress.samples) == (16, 256)
+
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(second.root))
+    assert fit(written(tmp_path, devices=2, max_epochs=2)) == 0
+    (alone,) = reader(second).runs()
+    assert {name: record.metrics[name] for name in SAME} == {name: alone.metrics[name] for name in SAME}
+    curves = [reader(one).curve(run.id, names.VAL_LOSS) for one, run in ((first, record), (second, alone))]
+    assert curves[0].values == curves[1].values
+
+
+def test_machines_with_other_seeds_are_refused_and_the_run_says_so(
+    workspaces: list[Workspace], tmp_path: Path, one_thread: None
+) -> None:
+    path = written(tmp_path, num_nodes=2, devices=1)
+    first, second = environments(workspaces)
+    machines = [
+        Machine(first, lambda: fit(path), tmp_path / "first"),
+        Machine(second, lambda: fit(path, "--seed_everything", "5"), tmp_path / "second"),
+    ]
+    try:
+        assert [machine.result() for machine in machines] == [2, 2]
+    finally:
+        for machine in machines:
+            machine.end()
+    (record,) = reader(workspaces[0]).runs()
+    assert record.status == "FAILED"
+    assert "seed_everything: is 1 on node 0" in record.tags[names.TAG_CAUSE]
+
+
+def test_a_mistake_in_the_numbers_is_one_line_and_code_2(
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "-c", written(tmp_path, num_nodes=2, devices=1)]) == 2
+    assert capsys.readouterr().err.startswith(
+        "scalebook: error: trainer.num_nodes: is 2, and the environment names no other machine. Start it on each of the"
+    )
+    assert all_jobs(workspace) == []

@@ -1,0 +1,72 @@
+"""Several machines of one run, each a process of this one with an environment of its own."""
+
+import multiprocessing
+import os
+import pickle
+import socket
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scalebook.training.strategies.threads import end_pools
+
+WAIT_S = 120.0
+LAUNCHERS = ("NODE_RANK", "GROUP_RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    with socket.create_server((address, 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def by_hand(nodes: int = 2, address: str = "127.0.0.1") -> list[dict[str, str]]:
+    """The environments of so many machines that a person has started."""
+    port = free_port()
+    return [{"NODE_RANK": str(node), "MASTER_ADDR": address, "MASTER_PORT": str(port)} for node in range(nodes)]
+
+
+class Machine:
+    """A process that does `body` in this environment; `result` waits for what it returns, or raises what it raised."""
+
+    def __init__(self, environment: Mapping[str, str], body: Callable[[], Any], answer: Path) -> None:
+        self.answer = answer
+        end_pools()
+        self.process = multiprocessing.get_context("fork").Process(target=self._main, args=(environment, body))
+        self.process.start()
+
+    def _main(self, environment: Mapping[str, str], body: Callable[[], Any]) -> None:
+        os.setsid()
+        for name in [name for name in os.environ if name in LAUNCHERS or name.startswith("SLURM")]:
+            del os.environ[name]
+        os.environ.update(environment)
+        try:
+            told = body()
+        except BaseException as error:  # noqa: BLE001  # it is raised in the test
+            traceback.print_exc()
+            told = error
+        self.answer.write_bytes(pickle.dumps(told))
+
+    def result(self) -> Any:
+        self.process.join(WAIT_S)
+        assert not self.process.is_alive(), "a machine hangs"
+        assert self.answer.exists(), f"ended with {self.process.exitcode} and without a word"
+        told = pickle.loads(self.answer.read_bytes())  # noqa: S301  # of our own fork
+        if isinstance(told, BaseException):
+            raise told
+        return told
+
+    def end(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+
+
+def together(environments: list[dict[str, str]], body: Callable[[], Any], folder: Path) -> list[Any]:
+    """What each of the machines returns; the first error is raised."""
+    machines = [Machine(one, body, folder / f"machine-{node}") for node, one in enumerate(environments)]
+    try:
+        return [machine.result() for machine in machines]
+    finally:
+        for machine in machines:
+            machine.end()
