@@ -16,13 +16,13 @@ from types import FrameType
 from typing import Any, Final
 
 import torch.distributed as dist
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import Trainer
-from lightning.pytorch.plugins.environments import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
+from torch._C._distributed_c10d import GradBucket, Store, TCPStore
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
@@ -96,7 +96,7 @@ class DDP(AroundFork, DDPStrategy):
         self._launcher = ForkLauncher(self)
 
     @property
-    def cluster_environment(self) -> ClusterEnvironment | None:  # type: ignore[override]  # a variable there
+    def cluster_environment(self) -> ClusterEnvironment | None:
         return self._environment
 
     @cluster_environment.setter
@@ -230,13 +230,13 @@ class DDP(AroundFork, DDPStrategy):
             device_id=None if self.root_device.type == "cpu" else self.root_device,
         )
 
-    def _store(self, timeout: timedelta) -> dist.Store:
+    def _store(self, timeout: timedelta) -> Store:
         """Where the workers find each other. Beyond one machine their monitors say which is missing, by a deadline."""
         if self._elsewhere is not None:
             return self._elsewhere.of_workers(monotonic() + self.deadline_s + GRACE_S)
         assert self._meeting is not None
         is_host = self.global_rank == 0
-        return dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not in __all__
+        return TCPStore(
             LOOPBACK,
             self._meeting.getsockname()[1],
             self.world_size,

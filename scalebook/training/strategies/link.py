@@ -9,18 +9,19 @@ import signal
 import socket
 import threading
 import time
-from enum import StrEnum
 from importlib.metadata import version
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 from typing_extensions import override
 
 from scalebook.training.config.nodes import DEVICES, NODES
 from scalebook.training.errors import ConfigError, one_line
-from scalebook.training.failures import NodeLost, ProcessLost, TimedOut, WorkerLost
+from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.strategies.meeting import Meeting
+from scalebook.training.strategies.news import Came, Ended, How, end_of
 from scalebook.training.strategies.others import Others
 
 BEAT_S: Final = 0.5
@@ -31,39 +32,6 @@ FAREWELL_S: Final = 10.0
 BEGUN: Final = 1 << 30
 """Meetings before training, of a worker that trains."""
 DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
-
-
-class How(StrEnum):
-    """How a process that was started has ended; the first of several is what the run ends with.
-
-    An echo is an error that says no more than that somebody else is gone.
-    """
-
-    DIED = "died"
-    SILENT = "silent"
-    RAISED = "raised"
-    ECHO = "echo"
-    STOPPED = "stopped"
-    LEFT = "left"
-    DONE = "done"
-
-
-class Ended(NamedTuple):
-    """An end, as it is told. `worker`: of one that died, in the whole run."""
-
-    how: How
-    cause: str = ""
-    worker: int = 0
-
-
-class Came(NamedTuple):
-    """What each says when it comes, and what must be the same everywhere."""
-
-    host: str
-    pid: int
-    devices: int
-    seed: str
-    versions: str
 
 
 class Link(Others):
@@ -119,7 +87,7 @@ class Link(Others):
     @override
     def explained(self, error: BaseException) -> BaseException:
         """Tell the others how the run ends here. The error to end with: another machine's, where that is the cause."""
-        told = _end_of(error)
+        told = end_of(error)
         if error is not self._raised or self._of_others() is None:
             self._tell(told)
         until = time.monotonic() + SILENT_S + 4 * BEAT_S
@@ -186,7 +154,7 @@ class Link(Others):
             return None
         return NodeLost(f"{self._name(0)} has left {self._place.where}: {one_line(str(error), 200)}")
 
-    def _reach(self, until: float) -> dist.Store:
+    def _reach(self, until: float) -> Store:
         """Begin with all others. What is found at first may be the store of the launch before, about to close."""
         while True:
             try:
@@ -203,7 +171,7 @@ class Link(Others):
             else:
                 return store
 
-    def _come(self, store: dist.Store, until: float) -> None:
+    def _come(self, store: Store, until: float) -> None:
         """Until all have. Whoever is first says when."""
         mine, place = self._place.index, self._place
         store.set(f"sign/{mine}", "0")
@@ -247,7 +215,7 @@ class Link(Others):
                 why = f"is {here} on {self._name(0)}, and {there} on {self._name(index)}"
                 raise ConfigError(key, why, "Start the same on all.")
 
-    def _beat(self, store: dist.Store) -> None:
+    def _beat(self, store: Store) -> None:
         self._look_at_ends(store)
         if not self._begun:
             return
@@ -267,7 +235,7 @@ class Link(Others):
         self._least = int(store.get("least"))
         self._heard = time.monotonic()
 
-    def _look_after_all(self, store: dist.Store) -> None:
+    def _look_after_all(self, store: Store) -> None:
         keys = [f"sign/{index}" for index in range(self._place.count)]
         signs = store.multi_get(keys)
         arrived = []
@@ -285,7 +253,7 @@ class Link(Others):
         elif now - since > SILENT_S and index not in self._ends:
             self._ends[index] = Ended(How.SILENT, f"has not been heard of for {SILENT_S:g} s")
 
-    def _look_at_ends(self, store: dist.Store) -> None:
+    def _look_at_ends(self, store: Store) -> None:
         """Tell how this one ended; read how others did."""
         mine = self._place.index
         if self._told is not None and not self._posted:
@@ -299,7 +267,7 @@ class Link(Others):
                     how, cause, worker = json.loads(store.get(f"end/{index}"))
                     self._ends[index] = Ended(How(how), str(cause), int(worker))
 
-    def _leave(self, store: dist.Store) -> None:
+    def _leave(self, store: Store) -> None:
         """Whoever hosts the store goes last, when nobody asks it any more."""
         until = time.monotonic() + FAREWELL_S
         while not self._place.hosted and time.monotonic() < until:
@@ -318,13 +286,3 @@ class Link(Others):
         node = index // self._place.tasks
         host = f" ({self._came[index].host})" if index < len(self._came) else ""
         return f"node {node}{host}"
-
-
-def _end_of(error: BaseException) -> Ended:
-    if isinstance(error, ProcessLost):
-        return Ended(How.DIED, error.cause, error.number)
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        return Ended(How.STOPPED)
-    echo = isinstance(error, RuntimeError) and any(word in str(error) for word in ("gloo", "NCCL"))
-    how = How.ECHO if echo or isinstance(error, dist.DistError) else How.RAISED
-    return Ended(how, one_line(f"{type(error).__name__}: {error}"))

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 import psutil
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from scalebook.training.config.nodes import Place
 from scalebook.training.errors import ConfigError
@@ -47,14 +47,14 @@ class Meeting:
                 remedy = "Give the first machine's own address, and a port that is free there."
                 raise ConfigError(ADDRESS, why, remedy) from error
 
-    def opened(self, until: float) -> dist.Store:
+    def opened(self, until: float) -> Store:
         """The store, for the process that hosts it or any other of those that were started; TimedOut at `until`."""
         if self._listening is not None:
             listening, self._listening = self._listening, None
             port = listening.getsockname()[1]
-            return dist.PrefixStore(
+            return PrefixStore(
                 f"{self.prefix}/monitors",
-                dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not in __all__
+                TCPStore(
                     self.place.address,
                     port,
                     is_master=True,
@@ -65,7 +65,7 @@ class Meeting:
             )
         return self._reached("monitors", until)
 
-    def of_workers(self, until: float) -> dist.Store:
+    def of_workers(self, until: float) -> Store:
         """The same store under other keys, in a worker."""
         return self._reached("workers", until)
 
@@ -81,7 +81,7 @@ class Meeting:
             self._listening.close()
             self._listening = None
 
-    def _reached(self, keys: str, until: float) -> dist.Store:
+    def _reached(self, keys: str, until: float) -> Store:
         while True:
             try:
                 with socket.create_connection((self.place.address, self.place.port), timeout=max(0.1, _left(until))):
@@ -90,7 +90,7 @@ class Meeting:
                 if _left(until) <= 0 or self.given_up:
                     raise TimedOut(f"nobody listens at {self.place.where} ({error})") from error
                 time.sleep(KNOCK_S)
-        store = dist.TCPStore(  # type: ignore[attr-defined]
+        store = TCPStore(
             self.place.address,
             self.place.port,
             is_master=False,
@@ -98,7 +98,7 @@ class Meeting:
             wait_for_workers=False,
         )
         store.set_timeout(timedelta(seconds=ASK_S))
-        return dist.PrefixStore(f"{self.prefix}/{keys}", store)
+        return PrefixStore(f"{self.prefix}/{keys}", store)
 
 
 def resolved(place: Place) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

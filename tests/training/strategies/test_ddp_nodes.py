@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from torch._C._distributed_c10d import TCPStore
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
@@ -112,7 +112,7 @@ def test_under_torchrun_whose_agent_has_the_store(four: tuple[Path, dict[str, An
     environments = [{**environment, "GROUP_RANK": str(node), "RANK": str(node)} for node in range(2)]
 
     def agent() -> None:
-        store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
         store.wait(["never"])
 
     host = Machine({}, agent, tmp_path / "agent")
