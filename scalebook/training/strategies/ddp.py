@@ -35,7 +35,7 @@ from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
-from scalebook.training.strategies.link import BEGUN, Link
+from scalebook.training.strategies.link import BEGUN, NodeLink
 from scalebook.training.strategies.meeting import Meeting
 from scalebook.training.strategies.started import StartedEnvironment, forks, ours
 from scalebook.training.strategies.threads import shared_out
@@ -80,7 +80,7 @@ class DDP(AroundFork, DDPStrategy):
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
         self._place: Place | None = None  # of this process among those that were started; None: it is alone
         self._elsewhere: Meeting | None = None  # where the workers meet, if it is not alone
-        self._link: Link | None = None
+        self._link: NodeLink | None = None
         self._first = 0  # of the workers here, the first one's number
 
     @override
@@ -157,7 +157,7 @@ class DDP(AroundFork, DDPStrategy):
             return Processes(here)
         self._first = self._place.node * self.num_processes + self._place.task * here
         self._elsewhere = Meeting(self._place)
-        self._link = Link(self._elsewhere, self.num_processes, self.deadline_s)
+        self._link = NodeLink(self._elsewhere, self.num_processes, self.deadline_s)
         return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._link)
 
     @override

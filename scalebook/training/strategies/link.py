@@ -21,7 +21,7 @@ from scalebook.training.config.nodes import DEVICES, NODES
 from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.strategies.meeting import Meeting
-from scalebook.training.strategies.news import Came, Ended, How, end_of
+from scalebook.training.strategies.news import Came, NodeEnd, How, end_of
 from scalebook.training.strategies.others import Others
 
 BEAT_S: Final = 0.5
@@ -34,7 +34,7 @@ BEGUN: Final = 1 << 30
 DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
 
 
-class Link(Others):
+class NodeLink(Others):
     """The other machines, for one monitor and one launch. What it does with the store is done by a thread.
 
     `begin` it after the fork, ask `check` about once a second, and `end` it however the run has ended.
@@ -53,9 +53,9 @@ class Link(Others):
         self._signs: dict[int, tuple[bytes, float]] = {}  # last sign of life, and when it was new
         self._beats = self._arrived = self._least = 0
         self._stop, self._stops = False, False
-        self._told: Ended | None = None  # of this one
+        self._told: NodeEnd | None = None  # of this one
         self._posted = False
-        self._ends: dict[int, Ended] = {}
+        self._ends: dict[int, NodeEnd] = {}
         self._raised: BaseException | None = None  # by the thread, or by `check`
 
     # --- in the monitor's own thread ---------------------------------------------------------------------------------
@@ -106,13 +106,13 @@ class Link(Others):
     def end(self) -> None:
         """Leave, when the workers here have ended."""
         done = self._raised is None and self._told is None
-        self._tell(Ended(How.DONE if done else How.LEFT))
+        self._tell(NodeEnd(How.DONE if done else How.LEFT))
         self._over = self._meeting.given_up = True
         if self._thread.ident is not None:
             self._thread.join(2 * FAREWELL_S)
         self._meeting.close()
 
-    def _tell(self, ended: Ended) -> None:
+    def _tell(self, ended: NodeEnd) -> None:
         if self._told is None:
             self._told = ended
             self._wake.set()
@@ -150,7 +150,7 @@ class Link(Others):
         """What it means that the store failed."""
         if isinstance(error, TimedOut | ConfigError):
             return error
-        if self._over or self._ends.get(0, Ended(How.LEFT)).how is How.DONE:
+        if self._over or self._ends.get(0, NodeEnd(How.LEFT)).how is How.DONE:
             return None
         return NodeLost(f"{self._name(0)} has left {self._place.where}: {one_line(str(error), 200)}")
 
@@ -251,7 +251,7 @@ class Link(Others):
         if before != sign:
             self._signs[index] = sign, now
         elif now - since > SILENT_S and index not in self._ends:
-            self._ends[index] = Ended(How.SILENT, f"has not been heard of for {SILENT_S:g} s")
+            self._ends[index] = NodeEnd(How.SILENT, f"has not been heard of for {SILENT_S:g} s")
 
     def _look_at_ends(self, store: Store) -> None:
         """Tell how this one ended; read how others did."""
@@ -265,7 +265,7 @@ class Link(Others):
             for index in range(self._place.count):
                 if index != mine and index not in self._ends and store.check([f"end/{index}"]):
                     how, cause, worker = json.loads(store.get(f"end/{index}"))
-                    self._ends[index] = Ended(How(how), str(cause), int(worker))
+                    self._ends[index] = NodeEnd(How(how), str(cause), int(worker))
 
     def _leave(self, store: Store) -> None:
         """Whoever hosts the store goes last, when nobody asks it any more."""

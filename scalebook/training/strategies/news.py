@@ -24,7 +24,7 @@ class How(StrEnum):
     DONE = "done"
 
 
-class Ended(NamedTuple):
+class NodeEnd(NamedTuple):
     """An end, as it is told. `worker`: of one that died, in the whole run."""
 
     how: How
@@ -42,12 +42,12 @@ class Came(NamedTuple):
     versions: str
 
 
-def end_of(error: BaseException) -> Ended:
+def end_of(error: BaseException) -> NodeEnd:
     """How a run has ended here that this error ends."""
     if isinstance(error, ProcessLost):
-        return Ended(How.DIED, error.cause, error.number)
+        return NodeEnd(How.DIED, error.cause, error.number)
     if isinstance(error, KeyboardInterrupt | SystemExit):
-        return Ended(How.STOPPED)
+        return NodeEnd(How.STOPPED)
     echo = isinstance(error, RuntimeError) and any(word in str(error) for word in ("gloo", "NCCL"))
     how = How.ECHO if echo or isinstance(error, dist.DistError) else How.RAISED
-    return Ended(how, one_line(f"{type(error).__name__}: {error}"))
+    return NodeEnd(how, one_line(f"{type(error).__name__}: {error}"))

@@ -14,7 +14,7 @@ from tests.prepared import Prepared
 from tests.training.runs import config, reader
 from tests.training.strategies.machines import free_port
 
-pytestmark = [pytest.mark.long, pytest.mark.thorough]
+pytestmark = [pytest.mark.long, pytest.mark.thorough, pytest.mark.timeout(600)]
 WAIT_S = 300.0
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
 
