@@ -21,7 +21,7 @@ from scalebook.training.config.nodes import DEVICES, NODES
 from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.strategies.meeting import Meeting
-from scalebook.training.strategies.news import Came, NodeEnd, How, end_of
+from scalebook.training.strategies.news import Came, How, NodeEnd, end_of
 from scalebook.training.strategies.others import Others
 
 BEAT_S: Final = 0.5
