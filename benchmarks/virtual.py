@@ -1,29 +1,35 @@
 """What a step of virtual workers costs beside a step of one process without a parameter server.
 
 `python -m benchmarks.virtual`: the perceptron of `engine_task` (669,706 parameters), SGD, one thread, in turn.
-Process CPU time, best of the rounds; the ratio is between the two of one run. Both keep the blocks that a step frees,
-as a worker's process does.
+Process CPU time, best of the rounds; the ratios are between those of one run. All keep the blocks that a step frees, as
+a worker's process does.
+
+`floor` is what caches alone cost: one process without a parameter server that computes from as many versions in turn as
+the virtual workers hold, and applies as many gradients later as travel there. Nothing else that they do is in it.
 """
 
 import argparse
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Final
+from statistics import median_high as median
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
-from benchmarks.engine_task import BATCH, SAMPLES, make_optimizer, perceptron, samples
+from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, make_optimizer, perceptron, samples
 from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.rules import RULES
+from scalebook.training.ps.worker.journey import Leg
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.forked import keep_what_is_freed
@@ -61,13 +67,67 @@ def plain() -> Callable[[], None]:
     return step
 
 
+class Traffic(NamedTuple):
+    """What virtual workers hold at a moment: distinct versions, gradients that travel, gradients in an update."""
+
+    versions: int
+    travelling: int
+    per_update: int
+
+
+def floor(traffic: Traffic) -> Callable[[], None]:
+    """A step of one process with so much traffic through its caches."""
+    model = perceptron()
+    parameters, gradient = list(model.parameters()), gradient_of(model)
+    versions = [[p.detach().clone() for p in parameters] for _ in range(traffic.versions)]
+    travelling: deque[tuple[int, list[Tensor]]] = deque()
+    total: list[Tensor] = []
+    gathered = computed = newest = 0
+
+    @torch.no_grad()
+    def apply(base: int, gradients: list[Tensor]) -> None:
+        nonlocal total, gathered, newest
+        gathered += 1
+        if total:
+            for mine, new in zip(total, gradients, strict=True):
+                mine.add_(new)
+        total = total or gradients
+        if gathered < traffic.per_update:
+            return
+        for old, new, mean in zip(versions[newest], versions[base], total, strict=True):
+            torch.add(old, mean.div_(gathered) if gathered > 1 else mean, alpha=-LEARNING_RATE, out=new)
+        total, gathered, newest = [], 0, base
+
+    def step() -> None:
+        nonlocal computed
+        base = computed // traffic.per_update % traffic.versions
+        computed += 1
+        for parameter, value in zip(parameters, versions[base], strict=True):
+            parameter.data, parameter.grad = value, None
+        gradient()
+        travelling.append((base, [p.grad for p in parameters if p.grad is not None]))
+        for parameter in parameters:
+            parameter.grad = None
+        if len(travelling) > traffic.travelling:
+            apply(*travelling.popleft())
+
+    return step
+
+
+class Virtual(NamedTuple):
+    """A step of one of the virtual workers, whose turn it is, and what they hold."""
+
+    step: Callable[[], None]
+    traffic: Callable[[], Traffic]
+
+
 @contextmanager
-def virtual(workers: int, rule: str) -> Iterator[Callable[[], None]]:
-    """A step of one of so many virtual workers, whose turn it is."""
+def virtual(workers: int, rule: str) -> Iterator[Virtual]:
+    """So many virtual workers under a rule."""
     model = perceptron()
     one_model, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
-    clock = VirtualClock(TIMING, workers)
-    run = SharedRun(workers, Settings(RULES[rule]()), clock)
+    clock, settings = VirtualClock(TIMING, workers), Settings(RULES[rule]())
+    run = SharedRun(workers, settings, clock)
     all_of_them = VirtualWorkers(run, clock, one_model.make, Endless())
     all_of_them.begin()
 
@@ -79,7 +139,12 @@ def virtual(workers: int, rule: str) -> Iterator[Callable[[], None]]:
         one_model.hand_over(worker)
         all_of_them.push()
 
-    yield step
+    def traffic() -> Traffic:
+        held = {buffer for buffer in all_of_them.sections[0].counters.shards[0].held.tolist() if buffer >= 0}
+        travels = sum(joined.clients[0].leg is Leg.UP for joined in all_of_them.joined.values())
+        return Traffic(len(held), travels, settings.rule.averaged(workers))
+
+    yield Virtual(step, traffic)
     all_of_them.detach()
     run.close()
 
@@ -100,21 +165,36 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     keep_what_is_freed()
-    print("rule      workers  plain ms  virtual ms  ratio  join s")
+    print("rule      workers  plain ms  virtual ms  ratio  floor  versions  travel  join s")
     for rule in RULES:
         for workers in args.workers:
-            began = time.perf_counter()
-            with virtual(workers, rule) as step:
-                joined_s = time.perf_counter() - began
-                ours, theirs = [], []
-                alone = plain()
-                milliseconds(step, 2 * workers)  # all versions have been written once
-                gc.freeze()
-                for _ in range(ROUNDS):
-                    theirs.append(milliseconds(alone, args.steps))
-                    ours.append(milliseconds(step, args.steps))
-            ratio = min(ours) / min(theirs)
-            print(f"{rule:<9} {workers:>7}  {min(theirs):>8.3f}  {min(ours):>10.3f}  {ratio:>5.2f}  {joined_s:>6.2f}")
+            print_cell(rule, workers, args.steps)
+
+
+def print_cell(rule: str, workers: int, steps: int) -> None:
+    """Measure and print one line of the table."""
+    began = time.perf_counter()
+    with virtual(workers, rule) as (step, traffic_now):
+        joined_s = time.perf_counter() - began
+        ours, theirs, lowest, seen = [], [], [], []
+        alone = plain()
+        for _ in range(2 * workers):  # all versions have been written once
+            step()
+            seen.append(traffic_now())
+        usual = Traffic(*(median(values) for values in zip(*seen[workers:], strict=True)))
+        bare = floor(usual)
+        milliseconds(bare, 2 * workers)
+        gc.freeze()
+        for _ in range(ROUNDS):
+            theirs.append(milliseconds(alone, steps))
+            ours.append(milliseconds(step, steps))
+            lowest.append(milliseconds(bare, steps))
+    plain_ms = min(theirs)
+    print(
+        f"{rule:<9} {workers:>7}  {plain_ms:>8.3f}  {min(ours):>10.3f}  {min(ours) / plain_ms:>5.2f}  "
+        f"{min(lowest) / plain_ms:>5.2f}  {usual.versions:>8}  {usual.travelling:>6}  {joined_s:>6.2f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

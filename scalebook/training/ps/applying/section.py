@@ -15,6 +15,7 @@ from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import SECTIONS, Control, pin
 from scalebook.training.ps.optimizer.outer import all_applied
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.trace import ShardTrace
 
 
@@ -41,9 +42,10 @@ class Section:
         ]  # fmt: skip
         self.admission = Admission(control, number, deadline_s)
         is_summed = plan.slots and control.clock.alone and not plan.tables
-        self.summed = SummedSlots(plan, memory, control, number) if is_summed else None
+        codec, on_cpu = settings.push_codec, all(p.device.type == "cpu" for p in parameters_of(optimizer))
+        takes_over = on_cpu and not codec.codes  # else they lie where the next ones are put
+        self.summed = SummedSlots(plan, memory, control, number, takes_over) if is_summed else None
         self.slots = self.summed or Slots(plan, memory, control, number, row_memory)
-        codec = settings.push_codec
         self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
         self.rounds = Rounds(
             self.admission, self.slots, self.shards, settings.engine_clip, first_shard % len(plan.shards), deadline_s

@@ -15,16 +15,21 @@ from scalebook.training.ps.trace import Origin
 
 
 class SummedSlots(Slots):
-    """Slots that share the memory of one: the sum of what the round has so far.
+    """Slots that share one sum: of what the round has so far.
 
     Of a slot of its own each gradient has the counters alone. It is added as soon as it is registered, while it is in
     the cache, in the order in which `Slots.average` adds: the sum is the same to the last bit. Nobody else can die in
     between, so nothing need be kept of it.
+
+    `takes_over`: a gradient is nobody's any more once it is pushed, so the first of a round becomes the sum itself;
+    else it is copied into a slot's memory.
     """
 
-    def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int) -> None:
+    def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
         super().__init__(plan, memory, control, section)
-        self._sum, self._present = self._gradients[0], [False] * len(self._gradients[0])
+        self._takes_over = takes_over
+        self._room = self._gradients[0]
+        self._sum: list[Tensor | None] = [None] * len(self._room)
         self._written: tuple[list[Tensor | None], Groups] = ([], [])  # of the slot that was written last
         self._text = b""  # hyper-parameters of the gradient that was gathered last
 
@@ -40,7 +45,7 @@ class SummedSlots(Slots):
     @torch.no_grad()
     def gather(self, slot: int, first: bool) -> None:
         if first:
-            self._present = [False] * len(self._present)
+            self._sum = [None] * len(self._room)
         (gradients, groups), self._written = self._written, ([], [])
         self._text = self._encode(groups)
         if not self._counters.valid[slot]:
@@ -48,11 +53,12 @@ class SummedSlots(Slots):
         for place, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            if self._present[place]:
-                self._sum[place].add_(gradient)
+            if (so_far := self._sum[place]) is not None:
+                so_far.add_(gradient)
+            elif self._takes_over and _is_as(gradient, self._room[place]):
+                self._sum[place] = gradient
             else:
-                self._sum[place].copy_(gradient)
-                self._present[place] = True
+                self._sum[place] = self._room[place].copy_(gradient)
 
     @override
     def average(self, slots: Sequence[int], places: Sequence[int], is_sum: bool = False) -> Average:
@@ -60,8 +66,9 @@ class SummedSlots(Slots):
         count = 1 if is_sum else sum(self._counters.valid[slot] for slot in slots)
         gradients: list[Tensor | None] = [None] * len(self._sum)
         for place in places:
-            if self._present[place]:
-                gradients[place] = self._sum[place].div_(count) if count > 1 else self._sum[place]
+            if (total := self._sum[place]) is not None:
+                gradients[place] = total.div_(count) if count > 1 else total
+                self._sum[place] = None
         return Average(gradients, self._groups_now())
 
     def _groups_now(self) -> Groups:
@@ -69,11 +76,20 @@ class SummedSlots(Slots):
             self._decoded = (self._text, decode(self._text))
         return self._decoded[1]
 
+    @torch.no_grad()
     def kept(self) -> dict[str, Any]:
         """What the round has so far; the sum lies in the run's memory: write it before anything else happens."""
-        return {"present": list(self._present), "text": self._text, "sum": self.memory(0)}
+        for total, room in zip(self._sum, self._room, strict=True):
+            if total is not None and total is not room:
+                room.copy_(total)
+        return {"present": [total is not None for total in self._sum], "text": self._text, "sum": self.memory(0)}
 
     def load(self, kept: Mapping[str, Any]) -> None:
         """Go on where `kept` was; the counters are there again."""
-        self._present, self._text = list(kept["present"]), kept["text"]
+        self._text = kept["text"]
         self.memory(0).copy_(kept["sum"])
+        self._sum = [room if here else None for room, here in zip(self._room, kept["present"], strict=True)]
+
+
+def _is_as(gradient: Tensor, other: Tensor) -> bool:
+    return gradient.dtype == other.dtype and gradient.shape == other.shape and gradient.stride() == other.stride()

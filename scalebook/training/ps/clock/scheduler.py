@@ -70,6 +70,7 @@ class Scheduler:
         self._number: dict[int, int] = {}  # by worker, of its life: what an earlier one had planned is void
         self._waiting: dict[int, Wait] = {}
         self._asked: dict[int, int] = {}  # of those, when in vain: `changes` before that
+        self._all_asked = -1  # as much for all of them: `changes` when each has been asked since
         self._ready: set[int] = set()
         self._computing: set[int] = set()
         self._dead: set[int] = set()
@@ -225,7 +226,12 @@ class Scheduler:
     def _wake(self) -> None:
         """Those that wait, in order, until nobody can go on."""
         while self._waiting:
-            ready = [worker for worker in sorted(self._waiting) if self._is_ready(worker)]
+            changes = self._changes()
+            ready = []
+            if changes != self._all_asked:
+                ready = [worker for worker in sorted(self._waiting) if self._is_ready(worker)]
+            if not ready and changes == self._changes():
+                self._all_asked = changes
             self._watch.looked()
             for worker in ready:
                 del self._waiting[worker]
@@ -258,7 +264,7 @@ class Scheduler:
             self._watch.ends(worker)
             return
         if isinstance(step, Wait):
-            self._waiting[worker] = step
+            self._waiting[worker], self._all_asked = step, -1
         elif isinstance(step, Until):
             self._plan(step.at_s, _GOES_ON, worker)
         else:
