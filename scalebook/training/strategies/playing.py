@@ -59,7 +59,8 @@ class Playing(Forking):
         """What a run of some size takes: memory, which may be refused, and room for checkpoints."""
         announce_memory(need)
         if self._playing is not None:
-            announce_kept(need, self.workers)
+            settings = self._playing.settings
+            announce_kept(need, self.workers, 1 + settings.pull_codec.codes + settings.local.steps)
 
     def claimed_before(self) -> dict[str, Any] | None:
         """When training starts: what the checkpoint's workers had claimed, if these go on with what was under way."""
@@ -67,8 +68,7 @@ class Playing(Forking):
         if self._playing is not None and self._resumed is not None and state is None and "clock_s" in self._ours:
             rank_zero_info(
                 "Virtual workers: the checkpoint says nothing of gradients under way, which are computed anew. It was "
-                "written before training, or in the middle of a gradient, or with pull_codec, local steps or sparse "
-                "tables, of which nothing is kept."
+                "written before training, in the middle of a gradient, or when workers had come to their end."
             )
         if self._playing is None or self._resumed is None or state is None:
             return None

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
-from torch.optim import Adam
+from torch.nn.functional import cross_entropy
+from torch.optim import Adagrad, Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
-from scalebook.training.ps.policy.codecs import TopK
+from scalebook.training.ps.policy.codecs import Int8, TopK
 from scalebook.training.ps.policy.damping import DelayCompensation
-from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps.policy.local import DiLoCo, Elastic, LocalSGD
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.refused import announce_kept
@@ -50,6 +53,11 @@ RULES: dict[str, Any] = {
     "softsync": {"rule": Softsync(3)},
     "sums": {"rule": Async(push_every=3, pull_every=2)},
     "pulls": {"rule": Async(pull_every=3)},
+    "decoded": {"pull_codec": TopK(0.2), "pull_delta": True, "damping": DelayCompensation(), "norms": True},
+    "decoded between own steps": {"rule": Async(push_every=2, pull_every=2), "pull_codec": Int8()},
+    "local": {"rule": Sync(1), "local": LocalSGD(3), "push_codec": TopK(0.3)},
+    "outer momentum": {"rule": Async(), "local": DiLoCo(4), "pull_codec": Int8(), "pull_delta": True},
+    "elastic": {"rule": Bounded(1), "local": Elastic(3)},
 }
 
 
@@ -73,6 +81,19 @@ def model() -> Small:
     made = Noisy(scheduled)
     made.net.insert(1, torch.nn.BatchNorm1d(16))
     return made
+
+
+class Tabled(Small):
+    """With a row of a sparse table for each sample, and two that are often asked for."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(7)
+        super().__init__(lambda model: Adagrad(model.parameters(), lr=0.05))
+        self.table = torch.nn.Embedding(SAMPLES + 2, 3, sparse=True)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        often = SAMPLES + batch[2] % 2
+        return cross_entropy(self.net(batch[0]) + self.table(batch[2]) + self.table(often), batch[1])
 
 
 class Interrupts(Callback):
@@ -103,10 +124,15 @@ class Stops(Callback):
 
 
 def run(
-    folder: Path, arguments: Any, ckpt_path: Path | None = None, clock: Any = EVERYTHING, **settings: Any
+    folder: Path,
+    arguments: Any,
+    ckpt_path: Path | None = None,
+    clock: Any = EVERYTHING,
+    make: Callable[[], Small] = model,
+    **settings: Any,
 ) -> Tensor:
     strategy = AsyncPS(workers=WORKERS, host="virtual", clock=clock, trace=True, **arguments)
-    return fit(trainer(folder, strategy, **settings), model(), ckpt_path=ckpt_path)
+    return fit(trainer(folder, strategy, **settings), make(), ckpt_path=ckpt_path)
 
 
 def trace(folder: Path) -> dict[str, bytes]:
@@ -122,6 +148,22 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path, rule: str) 
     for name in ("middle", "end"):
         assert torch.equal(run(tmp_path / "killed", RULES[rule], tmp_path / f"{name}.ckpt"), whole), name
         assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("rule", [Async(), Softsync(4)], ids=["async", "softsync"])
+def test_so_does_one_with_sparse_tables(tmp_path: Path, rule: Rule) -> None:
+    """The rows of the versions that workers compute from are there again, and sparse gradients of a round."""
+    arguments = {"rule": rule, "shards": 2, "norms": True}
+    whole = run(tmp_path / "whole", arguments, make=Tabled)
+    with pytest.raises(ProcessLost):
+        run(tmp_path / "killed", arguments, make=Tabled, callbacks=[Interrupts(tmp_path)])
+    kept = torch.load(tmp_path / "middle.ckpt", weights_only=True)["async_ps"]["under_way"]["engine"]
+    (tables,) = [shard["tables"] for shard in kept["shards"] if shard["tables"] is not None]
+    assert len(tables["records"]) >= 1
+    assert bool(kept["slots"]) is isinstance(rule, Softsync)
+    assert torch.equal(run(tmp_path / "killed", arguments, tmp_path / "middle.ckpt", make=Tabled), whole)
+    assert trace(tmp_path / "killed") == trace(tmp_path / "whole")
 
 
 class Saves(Callback):
@@ -210,7 +252,9 @@ def test_a_plain_trainer_and_real_workers_go_on_from_it_and_back(tmp_path: Path)
 
 def test_how_large_checkpoints_become_is_said_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="lightning.pytorch.utilities.rank_zero"):
-        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), versions=5)
-        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), versions=64)
-    (said,) = caplog.messages
-    assert "up to 64 of 3 MB (0.17 GB)" in said
+        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), workers=5)
+        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), workers=64)
+        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), workers=32, copies=2)
+    for said in caplog.messages:
+        assert "up to 64 versions of 3 MB (0.17 GB)" in said
+    assert len(caplog.messages) == 2

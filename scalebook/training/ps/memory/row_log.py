@@ -101,7 +101,7 @@ class RowLog:
         c[EPOCH] += 1
         if version:
             c[HEAD] = version - 1
-        versions = range(c[TAIL] + 1, c[HEAD] + 1)
+        versions = self.versions()
         live = {int(self._record_of[one % self._records]) for one in versions}
         c[USED] = max(live, default=-1) + 1
         free = [number for number in range(c[USED]) if number not in live]
@@ -120,6 +120,10 @@ class RowLog:
         """Numbers and columns of one table in the record of the update that made `version`."""
         count = self.counts(version)[table]
         return [part[:count] for part in self._of(int(self._record_of[version % self._records]))[table]]
+
+    def versions(self) -> range:
+        """Those whose updates have a record."""
+        return range(self._counters[TAIL] + 1, self._counters[HEAD] + 1)
 
     def start_at(self, version: int) -> None:
         """This is the first version; before the first update."""

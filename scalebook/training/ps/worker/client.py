@@ -100,6 +100,10 @@ class Client:
 
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
+        self.begun()
+
+    def begun(self) -> None:
+        """It has begun, with what it has pulled."""
 
     def push(self, valid: bool = True) -> Pushed:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
@@ -291,29 +295,41 @@ class Client:
                 gradients[place] = sparse.coalesce()
         return gradients
 
-    def own_steps(self) -> dict[str, Any] | None:
-        """Where it sums gradients or steps between two pulls: what it has of its own, copied."""
-        if not self._sums and self._pull_every == 1:
-            return None
-        return {"steps": self._steps, "sum": self._sum.state(), "parameters": self.replica.own_values()}
+    @property
+    def pushed_groups(self) -> Groups:
+        """The hyper-parameters that its pushes travel with, as they are now."""
+        return self.optimizer.param_groups
+
+    def own(self) -> dict[str, Any]:
+        """What it has of its own beside the versions held, copied: sums, steps between two pulls, what was decoded."""
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.replica.parameters]
+        return {
+            "steps": self._steps,
+            "sum": self._sum.state() if self._sums else None,
+            "gradients": gradients if self._steps_itself else None,
+            "replica": self.replica.own(self._steps_itself),
+            "rows_taken": self._rows_taken,
+        }
+
+    @property
+    def _steps_itself(self) -> bool:
+        """Whether its parameters may be others than those that it has pulled."""
+        return self._sums or self._pull_every > 1
 
     def go_on_from(
-        self,
-        bases: Sequence[Newest],
-        pulled: float,
-        leg: Leg,
-        journey: Journey | None,
-        own: Mapping[str, Any] | None = None,
+        self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None, own: Mapping[str, Any]
     ) -> None:
         """Be where a client of an earlier run was, whose counters are there again: it holds these versions, and has
-        `own_steps` of its own."""
+        this of its `own`."""
         self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
-        self._seq = self._steps = self._counters.begun[self._worker]
-        self._taken = sum(self.replica.take(self.bases))
-        if own is not None:
-            self._steps = own["steps"]
+        self._seq, self._steps = self._counters.begun[self._worker], own["steps"]
+        self.replica.have_own(self.bases, own["replica"])
+        self._rows_taken = own["rows_taken"]
+        if own["sum"] is not None:
             self._sum.load(own["sum"])
-            self.replica.have_own(own["parameters"])
+        if own["gradients"] is not None:
+            for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
+                parameter.grad = gradient
 
     def state(self) -> dict[int, Any]:
         """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""

@@ -10,9 +10,11 @@ from scalebook.training.ps.optimizer.hyper import Groups
 
 
 class Leg(Enum):
-    """Where a client is: its push travels, the rule has not let it begin yet, it need not wait, the parameters
-    travel."""
+    """Where a client is: it is about to set out, or looks at the newest parameters before (local steps); its push
+    travels, the rule has not let it begin yet, it need not wait, the parameters travel."""
 
+    ASKS = "asks"
+    LOOKS = "looks"
     UP = "up"
     TURN = "turn"
     HERE = "here"

@@ -1,6 +1,6 @@
 """The end of a worker that makes steps by itself, and pushes what they have led to (`local:`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -11,9 +11,11 @@ from typing_extensions import override
 
 from scalebook.training.ps.applying.hosts import Host
 from scalebook.training.ps.applying.rounds import clip_
+from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import Control
+from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import step
 from scalebook.training.ps.optimizer.seen import copied
 from scalebook.training.ps.worker.client import Client
@@ -54,7 +56,10 @@ class LocalClient(Client):
     def _begin_anew_steps(self) -> Steps[None]:
         if self._has_own():
             return
-        yield from self._pull_steps()
+        yield from super()._begin_anew_steps()
+
+    @override
+    def begun(self) -> None:
         if not self._trains and self.is_late:
             self._fall_in()
         self._trains = True
@@ -73,11 +78,17 @@ class LocalClient(Client):
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         self._step(valid)
-        journey = Journey([], self._outer(), True, False, started, waited, was_sent=False)
-        self.leg = Leg.HERE
-        if self._local.is_due(self._since, self.version, self._mine.moved):
-            yield from self._set_out(journey)
+        journey = Journey([], self.pushed_groups, True, False, started, waited, was_sent=False)
+        is_due = self._local.is_due(self._since, self.version, self._mine.moved)
+        self.leg = Leg.ASKS if is_due else Leg.HERE
         return (yield from self.journey_steps(journey))
+
+    @override
+    def journey_steps(self, journey: Journey) -> Steps[Pushed]:
+        self.journey = journey
+        if self.leg in (Leg.ASKS, Leg.LOOKS):
+            yield from self._set_out(journey)
+        return (yield from super().journey_steps(journey))
 
     @override
     def push_rest_steps(self) -> Steps[bool]:
@@ -86,7 +97,8 @@ class LocalClient(Client):
             return True
         started, waited = self._now(), self._waited()
         self._show_own()
-        journey = Journey([], self._outer(), True, False, started, waited)
+        journey = Journey([], self.pushed_groups, True, False, started, waited)
+        self.leg = Leg.ASKS
         yield from self._set_out(journey)
         verdict, _ = yield from self.hand_in(journey.gradients, journey.groups, valid=True)
         self._communicated(started, waited)
@@ -102,6 +114,29 @@ class LocalClient(Client):
         self.settle(moment, thorough=True)
         self._show_own()
         return self.version if self._has_own() else self._pull()
+
+    @property
+    @override
+    def pushed_groups(self) -> Groups:
+        return self.host.section.optimizer.param_groups
+
+    @property
+    @override
+    def _steps_itself(self) -> bool:
+        return True
+
+    @override
+    def own(self) -> dict[str, Any]:
+        state = copied(self.optimizer.state_dict()["state"])
+        return {**super().own(), "since": self._since, "trains": self._trains, "late": self.is_late, "state": state}
+
+    @override
+    def go_on_from(
+        self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None, own: Mapping[str, Any]
+    ) -> None:
+        super().go_on_from(bases, pulled, leg, journey, own)
+        self._since, self._trains, self.is_late = own["since"], own["trains"], own["late"]
+        self.optimizer.load_state_dict({"state": own["state"], "param_groups": self.groups()})
 
     @override
     def state(self) -> dict[int, Any]:
@@ -167,10 +202,11 @@ class LocalClient(Client):
         self._mine.stepped()
 
     def _set_out(self, journey: Journey) -> Steps[None]:
-        if self._local.keeps:  # the force is from the newest
+        if self._local.keeps and self.leg is Leg.ASKS:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
             self.hold()
             self._count_taken(self._mine.look(self.bases))
+            self.leg = Leg.LOOKS
             yield from self._clock.receives(self._worker, self._taken)
         journey.gradients, journey.was_sent, self.leg = self._way(), True, Leg.UP
         self._since = 0
@@ -194,5 +230,3 @@ class LocalClient(Client):
         self._snapshot = None
         self._mine.show_own()
 
-    def _outer(self) -> Sequence[dict[str, Any]]:
-        return self.host.section.optimizer.param_groups

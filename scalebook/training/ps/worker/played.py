@@ -16,7 +16,7 @@ from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.ps.worker.client import Client
-from scalebook.training.ps.worker.end import Pushed, Residuals, Snapshot
+from scalebook.training.ps.worker.end import LocalState, Pushed, Residuals, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.rows import RowReaders, fetches_of
 from scalebook.training.ps.worker.under_way import can_be_kept, go_on, is_of, kept
@@ -67,6 +67,7 @@ class PlayedJoined:
         steps: Sequence[int] = (),
     ) -> None:
         self.workers.joined[0].restore(versions, states, residuals, steps)
+        self.workers.joined[0].show_state()  # what its optimizer has from the constructor is not to count any more
 
     def residuals(self) -> Residuals:
         return self.workers.joined[0].residuals()
@@ -185,7 +186,11 @@ class PlayedJoined:
             {"state": client.state(), "param_groups": mine.groups()}
             for client, mine in zip(self._clients(0), self.clients, strict=True)
         ]
-        local = [state for client in self._clients(0) if (state := client.local_state()) is not None]
+        local = [
+            LocalState(outer=state["outer"], steps=mine.steps)  # schedules have come as far as who has made most
+            for client, mine in zip(self._clients(0), self.clients, strict=True)
+            if (state := client.local_state()) is not None
+        ]
         return Snapshot([self._version(number) for number in range(len(self.clients))], states, local)
 
     def show_state(self) -> None:

@@ -1,6 +1,7 @@
 """A worker's copy of the parameters: on a CPU the newest version itself, elsewhere a copy of it."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -190,17 +191,27 @@ class Replica:
         self._stepped = True
         self._watch()
 
-    def own_values(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Where the worker steps itself between two pulls: its parameters, copied, and the gradients for its step."""
-        return [(p.detach().clone(), None if p.grad is None else p.grad.clone()) for p in self.parameters]
+    def own(self, steps: bool) -> dict[str, Any]:
+        """What it has beside the versions held, copied. `steps`: its parameters may be others than were pulled."""
+        values = [parameter.detach().clone() for parameter in self.parameters] if steps and self._stepped else None
+        return {
+            "values": values,
+            "stepped": self._stepped,
+            "pulls": None if self._pulls is None else self._pulls.state(),
+        }
 
     @torch.no_grad()
-    def have_own(self, values: Sequence[tuple[Tensor, Tensor | None]]) -> None:
-        """Be where its own steps had led it, of an earlier run, from the versions held."""
-        for parameter, (value, gradient) in zip(self.parameters, values, strict=True):
-            parameter.copy_(value)
-            parameter.grad = gradient
-        self._stepped = True
+    def have_own(self, versions: Sequence[Newest], own: Mapping[str, Any]) -> None:
+        """Be where a replica of an earlier run was that holds these versions, and has this of its `own`."""
+        self.take(versions, whole=True)
+        values: dict[int, Tensor] = dict(enumerate(own["values"] or ()))
+        if self._pulls is not None:
+            self._pulls.load(own["pulls"])
+            if own["stepped"] and not values:
+                values = {place: known for place, known in enumerate(self._pulls.known) if place not in self.frozen}
+        for place, value in values.items():
+            self.parameters[place].copy_(value)
+        self._stepped = own["stepped"]
         self._watch()
 
     def _watch(self) -> None:

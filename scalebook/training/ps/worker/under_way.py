@@ -3,8 +3,10 @@
 A life is a generator, which nothing can keep. So kept is what it waited for (`Doing`, `Leg`, the agenda), and a new
 life begins behind that (`VirtualWorkers.life_again`). All else that decides what comes is plain values and tensors: the
 clock, the shared counters, the versions that workers hold, a round's gradients and those that travel. Parameters and
-optimizer state of the newest version are a checkpoint's own; the versions are so large that nothing else counts, one
-for each distinct one that is held: up to N with N asynchronous workers, one with synchronous ones.
+optimizer state of the newest version are a checkpoint's own; the versions are so large that little else counts, one
+for each distinct one that is held: up to N with N asynchronous workers, one with synchronous ones. Where workers make
+steps of their own, or decode what they pull, their parameters and their optimizers' state come on top; of sparse tables
+the rows that were changed since the oldest of these versions.
 """
 
 from collections.abc import Mapping
@@ -27,23 +29,21 @@ from scalebook.training.ps.worker.virtual import Doing, VirtualWorkers
 _ROW: Final = {"arrivals": ARRIVALS, "finished": FINISHED, "lost": LOST, "resting": RESTING}
 _OF_SECTION: Final = (
     "admission", "clocks", "begun", "admitted", "last_admitted", "pushed", "writing", "order", "owner", "seq", "valid",
-    "base", "buffer", "pulled",
+    "base", "buffer", "pulled", "steps", "since",
 )  # fmt: skip
-_OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "staleness")
-_OF_SHARD: Final = ("newest", "held", "applied", "kept")
-_FORM: Final = 4
+_OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "was_sent", "staleness")
+_OF_SHARD: Final = ("newest", "held", "applied", "kept", "bases")
+_FORM: Final = 5
 """Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 
 
 def can_be_kept(workers: VirtualWorkers) -> bool:
-    """Whether training has begun, and has not come to its end, and nobody is in the middle of a gradient."""
-    settings = workers.run.settings
-    if settings.pull_codec.codes or settings.local.steps or len(workers.sections) > 1:
-        return False  # what a worker has decoded, or its own optimizer, is not kept
-    if workers.sections[0].plan.tables:
-        return False  # the rows of older versions lie in the log, which nothing keeps
-    return workers.scheduler.is_between_gradients and bool(workers.scheduler.alive)
+    """Whether training has begun, and nobody is in the middle of a gradient, or of what it pushes at its end."""
+    alive = workers.scheduler.alive
+    if len(workers.sections) > 1 or not workers.scheduler.is_between_gradients:
+        return False
+    return bool(alive) and all(workers.doing[worker] is not Doing.FINISHES for worker in alive)
 
 
 def kept(workers: VirtualWorkers) -> dict[str, Any]:
@@ -64,6 +64,7 @@ def kept(workers: VirtualWorkers) -> dict[str, Any]:
         "shards": [_shard(section, number) for number in range(len(section.shards))],
         "residuals": [] if section.coded is None else [section.coded.kept(w) for w in range(control.workers)],
         "sum": _sum(section),
+        "slots": {} if section.summed is not None else {slot: section.slots.kept(slot) for slot in _gathered(section)},
     }
 
 
@@ -78,6 +79,8 @@ def is_of(workers: VirtualWorkers, state: Mapping[str, Any]) -> bool:
         if now.version != version.version or not torch.equal(
             shard.flats[now.buffer], saved["versions"][version.buffer]
         ):
+            return False
+        if shard.tables is not None and not shard.tables.is_of(saved["tables"]):
             return False
     return True
 
@@ -101,6 +104,8 @@ def go_on(workers: VirtualWorkers, state: Mapping[str, Any]) -> None:
         _load(section.counters, "admitted", [0] * control.workers)
     if section.summed is not None and state["sum"] is not None:
         section.summed.load(state["sum"])
+    for slot, content in state["slots"].items():
+        section.slots.load(slot, content)
     if section.coded is not None:
         for worker, residuals in enumerate(state["residuals"]):
             section.coded.restore(worker, residuals)
@@ -131,7 +136,7 @@ def _client(client: Client) -> dict[str, Any]:
         "bases": [list(base) for base in client.bases],
         "pulled": client.pulled,
         "leg": client.leg.name,
-        "own": client.own_steps(),
+        "own": client.own(),
         "journey": None
         if journey is None
         else {
@@ -146,7 +151,7 @@ def _load_client(client: Client, saved: Mapping[str, Any]) -> None:
     journey = None
     if (of := saved["journey"]) is not None:
         verdict, others = Verdict[of["verdict"]], {name: of[name] for name in _OF_JOURNEY}
-        journey = Journey(groups=client.optimizer.param_groups, verdict=verdict, **others)
+        journey = Journey(groups=client.pushed_groups, verdict=verdict, **others)
     bases = [Newest(*base) for base in saved["bases"]]
     client.go_on_from(bases, saved["pulled"], Leg[saved["leg"]], journey, saved["own"])
 
@@ -160,6 +165,7 @@ def _shard(section: Section, number: int) -> dict[str, Any]:
         **{name: getattr(counters.shards[number], name).tolist() for name in _OF_SHARD},
         "versions": {buffer: _bytes(shard.flats[buffer]) for buffer in sorted(needed)},
         "squares": [square.clone() for square in shard.squares()],
+        "tables": None if shard.tables is None else shard.tables.kept(),
     }
 
 
@@ -172,6 +178,8 @@ def _load_shard(shard: Shard, saved: Mapping[str, Any]) -> None:
     shard.counters.newest[0] = shard.counters.newest[0] & ~_STATE_BIT | state
     for square, content in zip(shard.squares(), saved["squares"], strict=True):
         square.copy_(content)
+    if shard.tables is not None:
+        shard.tables.load(saved["tables"])
 
 
 def _gathered(section: Section) -> list[int]:

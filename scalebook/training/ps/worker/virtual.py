@@ -174,6 +174,8 @@ class VirtualWorkers:
         if doing in (Doing.BEGINS, Doing.TAKEN):
             if joined.clients[0].leg is Leg.TURN:
                 yield from joined.begin_steps()
+            else:
+                joined.clients[0].begun()
         elif doing is Doing.COMPUTES:
             yield from self._push(worker, joined)
         elif doing is Doing.PUSHES:
