@@ -229,4 +229,3 @@ class LocalClient(Client):
     def _show_own(self) -> None:
         self._snapshot = None
         self._mine.show_own()
-
