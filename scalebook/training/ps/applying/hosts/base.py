@@ -62,8 +62,8 @@ class Host(ABC):
     """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after `Section.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
-    write to the memory of its gradients again; where one process plays all workers it gives its gradients away. Methods that may have to wait return steps, which the run's clock plays
-    (`ps/clock`).
+    write to the memory of its gradients again; where one process plays all workers it gives its gradients away.
+    Methods that may have to wait return steps, which the run's clock plays (`ps/clock`).
     """
 
     shares_memory: ClassVar[bool] = True
