@@ -131,7 +131,7 @@ class Slots:
             counters.pulled[slot],
         )
 
-    def kept(self, slot: int) -> dict[str, Any]:
+    def content(self, slot: int) -> dict[str, Any]:
         """What lies in a slot, copied, but for its counters."""
         present, rows = self._flags[slot].tolist(), {}
         for place, table in self._table_at.items():
@@ -140,10 +140,10 @@ class Slots:
                 rows[place] = [gradient._indices()[0].clone(), gradient._values().clone()]
         return {"memory": self._parts[slot].clone(), "rows": rows}
 
-    def load(self, slot: int, kept: Mapping[str, Any]) -> None:
+    def fill(self, slot: int, content: Mapping[str, Any]) -> None:
         """Have that in a slot; its counters are there again."""
-        self._parts[slot].copy_(kept["memory"])
-        for place, (numbers, values) in kept["rows"].items():
+        self._parts[slot].copy_(content["memory"])
+        for place, (numbers, values) in content["rows"].items():
             table = self._table_at[place]
             self._write_rows(slot, table, rows_of(numbers, values, self._tables[table].rows))
 

@@ -248,7 +248,7 @@ class Tables:
             self._log.close()
 
     def _sums(self) -> list[int]:
-        return [zlib.crc32(c.view(-1).view(torch.uint8).numpy()) for columns in self.columns for c in columns[:1]]
+        return [zlib.crc32(c.view(-1).view(torch.uint8).numpy().data) for columns in self.columns for c in columns[:1]]
 
     def state(self, index: int) -> dict[str, Tensor]:
         """The row-wise state of a parameter, whole, in shared memory."""

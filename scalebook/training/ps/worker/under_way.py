@@ -64,7 +64,9 @@ def kept(workers: VirtualWorkers) -> dict[str, Any]:
         "shards": [_shard(section, number) for number in range(len(section.shards))],
         "residuals": [] if section.coded is None else [section.coded.kept(w) for w in range(control.workers)],
         "sum": _sum(section),
-        "slots": {} if section.summed is not None else {slot: section.slots.kept(slot) for slot in _gathered(section)},
+        "slots": {}
+        if section.summed is not None
+        else {slot: section.slots.content(slot) for slot in _gathered(section)},
     }
 
 
@@ -105,7 +107,7 @@ def go_on(workers: VirtualWorkers, state: Mapping[str, Any]) -> None:
     if section.summed is not None and state["sum"] is not None:
         section.summed.load(state["sum"])
     for slot, content in state["slots"].items():
-        section.slots.load(slot, content)
+        section.slots.fill(slot, content)
     if section.coded is not None:
         for worker, residuals in enumerate(state["residuals"]):
             section.coded.restore(worker, residuals)
