@@ -3,7 +3,7 @@
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.coordination.meetings import Phase
 from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.worker.cursor import Claim
+
+LETTER: Final = 12_000
+"""Bytes that a worker says in a meeting, at most (`calls.most_text`)."""
 
 
 class RemoteCursor:
@@ -80,7 +83,7 @@ class RemoteSignals:
 
 
 class RemoteMeetings:
-    """`Meetings`. A letter must fit into a text (`calls.most_text`)."""
+    """`Meetings`. ValueError for a letter of more than LETTER bytes: those of all workers must fit into a text."""
 
     def __init__(self, channel: Channel) -> None:
         self._call = channel.call
@@ -89,11 +92,10 @@ class RemoteMeetings:
         self._call("meetings.enter", int(phase))
 
     def before(self, letter: bytes, what: str) -> dict[int, bytes]:
-        return _opened(self._call("meetings.before", b64encode(letter).decode(), what))
+        return _opened(self._call("meetings.before", _closed(letter), what))
 
     def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
-        sent = b64encode(letter).decode()
-        return _opened(self._call("meetings.meet", place, sent, what, meanwhile=meanwhile))
+        return _opened(self._call("meetings.meet", place, _closed(letter), what, meanwhile=meanwhile))
 
     def streams_differ(self, digest: int) -> bool:
         return bool(self._call("meetings.streams_differ", digest))
@@ -127,6 +129,14 @@ class RemoteRows:
         if self._rows.numel():
             self.write()
             self._call("rows.read", into=lambda _: [bytes_of(self._rows)])
+
+
+def _closed(letter: bytes) -> str:
+    if len(letter) > LETTER:
+        raise ValueError(
+            f"all_gather: {len(letter):,} bytes of a worker, where {LETTER:,} go between machines. Gather less."
+        )
+    return b64encode(letter).decode()
 
 
 def _opened(letters: Any) -> dict[int, bytes]:

@@ -1,6 +1,5 @@
 """How sockets of a channel are made and set."""
 
-import ipaddress
 import socket
 from typing import Final
 
@@ -37,9 +36,3 @@ def set_up(connection: socket.socket) -> None:
     """No waiting for more to send; and what nobody has received for so long is known to be lost."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_S * 1000))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether what is sent there stays on this machine, whatever the address is called."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return all(ipaddress.ip_address(str(one[4][0]).partition("%")[0]).is_loopback for one in found)

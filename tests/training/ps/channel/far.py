@@ -36,6 +36,7 @@ class Far:
         self.ends: dict[int, RemoteEnd] = {}
         self.doors: dict[int, Door] = {}
         self.endings: list[BaseException] = []
+        self.lost: list[str] = []  # what doors have said of workers that are dead
         self._threads: dict[int, threading.Thread] = {}
         self._incarnation = 0
 
@@ -55,7 +56,7 @@ class Far:
                 opened.set()
 
             try:
-                self._posts[worker].serve([optimizer], deadline_s, DEADLINE_S, opened=note)
+                self._posts[worker].serve([optimizer], deadline_s, DEADLINE_S, lost=self.lost.append, opened=note)
             except Gone as error:
                 self.endings.append(error)
 

@@ -5,10 +5,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from torch.nn import Embedding
+from torch.optim import SGD
 
+from scalebook.training.ps.channel.remote_beside import LETTER
+from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
-from tests.training.ps.channel.far import far
-from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, serving
+from scalebook.training.ps.policy.codecs import Bf16
+from scalebook.training.ps.policy.settings import Settings
+from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, SECRET, far
+from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, counting, serving
 
 pytestmark = pytest.mark.long
 
@@ -24,6 +30,38 @@ class TestRemote(EndContract):
     def launched(self, launch: Launch, make: Make) -> Iterator[EndOf]:
         with far(launch, make) as workers:
             yield workers.worker
+
+
+def test_a_letter_that_is_too_long_is_refused_by_name() -> None:
+    launch = Launch(1, Settings())
+    with far(launch, counting) as workers:
+        meetings = workers.worker(0, DEADLINE_S).meetings
+        assert meetings.before(bytes(LETTER), "as long as can be") == {0: bytes(LETTER)}
+        with pytest.raises(ValueError, match="all_gather: 12,001 bytes"):
+            meetings.before(bytes(LETTER + 1), "longer")
+    launch.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [(Settings(push_codec=Bf16()), "push_codec"), (Settings(pull_codec=Bf16()), "pull_codec")],
+)
+def test_what_does_not_go_between_machines_is_refused_by_name(settings: Settings, key: str) -> None:
+    launch = Launch(1, settings)
+    listener = listening(LOOPBACK)
+    with pytest.raises(ValueError, match=rf"{key}: .* Write fp32"):
+        launch.post(0, "run", listener, SECRET, None)
+    listener.close()
+    launch.close()
+
+
+def test_sparse_tables_are_refused_by_name() -> None:
+    launch, model = Launch(1, Settings()), Embedding(4, 2, sparse=True)
+    with far(launch, counting) as workers:
+        end = workers.worker(0, DEADLINE_S)
+        with pytest.raises(ValueError, match="sparse gradients do not travel between machines"):
+            end.join([SGD(model.parameters(), lr=1.0)], model=model)
+    launch.close()
 
 
 @pytest.mark.thorough
