@@ -16,7 +16,6 @@ import streamlit
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
-from tests.prepared import Prepared
 from tests.wheel import own_are_found, own_packages
 
 pytestmark = pytest.mark.long
@@ -57,8 +56,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 @pytest.fixture(scope="module")
-def served(installed: Installed, tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Served]:
-    workspace = prepared.into(Workspace(tmp_path_factory.mktemp("notebooks")))
+def served(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    workspace = Workspace(tmp_path_factory.mktemp("notebooks")).create()
     (workspace.root / "notes.md").write_text("# Notes\n", encoding="utf-8")
     found = serve(workspace, command=(str(installed.folder / "bin" / "scalebook"), "ui"), cwd=workspace.root)
     yield found

@@ -10,7 +10,7 @@ from scalebook.training.workspace import Workspace
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS, tried
 
-A_TARGET = 12
+A_TARGET = 6
 PLAIN = {"page.md": seeds.NOTEBOOK, "fit.yaml": seeds.CONFIG, "search.yaml": seeds.SEARCH}
 
 
