@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from scalebook.app.serving.access import Access
 from scalebook.app.serving.addresses import Addresses
@@ -23,7 +23,8 @@ from tests.poison import poison, ran
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""Looked for in this order: the first is all that tests need of the second, without windows and what is around them."""
 ROOT = Path(__file__).resolve().parents[2]
 START_DEADLINE_S = 120.0
 END_DEADLINE_S = 30.0
@@ -152,11 +153,22 @@ def served(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iter
     assert ran(workspace.root) == []
 
 
+@pytest.fixture(scope="session")
+def known(browser: Browser, browser_context_args: dict[str, Any], served: Served) -> Iterator[BrowserContext]:
+    """A browser that has opened the address. One for all journeys: each new one would load and compile the libraries
+    anew."""
+    made = browser.new_context(**browser_context_args)
+    served.let_in(made)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def context(context: BrowserContext, served: Served) -> BrowserContext:
-    """A browser that has opened the address."""
-    served.let_in(context)
-    return context
+def page(known: BrowserContext) -> Iterator[Page]:
+    """A new tab of that browser."""
+    made = known.new_page()
+    yield made
+    made.close()
 
 
 def chromium() -> str:

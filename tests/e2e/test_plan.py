@@ -1,0 +1,46 @@
+"""A plan, from an experiment to the answer and back, in a real browser."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Served
+from tests.e2e.test_journey import START_MS, fill
+
+NOTEBOOK = """---
+title: How many workers
+---
+# How many workers?
+
+```yaml experiment=tiny
+config:
+  seed_everything: 1
+  trainer: {max_epochs: 1}
+  model: {class_path: MLPClassifier}
+  data: {class_path: Digits, init_args: {batch_size: 32}}
+  optimizer: {class_path: SGD, init_args: {lr: 0.1}}
+```
+"""
+
+
+@pytest.mark.thorough  # its steps are those of the plan's page in tests/app/pages, of the planner and of its chart
+def test_an_experiment_is_planned(page: Page, served: Served) -> None:
+    """From its button; a system written by hand is played, the address says all that was asked."""
+    (served.workspace.root / "planning.md").write_text(NOTEBOOK, encoding="utf-8")
+    page.goto(f"{served.addresses.app}/?notebook=planning")
+    page.locator(".st-key-plan-tiny button").first.click(timeout=20_000)
+    expect(page.get_by_role("heading", name="Plan tiny")).to_be_visible()
+    expect(page.get_by_text("Plan measures the parts of tiny")).to_be_visible()
+    page.goto(f"{page.url}&system=Form&rules=async&most=4")
+    fill(page, "Link", "2.5 Gbit/s")
+    page.locator(".st-key-plan-play button").click()
+    words = page.get_by_text("What ends it is the servers' link")
+    expect(words).to_be_visible(timeout=START_MS)
+    expect(page).to_have_url(re.compile("bandwidth=2.5"))
+    expect(page.locator(".st-key-plan-samples .scatterlayer .trace")).to_have_count(4)  # band, line, ideal, knee
+    expect(page.locator("table.sb tbody tr")).to_have_count(3)
+    page.reload()
+    expect(words).to_be_visible()
+    page.get_by_role("link", name="How many workers › tiny").click()
+    expect(page.locator(".st-key-cell-experiment-tiny")).to_be_in_viewport()
