@@ -1,9 +1,11 @@
 """What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scalebook.training.claims.choosing import Shown, best_of, tried
 from scalebook.training.claims.intervals import Amount
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
@@ -36,6 +38,8 @@ class Evidence:
     """Of a part of a search, the point that stands for it, in words."""
     chosen: str = ""
     """Out of what that was chosen, and by which seeds."""
+    none_reached: bool = False
+    """With those seeds none of the points reached the target."""
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_virtual: bool = False
@@ -135,12 +139,10 @@ class Witness:
         if len(trials) > 1 and not choosing:
             return _without(side, f"has {len(trials)} points, and choose_by is 0, so none of them can be chosen")
         choose, judge = ran.seeds[:choosing], ran.seeds[choosing:]
-        marks = [
-            (mark, trial.number, trial) for trial in trials if (mark := self._mark(cell, trial, choose)) is not None
-        ]
-        if not marks:
+        shown = {trial.number: found for trial in trials if (found := self._shown(cell, trial, choose)) is not None}
+        if not shown:
             return _without(side, "no point of it has finished with the seeds that choose")
-        chosen = min(marks)[2]
+        chosen = best_of(trials, shown, lower_is_better(cell), ran.spec.space)
         runs = self._runs(chosen, judge)
         lacking = ""
         if len(runs) < len(judge):
@@ -149,19 +151,23 @@ class Witness:
         told = self._told(cell, summary(ran.spec, part), runs, lacking)
         seeds = f"seed{'s' if len(choose) > 1 else ''} {', '.join(map(str, choose))}"
         words = f"of {len(trials)}, by {seeds}" if choose and len(trials) > 1 else ""
-        return replace(told, point=summary(ran.spec, chosen.point), chosen=words, at_edge=_at_edge(ran, chosen, trials))
+        missed = bool(words) and all(seed.amount.censored for seed in shown[chosen.number])
+        point, edge = summary(ran.spec, chosen.point), _at_edge(ran, chosen, trials)
+        return replace(told, point=point, chosen=words, none_reached=missed, at_edge=edge)
 
-    def _mark(self, cell: ClaimCell, trial: TrialRecord, choose: Sequence[int]) -> float | None:
-        """Mean of the figure over the seeds that choose, the smaller the better; None where one of them is missing.
+    def _shown(self, cell: ClaimCell, trial: TrialRecord, choose: Sequence[int]) -> list[Shown] | None:
+        """What it showed with the seeds that choose; None where one of them is missing."""
+        runs = self._runs(trial, choose).values()
+        found = [Shown(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
+        return found if len(found) == len(choose) else None
 
-        A run that missed the target counts with what it took to its end, as in `intervals.mean_interval`.
-        """
-        runs = self._runs(trial, choose)
-        amounts = [self._amount(cell, run) for run in runs.values()]
-        known = [amount.value for amount in amounts if amount is not None]
-        if len(known) < len(choose):
-            return None
-        return (1 if lower_is_better(cell) else -1) * sum(known) / max(1, len(known))
+    def _best(self, cell: ClaimCell, run: RunRecord) -> float:
+        """The best value of the metric, the smaller the better; 0 where the claim reads no curve."""
+        if not needs_curve(cell):
+            return 0.0
+        lower = names.lower_is_better(cell.metric)
+        value = best(self.reader.curve(run.id, cell.metric), lower)
+        return math.inf if value is None else value if lower else -value
 
     def _runs(self, trial: TrialRecord, seeds: Sequence[int]) -> dict[int, RunRecord]:
         """Its finished runs, by seed."""
@@ -227,9 +233,9 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
 
 
 def _at_edge(ran: _Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
-    names_ = []
+    edges = []
     for dimension in ran.spec.space:
-        tried = sorted({trial.point[dimension.name] for trial in trials}) if dimension.ordered else []
-        if len(tried) > 1 and chosen.point[dimension.name] in (tried[0], tried[-1]):
-            names_.append(dimension.name)
-    return ", ".join(names_)
+        values = tried(dimension, trials)
+        if len(values) > 1 and chosen.point[dimension.name] in (values[0], values[-1]):
+            edges.append(dimension.name)
+    return ", ".join(edges)

@@ -49,6 +49,10 @@ def remarks(judgement: Judgement) -> list[str]:
     if chosen:
         how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
         said.append(f"Each at its own best point ({how}); the other seeds judge.")
+    if nearest := [side.label for side in chosen if side.none_reached]:
+        said.append(
+            f"No point reached the target with the seeds that choose, so the nearest to it: {', '.join(nearest)}."
+        )
     edges = [f"{side.label} ({side.at_edge})" for side in chosen if side.at_edge]
     if edges:
         said.append(f"At the edge of what was tried, so the best point may lie beyond: {', '.join(edges)}.")

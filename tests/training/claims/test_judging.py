@@ -194,6 +194,16 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point_by_other_seeds(to
     assert "At the edge of what was tried, so the best point may lie beyond: 1 worker (learning_rate)." in said
 
 
+def test_where_no_point_reached_the_target_the_nearest_to_it_stands(told: Store) -> None:
+    """All have come to 0.4, so of three rates the one in the middle, at no edge, and not the first that was tried."""
+    found = told.judge(f"{PARTS.replace('0.5', '0.1')}at_most: 2\n")
+    assert [row.evidence.point for row in found.rows] == ["rate 0.2, 1 worker", "rate 0.2, 4 workers"]
+    said = text(found)
+    assert "No point reached the target with the seeds that choose, so the nearest to it: 1 worker, 4 workers." in said
+    assert "At the edge" not in said
+    assert found.verdict == "not resolved"
+
+
 def test_a_search_that_has_changed_or_never_ran_judges_nothing(told: Store) -> None:
     changed = told.judge(f"{PARTS}at_most: 2\n", search=SEARCH.replace("0.4]", "0.5]"))
     assert changed.rows[1].why == "the search batch-size says another search now than the one that ran"
