@@ -8,6 +8,22 @@ Resource = Literal["server", "server link", "worker link", "stragglers", "cores"
 
 
 @dataclass(frozen=True)
+class Range:
+    """Predicted / measured, over all cells of the benchmark that compared them: the smallest and the largest."""
+
+    lowest: float
+    highest: float
+
+    def likely(self, predicted: float) -> tuple[float, float]:
+        """Between which values a measurement would lie."""
+        return predicted / self.highest, predicted / self.lowest
+
+    def likely_ratio(self, predicted: float) -> tuple[float, float]:
+        """The same of one prediction over another, each of which may be off by as much, and the other way round."""
+        return predicted * self.lowest / self.highest, predicted * self.highest / self.lowest
+
+
+@dataclass(frozen=True)
 class Point:
     """So many workers, played. Shares are of the workers' time, from 0 to 1.
 
@@ -39,29 +55,42 @@ class Knee:
     """Where adding workers stops helping.
 
     `workers`: where the straight line of a worker's worth for each worker meets what `beyond` workers, the first played
-    count of which an added one brings less than half as much as the first, achieve.
+    count of which an added one brings less than half as much as the first, achieve. Both are predicted: a measurement
+    would find it between `low` and `high` (`Range.likely_ratio`).
     """
 
     workers: float
     samples_per_s: float
     beyond: int
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What the play gives when these resources are without limit: so many times the samples a second."""
+    """What the play gives when these resources are without limit: so many times the samples a second.
+
+    Between `low` and `high`, since both plays may be off (`Range.likely_ratio`).
+    """
 
     resources: list[Resource]
     factor: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a change would give at `workers`: so many times the samples a second. `words` say what is changed."""
+    """What a change would give at `workers`: so many times the samples a second. `words` say what is changed.
+
+    Between `low` and `high`, as of a cause.
+    """
 
     words: str
     workers: int
     factor: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -80,14 +109,6 @@ class Curve:
     knee: Knee | None = None
     causes: list[Cause] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Range:
-    """Predicted / measured, over all cells of the benchmark that compared them: the smallest and the largest."""
-
-    lowest: float
-    highest: float
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Resource
+from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Resource
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile, as_mapping, mean, times
@@ -106,21 +106,22 @@ def _curve(setting: Setting, workers: Sequence[int], tell: _Telling) -> Curve:
     curve = Curve(name, setting.shards, setting.network, one, points)
     if not points:
         return curve
-    knee = find_knee(one, points)
+    knee = find_knee(one, points, reliability_of(setting.profile).updates_per_s)
     beyond = knee.beyond if knee else points[-1].workers
     reached = next(point.samples_per_s for point in points if point.workers == beyond)
     causes = find_causes(setting, beyond, reached, beyond * one, tell)
     return replace(curve, knee=knee, causes=causes, changes=find_changes(setting, beyond, reached, tell))
 
 
-def find_knee(one_per_s: float, points: Sequence[Point]) -> Knee | None:
+def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee | None:
     """None where each added worker brings at least half as much as the first, up to the last of `points`."""
     workers, reached = 0, 0.0
     for point in points:
         slope = reached / workers if workers else one_per_s
         gained = point.samples_per_s - reached
         if gained < HALF * one_per_s * (point.workers - workers):
-            return Knee(workers + max(0.0, gained) / slope, point.samples_per_s, point.workers)
+            at = workers + max(0.0, gained) / slope
+            return Knee(at, point.samples_per_s, point.workers, *within.likely_ratio(at))
         workers, reached = point.workers, point.samples_per_s
     return None
 
@@ -132,14 +133,14 @@ def find_causes(
     setting: Setting, workers: int, reached: float, ideal: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Cause]:
     """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
-    limits = _limits(setting)
+    limits, within = _limits(setting), reliability_of(setting.profile).updates_per_s
     for together in (1, 2):
         found = []
         for resources in combinations(limits, together):
             tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
             factor = _without(setting, workers, resources).samples_per_s / reached
             if factor >= TELLING:
-                found.append(Cause(list(resources), factor))
+                found.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
         if found or reached * TELLING >= ideal:
             break
     return sorted(found, key=lambda cause: -cause.factor)
@@ -184,13 +185,13 @@ def find_changes(
     setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Change]:
     """What a person could change that gives more samples a second, most first."""
-    found = []
+    found, within = [], reliability_of(setting.profile).updates_per_s
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
             tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
             factor = changed.play(workers).samples_per_s / reached
             if factor >= TELLING:
-                found.append(Change(words, workers, factor))
+                found.append(Change(words, workers, factor, *within.likely_ratio(factor)))
     return sorted(found, key=lambda change: -change.factor)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from scalebook.training.durations import roughly
 from scalebook.training.export.drawing import ValueAxis, frame, margin, text, whole
 from scalebook.training.planning.answer import Reliability
-from scalebook.training.planning.words import likely
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,17 @@ def target_words(found: TargetAnswer, reliability: Reliability) -> str:
     best = min(there, key=lambda point: point.seconds or 0.0)
     first, best_s = there[0], best.seconds
     assert best_s is not None
-    fast, slow = (1 / rate for rate in reversed(likely(1.0, reliability.updates_per_s)))
+    rates = reliability.updates_per_s
+    fast, slow = (1 / rate for rate in reversed(rates.likely(1.0)))
     many = f"{best.workers} workers are" if best.workers > 1 else "1 worker is"
     said = f"{many} there first, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
     if best is first or first.updates is None or best.updates is None:
         return said
+    speed = best.updates_per_s / first.updates_per_s
+    low, high = rates.likely_ratio(speed)
     return (
-        f"{said} Against {first.workers}: {best.updates_per_s / first.updates_per_s:.2g} times the updates a second, "
-        f"and {best.updates / first.updates:.2g} times as many of them."
+        f"{said} Against {first.workers}: {speed:.2g} times the updates a second ({low:.2g} to {high:.2g}), and "
+        f"{best.updates / first.updates:.2g} times as many of them."
     )
 
 

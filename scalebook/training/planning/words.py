@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scalebook.training.planning.answer import Answer, Cause, Curve, Point, Range, Reliability, Resource
+from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planning.links import OWN, WORDS
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.quantities import shown, workers_words
@@ -64,7 +64,7 @@ def sentences(curve: Curve, reliability: Reliability) -> list[str]:
     said += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
-        moves = "; ".join(f"{change.words} ({change.factor:.2g} x)" for change in best)
+        moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         said.append(f"What would move it, at {workers_words(best[0].workers)}: {moves}.")
     return said
 
@@ -80,39 +80,35 @@ def reliability_words(reliability: Reliability) -> str:
         )
     return (
         f"In {reliability.cells} runs with real workers, predicted/measured was {_range(rates)} for updates/s and "
-        f"{_range(stale)} for staleness{sharing} ({reliability.command}; {reliability.machine}). Hardware that "
-        "a profile describes wrongly is not in that range."
+        f"{_range(stale)} for staleness{sharing} ({reliability.command}; {reliability.machine}). A knee and a "
+        "factor have two predictions in them, and the range of both. Hardware that a profile describes wrongly is not "
+        "in these ranges."
     )
 
 
-def likely(value: float, within: Range) -> tuple[float, float]:
-    """Between which values a measurement would lie, of what is predicted as `value`."""
-    return value / within.highest, value / within.lowest
-
-
 def _reach(curve: Curve, reliability: Reliability) -> str:
-    last = curve.points[-1]
+    last, rates = curve.points[-1], reliability.updates_per_s
     if last.workers == 1:
         return "Only one worker was asked for: ask for more to see how far they help."
     if curve.knee is None:
-        low, high = likely(last.samples_per_s / curve.one_per_s, reliability.updates_per_s)
+        low, high = rates.likely(last.samples_per_s / curve.one_per_s)
         return (
             f"Each added worker helps, up to all {last.workers}, which train {_three(low)} to {_three(high)} times as "
             "fast as one."
         )
     knee = curve.knee
-    low, high = likely(knee.samples_per_s / curve.one_per_s, reliability.updates_per_s)
-    at = max(1, round(knee.workers))
+    low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
+    at, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
     most = max(curve.points, key=lambda point: point.samples_per_s)
     more = ""
     if most.samples_per_s > 1.1 * knee.samples_per_s:
-        low_most, high_most = likely(most.samples_per_s / curve.one_per_s, reliability.updates_per_s)
+        low_most, high_most = rates.likely(most.samples_per_s / curve.one_per_s)
         more = f" {most.workers} train {_three(low_most)} to {_three(high_most)} times as fast."
     if last.samples_per_s < 0.95 * most.samples_per_s:
         more += f" {last.workers} are slower than {most.workers}."
     return (
-        f"Workers help up to about {at}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one, and "
-        f"an added one brings less than half of what the first did.{more}"
+        f"Workers help up to about {at} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
+        f"times as fast as one, and an added one brings less than half of what the first did.{more}"
     )
 
 
@@ -125,15 +121,20 @@ def _why(curve: Curve) -> list[str]:
     first, *others = curve.causes
     ends = "What ends it is" if curve.knee else "What is lost is lost to"
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
-    text = f"{ends} {_resources(first)}: without that, {train} {first.factor:.2g} times as fast."
+    within = f"{first.low:.2g} to {first.high:.2g}"
+    text = f"{ends} {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
     if others:
-        further = "; ".join(f"{_resources(cause)} ({cause.factor:.2g} x)" for cause in others)
+        further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
         text += f" Then: {further}."
     return [text]
 
 
 def _resources(cause: Cause) -> str:
     return " and ".join(CAUSES[resource] for resource in cause.resources)
+
+
+def _times(found: Cause | Change) -> str:
+    return f"{found.factor:.2g} x, {found.low:.2g} to {found.high:.2g}"
 
 
 def _range(within: Range) -> str:

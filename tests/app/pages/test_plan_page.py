@@ -14,7 +14,10 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     found = keep(workspace)
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
-    assert "What would move it, at 8 workers: sums of 4 gradients" in words(app)
+    assert "Workers help up to about 5 (4 to 5): 8 train" in words(app)
+    assert "without that, 8 workers train 1.7 times as fast (1.5 to 1.9)." in words(app)
+    said = "What would move it, at 8 workers: sums of 4 gradients (push_every, pull_every: 4) (2.8 x, 2.5 to 3.1)"
+    assert said in words(app)
     assert f"In {found.reliability.cells} runs" in words(app)
     assert len(app.get("plotly_chart")) == 4
     assert html(app).count("<tr>") == 1 + 14
@@ -67,7 +70,7 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     Asked(workspace, target).keep_target(MEASURED, reached())
     app.run()
     assert "2 workers are there first" in words(app)
-    assert "Against 1: 1.9 times the updates a second, and 1.2 times as many of them." in words(app)
+    assert "Against 1: 1.9 times the updates a second (1.7 to 2.1), and 1.2 times as many of them." in words(app)
     assert len(app.get("plotly_chart")) == 4 + 3
     assert "missed" in html(app)
     assert [one.label for one in app.button if one.label in ("Plan", "Train to the target")] == []

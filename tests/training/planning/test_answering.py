@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.files import records
-from scalebook.training.planning.answer import Answer, Point
+from scalebook.training.planning.answer import Answer, Point, Range
 from scalebook.training.planning.answering import Setting, answer, find_causes, find_changes, find_knee
 from scalebook.training.planning.links import OWN, Network
 from scalebook.training.planning.profile import Profile, read_profile
@@ -17,6 +17,7 @@ from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 
 PLAIN = Profile(0.1, 32, 1e6, 1e6)
+WITHIN = Range(0.8, 1.0)
 
 
 def points(*reached: tuple[int, float]) -> list[Point]:
@@ -24,23 +25,24 @@ def points(*reached: tuple[int, float]) -> list[Point]:
 
 
 def test_the_knee_is_where_the_line_meets_what_more_workers_achieve() -> None:
-    knee = find_knee(10.0, points((1, 10), (2, 20), (4, 40), (8, 50), (16, 50)))
+    knee = find_knee(10.0, points((1, 10), (2, 20), (4, 40), (8, 50), (16, 50)), WITHIN)
     assert knee is not None
     assert (knee.workers, knee.samples_per_s, knee.beyond) == (5.0, 50, 8)
+    assert (knee.low, knee.high) == pytest.approx((4.0, 6.25))  # where both samples/s are off, one by a fifth
 
 
 def test_there_is_none_while_each_brings_half_as_much_as_the_first() -> None:
-    assert find_knee(10.0, points((1, 10), (2, 15.1), (4, 26), (8, 50))) is None
+    assert find_knee(10.0, points((1, 10), (2, 15.1), (4, 26), (8, 50)), WITHIN) is None
 
 
 def test_more_workers_may_be_slower() -> None:
-    knee = find_knee(10.0, points((1, 10), (4, 40), (16, 30)))
+    knee = find_knee(10.0, points((1, 10), (4, 40), (16, 30)), WITHIN)
     assert knee is not None
     assert (knee.workers, knee.beyond) == (4.0, 16)
 
 
 def test_the_first_that_was_asked_for_may_be_beyond() -> None:
-    knee = find_knee(10.0, points((16, 50), (32, 50)))
+    knee = find_knee(10.0, points((16, 50), (32, 50)), WITHIN)
     assert knee is not None
     assert (knee.workers, knee.beyond) == (5.0, 16)
 
@@ -114,5 +116,10 @@ def test_an_answer_is_a_record(tmp_path: Path) -> None:
     assert knee is not None
     assert knee.workers == pytest.approx(6.0, rel=0.02)  # (gradient + server) / server
     assert "4 shards" in [change.words for change in found.curves[0].changes]
+    ratio = found.reliability.updates_per_s.highest / found.reliability.updates_per_s.lowest
+    ranged = [*found.curves[0].causes, *found.curves[0].changes]
+    for each in ranged:
+        assert (each.low, each.high) == pytest.approx((each.factor / ratio, each.factor * ratio))
+    assert (knee.low, knee.high) == pytest.approx((knee.workers / ratio, knee.workers * ratio))
     assert found.reliability == reliability()
     assert all(0 <= done <= whole for done, whole, _ in told)

@@ -43,8 +43,8 @@ def test_time_is_the_product_of_both_factors() -> None:
         ["32", "not", "reached", "60"],
     ]
     assert words == (
-        "4 workers are there first, in 24 s to 38 s. Against 1: 4 times the updates a second, and 1.2 times as many of "
-        "them."
+        "4 workers are there first, in 24 s to 38 s. Against 1: 4 times the updates a second (2.6 to 6.2), and 1.2 "
+        "times as many of them."
     )
 
 

@@ -25,8 +25,8 @@ def point(workers: int, samples_per_s: float, staleness: float = 0.0) -> Point:
 
 CURVE = Curve(
     "async", 2, "10gbe", 100.0, [point(1, 100), point(2, 200, 1.0), point(4, 400, 3.0), point(8, 500, 7.0)],
-    Knee(5.0, 500.0, 8), [Cause(["server"], 1.6), Cause(["server link"], 1.1)],
-    [Change("4 shards", 8, 1.6), Change("rule async", 8, 1.2)],
+    Knee(5.0, 500.0, 8, 3.2, 7.8), [Cause(["server"], 1.6, 1.02, 2.5), Cause(["server link"], 1.1, 0.7, 1.72)],
+    [Change("4 shards", 8, 1.6, 1.02, 2.5), Change("rule async", 8, 1.2, 0.77, 1.9)],
 )  # fmt: skip
 
 
@@ -34,14 +34,14 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
     assert heading(CURVE) == "async, 2 shards, 10 Gbit/s Ethernet"
     assert sentences(CURVE, WITHIN) == [
         (
-            "Workers help up to about 5: 8 train 4 to 6.25 times as fast as one, and an added one brings less than "
-            "half of what the first did."
+            "Workers help up to about 5 (3 to 8): 8 train 4 to 6.25 times as fast as one, and an added one brings less "
+            "than half of what the first did."
         ),
         (
-            "What ends it is the servers' time: without that, 8 workers train 1.6 times as fast. Then: the servers' "
-            "link (1.1 x)."
+            "What ends it is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
+            "servers' link (1.1 x, 0.7 to 1.7)."
         ),
-        "What would move it, at 8 workers: 4 shards (1.6 x); rule async (1.2 x).",
+        "What would move it, at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
     ]
 
 
@@ -50,10 +50,10 @@ def test_workers_that_help_up_to_the_last() -> None:
     assert sentences(linear, WITHIN) == [
         "Each added worker helps, up to all 4, which train 3.2 to 5 times as fast as one."
     ]
-    waits = replace(linear, causes=[Cause(["stragglers"], 1.3)])
+    waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
     assert sentences(waits, WITHIN)[1] == (
         "What is lost is lost to waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
-        "times as fast."
+        "times as fast (0.83 to 2)."
     )
     assert sentences(replace(CURVE, causes=[]), WITHIN)[1].startswith("No single resource")
     assert sentences(replace(CURVE, points=[]), WITHIN) == ["This rule allows none of these numbers of workers."]
@@ -73,6 +73,14 @@ def test_the_table_stands_below_its_head() -> None:
     assert rows[3].split() == ["8", "50", "500", "62%", "50%", "40%", "10%", "7.0", "3", "100%", "20%"]
 
 
+def test_one_prediction_over_another_has_the_range_of_both() -> None:
+    """Predicted/measured of each is 0.8 to 1.25, so of their ratio 0.64 to 1.5625."""
+    assert WITHIN.updates_per_s.likely(10.0) == pytest.approx((8.0, 12.5))
+    assert WITHIN.updates_per_s.likely_ratio(10.0) == pytest.approx((6.4, 15.625))
+    assert Range(1.0, 1.25).likely_ratio(5.0) == pytest.approx((4.0, 6.25))
+    assert Range(1.25, 1.25).likely_ratio(5.0) == (5.0, 5.0)  # both as much too fast: nothing moves
+
+
 def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
     profile = Profile(0.18, 64, 1e8, 5e7, cores=2, title="a model")
     assert system_words(profile) == (
@@ -89,10 +97,10 @@ def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
 
 def test_one_worker_is_one_worker() -> None:
     assert (workers_words(1), workers_words(8, "virtual ")) == ("1 worker", "8 virtual workers")
-    alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5)], changes=[])
+    alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5, 1.2, 1.9)], changes=[])
     assert sentences(alone, WITHIN) == [
         "Only one worker was asked for: ask for more to see how far they help.",
-        "What is lost is lost to the servers' time: without that, 1 worker trains 1.5 times as fast.",
+        "What is lost is lost to the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
     ]
 
 

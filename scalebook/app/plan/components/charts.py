@@ -7,14 +7,15 @@ import plotly.graph_objects as go
 from scalebook.app.plan.services import findings
 from scalebook.app.shared.components import charts
 from scalebook.app.shared.components.charts import PALETTE, Series
-from scalebook.training.planning.answer import Answer, Curve, Point, Range
+from scalebook.training.planning.answer import Answer, Curve, Knee, Point, Range
 from scalebook.training.planning.target import TargetAnswer
 
 HEIGHT = 340
 IDEAL = "ideal"
 READING = (
     "Dotted: as many times one worker as there are workers. A diamond is the knee: beyond it an added worker brings "
-    "less than half as much as the first. Bands: where measurements would lie. Dashed: the 95th percentile."
+    "less than half as much as the first; its line and the bands: where measurements would lie. Dashed: the 95th "
+    "percentile."
 )
 
 
@@ -24,7 +25,7 @@ def samples(answer: Answer, dark: bool) -> go.Figure:
     figure = _speed(answer, "samples/s", dark, lambda point: point.samples_per_s, 1.0, known)
     for curve, colour in zip(answer.curves, _colours(answer.curves), strict=True):
         if curve.knee is not None:
-            figure.add_trace(_knee(curve.knee.workers, curve.knee.samples_per_s, colour, dark))
+            figure.add_trace(_knee(curve.knee, colour, dark))
     return figure
 
 
@@ -97,8 +98,7 @@ def _lines(answer: Answer, title: str, dark: bool, value: Callable[[Point], floa
     series = []
     for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
         y = [value(point) for point in curve.points]
-        low = [at / known.highest for at in y] if known else []
-        high = [at / known.lowest for at in y] if known else []
+        low, high = zip(*(known.likely(at) for at in y), strict=True) if known and y else ((), ())
         series.append(Series(name, [point.workers for point in curve.points], y, colour, low=low, high=high))
     figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)
     _by_workers(figure, _workers(answer.curves))
@@ -106,12 +106,14 @@ def _lines(answer: Answer, title: str, dark: bool, value: Callable[[Point], floa
     return figure
 
 
-def _knee(workers: float, value: float, colour: str, dark: bool) -> go.Scatter:
+def _knee(knee: Knee, colour: str, dark: bool) -> go.Scatter:
     return go.Scatter(
-        x=[workers], y=[value], mode="markers", showlegend=False, name="knee",
+        x=[knee.workers], y=[knee.samples_per_s], mode="markers", showlegend=False, name="knee",
+        error_x={"type": "data", "array": [knee.high - knee.workers], "arrayminus": [knee.workers - knee.low],
+                 "color": colour, "thickness": 1.6, "width": 5},
         marker={"symbol": "diamond", "size": 12, "color": colour,
                 "line": {"width": 1.6, "color": "#14181b" if dark else "#fbfbfa"}},
-        hovertemplate="knee at %{x:.3~g} workers",
+        hovertemplate=f"knee at %{{x:.3~g}} workers ({knee.low:.3g} to {knee.high:.3g})",
     )  # fmt: skip
 
 

@@ -12,6 +12,11 @@ def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
     assert list(by_name["ideal"].y) == [found.curves[0].one_per_s * count for count in (1, 2, 4, 8, 16, 32, 64)]
     knees = [trace for trace in figure.data if trace.name == "knee"]
     assert [knee.x[0] for knee in knees] == [curve.knee.workers for curve in found.curves if curve.knee]
+    knee = found.curves[0].knee
+    assert knee is not None
+    assert (knees[0].error_x.arrayminus[0], knees[0].error_x.array[0]) == pytest.approx(
+        (knee.workers - knee.low, knee.high - knee.workers)
+    )
     bands = [trace for trace in figure.data if trace.fill == "toself"]
     assert max(bands[0].y) == pytest.approx(400 / found.reliability.updates_per_s.lowest, rel=1e-3)
     assert (figure.layout.xaxis.type, figure.layout.yaxis.type) == ("log", "log")
