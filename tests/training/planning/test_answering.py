@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.files import records
-from scalebook.training.planning.answer import Answer, Point, Range
+from scalebook.training.planning.answer import Answer, Cause, Change, Point, Range
 from scalebook.training.planning.answering import Setting, answer, find_causes, find_changes, find_knee
 from scalebook.training.planning.links import OWN, Network
 from scalebook.training.planning.profile import Profile, read_profile
@@ -117,7 +117,7 @@ def test_an_answer_is_a_record(tmp_path: Path) -> None:
     assert knee.workers == pytest.approx(6.0, rel=0.02)  # (gradient + server) / server
     assert "4 shards" in [change.words for change in found.curves[0].changes]
     ratio = found.reliability.updates_per_s.highest / found.reliability.updates_per_s.lowest
-    ranged = [*found.curves[0].causes, *found.curves[0].changes]
+    ranged: list[Cause | Change] = [*found.curves[0].causes, *found.curves[0].changes]
     for each in ranged:
         assert (each.low, each.high) == pytest.approx((each.factor / ratio, each.factor * ratio))
     assert (knee.low, knee.high) == pytest.approx((knee.workers / ratio, knee.workers * ratio))
