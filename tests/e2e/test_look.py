@@ -288,15 +288,34 @@ def test_names_are_links(shown: tuple[Page, str, Gallery]) -> None:
     assert page.evaluate("window.stays") is True
 
 
+COUNTED = """
+  window.worked = new Map();
+  const kept = new WeakMap();
+  Object.defineProperty(HTMLElement.prototype, "calcdata", {
+    get() { return kept.get(this); },
+    set(data) {
+      kept.set(this, data);
+      if (data) window.worked.set(this, (window.worked.get(this) ?? 0) + 1);
+    },
+  });
+"""
+"""How often Plotly has worked out what it draws, by chart."""
+
+
 def test_charts_speak_the_pages_language(shown: tuple[Page, str, Gallery]) -> None:
-    """Their letters are those of the page."""
+    """Their letters are those of the page; each is drawn once."""
     page, address, found = shown
+    page.add_init_script(COUNTED)
     page.goto(address + found.addresses()["run"])
     tick = page.locator(".js-plotly-plot .xtick text").first
     expect(tick).to_be_attached()
     family = "one => getComputedStyle(one).fontFamily.replaceAll('\"', '')"
     of_page = page.locator(".stApp").evaluate(family)
     assert tick.evaluate(family) == of_page
+    settle(page)
+    worked = page.evaluate("[...window.worked.values()]")
+    assert len(worked) >= 3
+    assert set(worked) == {1}
 
 
 def test_a_click_on_a_mark_opens_its_trial_and_back_leads_to_the_search(shown: tuple[Page, str, Gallery]) -> None:

@@ -1,7 +1,8 @@
 """What of Streamlit's pages a page of ours needs beyond their frame, to be named in its HTML.
 
 Streamlit asks for the library of a kind of element when the first of it is to be drawn, and for what that library needs
-when it has come. Named in the HTML, the browser fetches and compiles them all while Streamlit itself starts.
+when it has come. Named in the HTML, the browser fetches and compiles them all while Streamlit itself starts. The
+library of charts must then be evaluated, for as long as the server takes to make the page: both are done at once.
 """
 
 import re
@@ -29,6 +30,15 @@ NEEDED: Final[dict[tuple[str, str], Sequence[str]]] = {
     ("/compare", "runs"): (CHARTS, *BOXES, "Multiselect", "LinkButton", "ButtonGroup", "Checkbox", "Slider"),
 }
 """By path and a parameter of the address; without one, what the page needs when none of its parameters is there."""
+WHILE_ASKED = b"""<script>{
+  const send = WebSocket.prototype.send;
+  WebSocket.prototype.send = function (...told) {
+    WebSocket.prototype.send = send;
+    send.apply(this, told);
+    setTimeout(() => import("./static/js/%s"));
+  };
+}</script>"""
+"""Evaluates a library as soon as the server has been asked for the page."""
 IMPORT = re.compile(r"""(?:from|import)\s*["'`]\./([\w.-]+\.js)["'`]""")
 
 
@@ -38,11 +48,13 @@ def links(path: str, query: bytes) -> bytes:
     views = {parameter: parts for (page, parameter), parts in NEEDED.items() if page == path}
     if not views:
         return b""
-    parts = next((parts for parameter, parts in views.items() if parameter in told), views[""])
-    return b"".join(
+    parameter = next((parameter for parameter in views if parameter in told), "")
+    named = b"".join(
         b'<link rel="modulepreload" crossorigin href="./static/js/%s">' % name.encode()
-        for name in _files((*FRAME, *parts))
+        for name in _files((*FRAME, *views[parameter]))
     )
+    charts = library(CHARTS) if parameter and CHARTS in views[parameter] else None
+    return named + (WHILE_ASKED % charts.name.encode() if charts is not None else b"")
 
 
 @cache

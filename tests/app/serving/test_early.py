@@ -29,3 +29,13 @@ def test_a_page_names_what_it_draws_with_and_no_more() -> None:
     assert "react-dom" not in named("/compose"), "the frame's own"
     assert len(set(named("/compose"))) == len(named("/compose"))
     assert early.links("/media/x", b"") == b""
+
+
+def test_charts_are_evaluated_early_where_the_address_says_that_there_are_some() -> None:
+    charts = early.library(early.CHARTS)
+    assert charts is not None
+    evaluated = f'import("./static/js/{charts.name}")'
+    there = [("/runs", b"run=1"), ("/search", b"search=1"), ("/compare", b"runs=1,2")]
+    assert all(evaluated in early.links(path, query).decode() for path, query in there)
+    without = [("/runs", b""), ("/search", b""), ("/compare", b""), ("/plan", b""), ("/", b"")]
+    assert not any("import(" in early.links(path, query).decode() for path, query in without)

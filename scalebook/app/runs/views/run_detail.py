@@ -26,6 +26,8 @@ CURVES_EVERY_S = 2.0
 
 DESCRIBED_EVERY_S = 1.0
 LINES = len(charts.PALETTE)  # workers whose throughput is drawn
+FEW = 4
+"""Workers whose bars leave room for the table of their pushes below them."""
 CHARTS = 6  # more do not help while it runs; all are in MLflow
 
 
@@ -175,11 +177,13 @@ def _workers(run_id: str) -> None:
         left, right = st.columns(2, gap="large")
     with left:
         workers.time_split(split)
-        if pushes is not None:
-            workers.pushes(pushes)
     with right:
         if pushes is not None:
             workers.staleness(pushes.counts)
+    if pushes is not None:
+        with left if view.workers <= FEW else right:
+            workers.pushes(pushes)
+    with right:
         run_detail.samples(resources.samples_picture(record))
 
 

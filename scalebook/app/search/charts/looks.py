@@ -6,7 +6,9 @@ States are told apart by their markers too, shades by their lightness alone, so 
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from scalebook.app.shared.components import charts
 from scalebook.training.search.map.landscape import COLOURS
@@ -123,3 +125,12 @@ def marker(known: str, dark: bool, size: float | None = None) -> dict[str, objec
     if look.symbol.endswith("open"):
         outline = {"width": 1.8, "color": colour}
     return {"symbol": look.symbol, "size": size or look.size, "color": colour, "line": outline}
+
+
+def numbers(values: NDArray[np.floating], digits: int = 5) -> list[object]:
+    """An array, of any shape, as lists; NaN is None. An array itself is sent packed, and what came packed is no data
+    that Plotly knows again: it is drawn twice (`chart_view`)."""
+    rounded = np.round(values.astype(np.float64), digits).astype(object)
+    rounded[np.isnan(values)] = None
+    listed: list[object] = rounded.tolist()
+    return listed

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
 from scalebook.app.search.charts import looks
@@ -92,8 +91,8 @@ def _dots(
     mine: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
 ) -> go.Scatter:
     return go.Scatter(
-        x=np.array([at[0] for at, _ in mine], dtype=np.float32),
-        y=np.array([at[1] for at, _ in mine], dtype=np.float32),
+        x=[at[0] for at, _ in mine],
+        y=[at[1] for at, _ in mine],
         mode="markers",
         name=name,
         marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},

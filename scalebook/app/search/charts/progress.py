@@ -66,8 +66,8 @@ def _marks(
         heights.append(edge if known is None or not np.isfinite(known) else min(max(known, low), high))
     small = len(mine) > 300
     return go.Scatter(
-        x=np.array([record.number for record in mine], dtype=np.int32),
-        y=np.array(heights, dtype=np.float32),
+        x=[record.number for record in mine],
+        y=heights,
         mode="markers",
         name=looks.LOOKS[name].word,
         marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},

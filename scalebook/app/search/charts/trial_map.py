@@ -162,9 +162,9 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
 def _field(shown: ShadeGrid, dark: bool) -> Trace:
     return {
         "type": "contour",
-        "x": shown.x.astype(np.float32),
-        "y": shown.y.astype(np.float32),
-        "z": shown.shade.astype(np.float32),
+        "x": looks.numbers(shown.x),
+        "y": looks.numbers(shown.y),
+        "z": looks.numbers(shown.shade),
         "coloraxis": "coloraxis",
         "contours": {"coloring": "heatmap", "start": 0.1, "end": 0.9, "size": 0.1},
         "line": {"width": 0.5, "color": "rgba(20,24,27,0.5)" if dark else "rgba(255,255,255,0.45)"},
@@ -181,8 +181,8 @@ def _refused(shown: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
         return []
     colour = looks.LOOKS["diverged"].colour(dark)
     tint: Trace = {
-        "type": "heatmap", "x": shown.x.astype(np.float32), "y": shown.y.astype(np.float32),
-        "z": np.where(shown.refused, 1.0, np.nan).astype(np.float32), "colorscale": [[0, colour], [1, colour]],
+        "type": "heatmap", "x": looks.numbers(shown.x), "y": looks.numbers(shown.y),
+        "z": looks.numbers(np.where(shown.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
         "showscale": False, "hoverinfo": "skip", "opacity": 0.2 if dark else 0.12,
     }  # fmt: skip
     marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
@@ -198,13 +198,13 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_name
     legend = _legend(name, looks.LOOKS[name].word, legend_names)
     if name == "finished":
         marker |= {
-            "color": part.shade.astype(np.float32), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
+            "color": looks.numbers(part.shade), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
             "line": {"width": 0.9, "color": looks.ground(dark)},
         }  # fmt: skip
         legend |= {"showlegend": False}  # it would be black there
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
-        "x": places[:, 0].astype(np.float32), "y": places[:, 1].astype(np.float32),
+        "x": looks.numbers(places[:, 0]), "y": looks.numbers(places[:, 1]),
         "text": [search_view.hover(trial, spec) for trial in mine], "customdata": [trial.number for trial in mine],
         "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
@@ -226,7 +226,8 @@ def _legend(key: str, word: str, legend: set[str]) -> Trace:
 
 def _line(part: Landscape, dark: bool, legend: set[str]) -> Trace:
     return {
-        "type": "scatter", "x": part.ridge[:, 0], "y": part.ridge[:, 1], "mode": "lines", "hoverinfo": "skip",
+        "type": "scatter", "x": looks.numbers(part.ridge[:, 0]), "y": looks.numbers(part.ridge[:, 1]),
+        "mode": "lines", "hoverinfo": "skip",
         "line": {"color": looks.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", legend),
     }  # fmt: skip
 

@@ -240,7 +240,7 @@ def test_where_the_field_ends_the_map_says_why() -> None:
     figure = trial_map.draw(searches.records(plain, 300), plain, "batch_size", "learning_rate", (), False)
     tint = next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
     field = next(trace for trace in figure.data if isinstance(trace, go.Contour))
-    refused, shown = ~np.isnan(np.asarray(tint.z)), ~np.isnan(np.asarray(field.z))
+    refused, shown = ~np.isnan(np.asarray(tint.z, float)), ~np.isnan(np.asarray(field.z, float))
     assert refused.any()
     assert not (refused & shown).any()
     assert refused[-5:, 5:40].mean() > 0.5 > refused[:30, 5:40].mean(), "rates that are too high, at small batches"
