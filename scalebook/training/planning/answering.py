@@ -197,33 +197,42 @@ def find_changes(
 
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     profile, rule = setting.profile, setting.rule
+    more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
     changes = [
-        (f"{factor * setting.shards} shards", replace(setting, shards=factor * setting.shards))
-        for factor in (2, 4)
-        if factor * setting.shards <= MOST_SHARDS
+        (f"{shards} shards", replace(setting, shards=shards))
+        for shards in more
+        if not profile.sparse or shards in profile.shard_shares
     ]
-    if profile.server_machines == "one":
+    if profile.server_machines == "one" and not profile.sparse:
         shards, each = max(4, setting.shards), replace(profile, server_machines="each")
         words = f"{shards} shards, each on a machine with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
-    changes += [
-        (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
-        for name, parts in (("bf16", 2), ("int8", 4))
-    ]
+    if not profile.sparse:
+        changes += _lighter_changes(setting)
     changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))
     if rule != Async():
         changes.append(("rule async", replace(setting, rule=Async())))
-    else:
-        changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
-    if rule in (Async(), Sync()):
-        local = LocalSGD(LOCAL_STEPS)
-        words = f"{LOCAL_STEPS} steps of each worker by itself, then averages (local: {local.name})"
-        changes.append((words, replace(setting, local=local)))
     if rule == Sync() and workers > 1:
         spare = max(1, workers // BACKUPS)
         changes.append((f"backup_workers: {spare}", replace(setting, rule=Sync(spare))))
     if (faster := FASTER.get(setting.network)) is not None:
         changes.append((WORDS[faster], replace(setting, network=faster)))
+    return changes
+
+
+def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
+    """Fewer bytes, and fewer pushes: what a model with sparse tables refuses."""
+    profile, rule = setting.profile, setting.rule
+    changes = [
+        (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
+        for name, parts in (("bf16", 2), ("int8", 4))
+    ]
+    if rule == Async():
+        changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
+    if rule in (Async(), Sync()):
+        local = LocalSGD(LOCAL_STEPS)
+        words = f"{LOCAL_STEPS} steps of each worker by itself, then averages (local: {local.name})"
+        changes.append((words, replace(setting, local=local)))
     return changes
 
 

@@ -80,6 +80,7 @@ def profile_of(told: StepMeasures, title: str, cores: int | None) -> Profile:
         cores=cores,
         slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
+        sparse=told.sparse,
         title=title,
         source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
     )

@@ -39,6 +39,8 @@ class Profile:
         slowdown: How many times as long a gradient and its push take where so many are computed at the same time on
             a machine that workers share: they take caches, memory bandwidth and turbo from each other. Between these
             numbers, and from 1 worker on, a straight line.
+        sparse: Whether part of the model is sparse tables, whose rows travel as they are: then codecs, sums and steps
+            of a worker's own are not offered, and more shards only where `shard_shares` says what they bring.
         title: What it is a profile of.
         source: Where its numbers come from.
     """
@@ -54,6 +56,7 @@ class Profile:
     server_machines: Machines = "one"
     shard_shares: Mapping[int, float] = field(default_factory=dict)
     slowdown: Mapping[int, float] = field(default_factory=dict)
+    sparse: bool = False
     title: str = "a system"
     source: str = "written by hand"
 
@@ -107,7 +110,7 @@ def times(value: Seconds, factor: float) -> Seconds:
 
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
-    "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares",
+    "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
 )  # fmt: skip
 
 
@@ -139,6 +142,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         network=_network(raw),
         server_machines=_machines(raw.get("server_machines", "one")),
         shard_shares=_by_number(raw.get("shard_shares", {}), "profile.shard_shares"),
+        sparse=_yes(raw.get("sparse", False), "profile.sparse"),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
     )
@@ -181,10 +185,18 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["stragglers"] = {str(worker): factor for worker, factor in profile.stragglers.items()}
     if profile.shard_shares:
         written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
+    if profile.sparse:
+        written["sparse"] = True
     if profile.cores is not None:
         written["cores"] = profile.cores
     if profile.slowdown:
         written["slowdown"] = {str(number): factor for number, factor in profile.slowdown.items()}
+    return written
+
+
+def _yes(written: object, key: str) -> bool:
+    if not isinstance(written, bool):
+        raise ConfigError(key, f"is {written!r}", "Write true or false.")
     return written
 
 

@@ -17,6 +17,7 @@ from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.files import records
 from scalebook.training.ps.memory.layout import cut
+from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.tracking.logger import upload
 
 FILE: Final = "plan-profile.json"
@@ -30,7 +31,8 @@ SHARDS: Final = (2, 4, 8, 16, 32, 64)
 class StepMeasures:
     """Of the steps that count. `gradient_s`: from one push to the next, without waiting and applying; `cv`: standard
     deviation / mean of a step; `server_s`: applying one gradient. `slowdown`: how many times as long a step takes
-    beside others, where `at_once` workers compute. `shard_shares`: of the largest of so many shards."""
+    beside others, where `at_once` workers compute. `shard_shares`: of the largest of so many shards. `sparse`:
+    whether the model has sparse tables."""
 
     steps: int
     batch_size: int
@@ -42,6 +44,7 @@ class StepMeasures:
     shard_shares: dict[str, float] = field(default_factory=dict)
     at_once: int = 1
     slowdown: float = 1.0
+    sparse: bool = False
 
 
 @dataclass
@@ -143,6 +146,7 @@ class StepTimes(Callback):
             shard_shares=shard_shares([(name, p.detach()) for name, p in pl_module.named_parameters()]),
             at_once=trainer.world_size if beside else 1,
             slowdown=statistics.fmean(beside) / mean if beside and mean else 1.0,
+            sparse=any(map(is_table, pl_module.parameters())),
         )
         path = Path(trainer.default_root_dir) / FILE
         records.save(path, asdict(told))

@@ -102,6 +102,15 @@ def test_what_would_move_a_saturated_link() -> None:
     assert [change.factor for change in changes] == sorted(found.values(), reverse=True)
 
 
+def test_a_model_with_sparse_tables_is_offered_what_goes_with_them() -> None:
+    slow = replace(PLAIN, server_s=0.05, sparse=True, shard_shares={2: 0.6})
+    changes = find_changes(setting(slow), 40, setting(slow).play(40).samples_per_s)
+    assert {change.words: change.factor for change in changes} == {
+        "64 samples a gradient": pytest.approx(2, rel=0.01),
+        "2 shards": pytest.approx(1 / 0.6, rel=0.01),
+    }
+
+
 def test_an_answer_is_a_record(tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
     profile = replace(PLAIN, server_s=0.02)

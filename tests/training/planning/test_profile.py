@@ -39,7 +39,9 @@ def test_a_profile_is_written_by_hand(tmp_path: Path) -> None:
 
 
 def test_what_is_measured_is_read_back() -> None:
-    profile = Profile(0.02, 32, 4, 4, 0.001, cores=2, network=Network(Link(0.1, 1e6)), shard_shares={2: 0.6})
+    profile = Profile(
+        0.02, 32, 4, 4, 0.001, cores=2, network=Network(Link(0.1, 1e6)), shard_shares={2: 0.6}, sparse=True
+    )
     assert read_profile(as_mapping(profile)) == profile
     slowed = replace(profile, slowdown={2: 1.3})
     assert read_profile(as_mapping(slowed)) == slowed
@@ -90,6 +92,7 @@ def test_the_clock_of_a_profile() -> None:
         ({"stragglers": {"3": 0}}, "profile.stragglers.3"),
         ({"stragglers": [3]}, "profile.stragglers"),
         ({"shard_shares": {"2": 1.5}}, "profile.shard_shares.2"),
+        ({"sparse": "rows"}, "profile.sparse"),
         ({"slowdown": {"2": 0}}, "profile.slowdown.2"),
         ({"slowdown": {"1": 2}}, "profile.slowdown.1"),
         ({"gradent": 1}, "profile.gradent"),
