@@ -141,7 +141,7 @@ def views(filled: Filled) -> dict[str, View]:
     """Each page by its name, and apart from it its charts."""
     one, two, search = f"/runs?run={filled.runs[0]}", ",".join(filled.runs), f"/search?search={filled.search.id}"
     setup = "/search?notebook=first-steps&experiment=experiment-0"
-    plots = 3 + 1  # a chart has two pictures, one upon the other
+    plots = 3 + 1  # a chart has three pictures; the fourth is the first of the second chart
     return {
         "notebook, 6 experiments": View("/", "names of all six", ".sb-name", CELLS),
         "compose": View("/compose?notebook=first-steps", "Run", ".st-key-compose-run button"),
