@@ -22,11 +22,11 @@ BROWSER_MAY_USE = tuple(
 )  # fmt: skip
 LAYERS = {
     "training": [
-        "errors", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust", "modules",
-        "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search", "claims",
-        "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models",
-        "strategies", "callbacks", "tuning", "planning", "model_making", "describe", "cli", "runner", "commands",
-        "__main__",
+        "errors", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust",
+        "modules", "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search",
+        "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data",
+        "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe", "cli", "runner",
+        "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

@@ -17,6 +17,7 @@ from tests.e2e.conftest import Served
 
 START_MS = 40_000  # for a run to start on two busy cores, its process included
 RUN_MS = 60_000
+LOOKED_AT = 10  # epochs: of three it is over between two looks
 DARK = "rgb(20, 24, 27)"
 runs: dict[str, str] = {}
 """Run ids by strategy, from one step to the next."""
@@ -37,7 +38,7 @@ def fill(page: Page, label: str, value: str) -> None:
     box.press("Enter")
 
 
-def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, bound: int | None = None) -> str:
+def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, epochs: int, bound: int | None = None) -> str:
     """From the notebook to a submitted run; returns its id. `bound` chooses the rule `bounded`."""
     page.goto(served.addresses.app)
     page.get_by_role("button", name="New experiment").click(timeout=20_000)
@@ -47,11 +48,11 @@ def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, bound:
     if bound is not None:
         choose(page, "Rule", "bounded")
         fill(page, "Bound", str(bound))
-    fill(page, "Epochs", "3")
+    fill(page, "Epochs", str(epochs))
     code = page.locator(".st-key-beside .sb-code").first
     expect(code).to_contain_text(yaml, timeout=10_000)
     expect(code).to_contain_text("devices: 2")
-    expect(code).to_contain_text("max_epochs: 3")
+    expect(code).to_contain_text(f"max_epochs: {epochs}")
     expect(page.locator(".st-key-beside .sb-facts")).to_contain_text("global batch")
     page.locator(".st-key-compose-run button").first.click()
     page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}"), timeout=20_000)
@@ -64,7 +65,7 @@ def wait_until_finished(page: Page) -> None:
 
 def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_does(page: Page, served: Served) -> None:
     run = runs["async"] = compose_and_run(
-        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
+        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", LOOKED_AT, bound=3
     )
     expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(
@@ -105,7 +106,7 @@ def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> 
     expect(card.locator(".sb-chip").first).to_have_text("finished", timeout=20_000)
     saved = store.read(served.workspace.root / "first-steps.md").notebook.experiment("pixelcnn-bounded-x2")
     assert saved is not None
-    assert saved.config["trainer"]["max_epochs"] == 3
+    assert saved.config["trainer"]["max_epochs"] == LOOKED_AT
     page.get_by_role("button", name="Switch to the dark theme").click()
     for path in ("/", "/compare"):
         expect(page.locator(".stApp")).to_have_css("background-color", DARK)
@@ -115,7 +116,7 @@ def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> 
 
 
 def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, served: Served) -> None:
-    runs["ddp"] = compose_and_run(page, served, "DDP", "strategy: ddp")
+    runs["ddp"] = compose_and_run(page, served, "DDP", "strategy: ddp", epochs=3)
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(
         re.compile(r"training|validating"), timeout=START_MS
     )

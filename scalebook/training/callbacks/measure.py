@@ -107,7 +107,7 @@ class Measure(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         now = self._now()
         if self._begun is None:
-            self._begun = now - self._restored.get("seconds", 0.0)
+            self._begun = self._clock_restored(now) - self._restored.get("seconds", 0.0)
             real = perf_counter()
             self._really_begun = real - self._restored.get("real_seconds", self._restored.get("seconds", 0.0))
             self._next_event = self._next_figures = real
@@ -193,6 +193,8 @@ class Measure(Callback):
     @override
     def state_dict(self) -> dict[str, Any]:
         state = {"samples": self.counts().samples, "seconds": self.seconds(), "real_seconds": self.real_seconds()}
+        if self.measured is not None and self.measured.is_virtual:
+            state["at"] = self._now()
         moved_bytes = self._bytes()
         return state if math.isnan(moved_bytes) else {**state, "bytes": moved_bytes}
 
@@ -201,6 +203,12 @@ class Measure(Callback):
         self._restored = dict(state_dict)
 
     # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _clock_restored(self, now: float) -> float:
+        """What the run's clock said when the checkpoint was written, if that clock goes on, as a virtual one does;
+        now otherwise. Worker 0's next batch may begin later than that."""
+        goes_on = self.measured is not None and self.measured.is_virtual
+        return min(now, self._restored.get("at", now)) if goes_on else now
 
     def _axes_now(self) -> Axes:
         counts = self.counts()

@@ -27,7 +27,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.config.nodes import Place, place
+from scalebook.training.nodes import Place, place
 from scalebook.training.ps.policy.bounds import PositiveFloat, check
 from scalebook.training.ps.policy.codecs import CodecName, in_halves, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from typing_extensions import override
 
-from scalebook.training.config.nodes import DEVICES, NODES
 from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
+from scalebook.training.nodes import DEVICES, NODES
 from scalebook.training.strategies.meeting import Meeting
 from scalebook.training.strategies.news import Came, How, NodeEnd, end_of
 from scalebook.training.strategies.others import Others

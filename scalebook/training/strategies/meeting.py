@@ -10,12 +10,11 @@ from datetime import timedelta
 from itertools import count
 from typing import Final
 
-import psutil
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from scalebook.training.config.nodes import Place
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
+from scalebook.training.nodes import Place
 
 ADDRESS: Final = "MASTER_ADDR"
 ASK_S: Final = 10.0
@@ -124,6 +123,8 @@ def interface_to(place: Place) -> str | None:
     with closing(socket.socket(family, socket.SOCK_DGRAM)) as asking:  # it sends nothing
         asking.connect((str(address), place.port))
         own = asking.getsockname()[0]
+    import psutil  # here: a run on one machine needs torch and Lightning alone
+
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address.partition("%")[0] == own for found in addresses):
             return name

@@ -85,8 +85,8 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     found = json.loads((tmp_path / names.PUSHES_JSON).read_text())
     assert found["counts"] == json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"]
     assert found["workers"][1] == {
-        "compute": 1.0, "wait": 0.0, "communicate": 1.0, "data": 2.0, "updates": 4, "samples": 3,
-        "pushed_bytes": 0, "pulled_bytes": 0,
+        "compute": 1.0, "wait": 0.0, "communicate": 1.0, "data": 2.0, "updates": 4, "gradients": 0,
+        "samples": 3, "pushed_bytes": 0, "pulled_bytes": 0,
     }  # fmt: skip
     assert found["shards"][0] == {
         "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,
