@@ -17,7 +17,7 @@ from tests.e2e.conftest import Served
 
 START_MS = 40_000  # for a run to start on two busy cores, its process included
 RUN_MS = 60_000
-LOOKED_AT = 10  # epochs: of three it is over between two looks
+EPOCHS = 8  # a run of three is over between two looks
 DARK = "rgb(20, 24, 27)"
 runs: dict[str, str] = {}
 """Run ids by strategy, from one step to the next."""
@@ -38,7 +38,7 @@ def fill(page: Page, label: str, value: str) -> None:
     box.press("Enter")
 
 
-def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, epochs: int, bound: int | None = None) -> str:
+def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, bound: int | None = None) -> str:
     """From the notebook to a submitted run; returns its id. `bound` chooses the rule `bounded`."""
     page.goto(served.addresses.app)
     page.get_by_role("button", name="New experiment").click(timeout=20_000)
@@ -48,11 +48,11 @@ def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, epochs
     if bound is not None:
         choose(page, "Rule", "bounded")
         fill(page, "Bound", str(bound))
-    fill(page, "Epochs", str(epochs))
+    fill(page, "Epochs", str(EPOCHS))
     code = page.locator(".st-key-beside .sb-code").first
     expect(code).to_contain_text(yaml, timeout=10_000)
     expect(code).to_contain_text("devices: 2")
-    expect(code).to_contain_text(f"max_epochs: {epochs}")
+    expect(code).to_contain_text(f"max_epochs: {EPOCHS}")
     expect(page.locator(".st-key-beside .sb-facts")).to_contain_text("global batch")
     page.locator(".st-key-compose-run button").first.click()
     page.wait_for_url(re.compile(r"/runs\?run=[0-9a-f]{32}"), timeout=20_000)
@@ -65,7 +65,7 @@ def wait_until_finished(page: Page) -> None:
 
 def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_does(page: Page, served: Served) -> None:
     run = runs["async"] = compose_and_run(
-        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", LOOKED_AT, bound=3
+        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
     )
     expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(
@@ -106,7 +106,7 @@ def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> 
     expect(card.locator(".sb-chip").first).to_have_text("finished", timeout=20_000)
     saved = store.read(served.workspace.root / "first-steps.md").notebook.experiment("pixelcnn-bounded-x2")
     assert saved is not None
-    assert saved.config["trainer"]["max_epochs"] == LOOKED_AT
+    assert saved.config["trainer"]["max_epochs"] == EPOCHS
     page.get_by_role("button", name="Switch to the dark theme").click()
     for path in ("/", "/compare"):
         expect(page.locator(".stApp")).to_have_css("background-color", DARK)
@@ -116,7 +116,7 @@ def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> 
 
 
 def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, served: Served) -> None:
-    runs["ddp"] = compose_and_run(page, served, "DDP", "strategy: ddp", epochs=3)
+    runs["ddp"] = compose_and_run(page, served, "DDP", "strategy: ddp")
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(
         re.compile(r"training|validating"), timeout=START_MS
     )
@@ -185,7 +185,7 @@ def test_the_notebook_is_exported_and_opens_without_a_server(page: Page, served:
     expect(config).not_to_be_visible()
     page.emulate_media(media="print")
     expect(config).to_be_visible()
-    expect(config).to_contain_text("max_epochs: 3")
+    expect(config).to_contain_text(f"max_epochs: {EPOCHS}")
 
 
 def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
