@@ -14,6 +14,7 @@ from scalebook.training.notebook import store
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from tests.e2e.conftest import Served
+from tests.e2e.steps import fill
 
 START_MS = 40_000  # for a run to start on two busy cores, its process included
 RUN_MS = 60_000
@@ -30,12 +31,6 @@ def choose(page: Page, label: str, option: str) -> None:
     box.scroll_into_view_if_needed()
     box.click()
     page.get_by_role("option", name=option).first.click()
-
-
-def fill(page: Page, label: str, value: str) -> None:
-    box = page.get_by_role("textbox", name=label, exact=True)
-    box.fill(value)
-    box.press("Enter")
 
 
 def compose_and_run(page: Page, served: Served, strategy: str, yaml: str, bound: int | None = None) -> str:

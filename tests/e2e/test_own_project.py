@@ -11,7 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import Served, end_supervisor, serve
-from tests.e2e.test_journey import choose, fill, wait_until_finished
+from tests.e2e.steps import fill
+from tests.e2e.test_journey import choose, wait_until_finished
 
 CLICKS_S = 180.0
 TIMEOUT_MS = 90_000

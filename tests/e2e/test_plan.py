@@ -6,22 +6,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Served
-from tests.e2e.test_journey import START_MS, fill
+from tests.e2e.steps import TINY, fill
+from tests.e2e.test_journey import START_MS
 
-NOTEBOOK = """---
+NOTEBOOK = f"""---
 title: How many workers
 ---
 # How many workers?
 
-```yaml experiment=tiny
-config:
-  seed_everything: 1
-  trainer: {max_epochs: 1}
-  model: {class_path: MLPClassifier}
-  data: {class_path: Digits, init_args: {batch_size: 32}}
-  optimizer: {class_path: SGD, init_args: {lr: 0.1}}
-```
-"""
+{TINY}"""
 
 
 @pytest.mark.thorough  # its steps are those of the plan's page in tests/app/pages, of the planner and of its chart

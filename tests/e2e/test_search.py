@@ -12,32 +12,19 @@ from scalebook.training.search import launch
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from tests.e2e.conftest import Served
+from tests.e2e.steps import TINY, fill
 
 START_MS = 60_000  # for the first trial to start on two busy cores, driver and forking parent included
 END_MS = 90_000
 TRIALS = 4
-NOTEBOOK = """---
+NOTEBOOK = f"""---
 title: Which batch size
 ---
 # Which batch size?
 
-```yaml experiment=tiny
-config:
-  seed_everything: 1
-  trainer: {max_epochs: 1}
-  model: {class_path: MLPClassifier}
-  data: {class_path: Digits, init_args: {batch_size: 32}}
-  optimizer: {class_path: SGD, init_args: {lr: 0.1}}
-```
-
+{TINY}
 What is found is written here.
 """
-
-
-def fill(page: Page, label: str, value: str) -> None:
-    box = page.get_by_role("textbox", name=label, exact=True)
-    box.fill(value)
-    box.press("Enter")
 
 
 def plan(page: Page) -> Locator:
