@@ -25,10 +25,10 @@ import scalebook.training.optimizers
 import scalebook.training.strategies
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.defaults import default_callbacks
-from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.rate_scaling import scaled_rates
 from scalebook.training.callbacks.threads import Threads
 from scalebook.training.checkpoints import PlainCheckpoints
-from scalebook.training.config.rate_scaling import KEY, NO_BATCH, RateScaling
+from scalebook.training.config.rate_scaling import KEY, RateScaling
 from scalebook.training.config.translate import translated
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder
@@ -152,22 +152,12 @@ class TrainingCLI(LightningCLI):
             more, callbacks = self._recorded(self.job, asked, threads)
         if asked["enable_progress_bar"] is None:
             more["enable_progress_bar"] = sys.stdout.isatty()
-        callbacks += self._scaled_rates()
+        callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
         plugins = _listed(asked["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             more["plugins"] = [*plugins, PlainCheckpoints()]
         more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
-
-    def _scaled_rates(self) -> list[Callback]:
-        """What the config's `lr_scaling` asks for. ConfigError where the data set has no batch size to scale by."""
-        scaling = self._get(self.config_init, KEY)
-        if scaling is None or scaling.rule == "none":
-            return []
-        batch = self._get(self.config, "data.init_args.batch_size")
-        if batch is None:
-            raise ConfigError(KEY, NO_BATCH, "Remove it, or write rule: none.")
-        return [ScaledRates(scaling, int(batch))]
 
     def _recorded(
         self, job: JobFolder, asked: Mapping[str, Any], threads: int

@@ -3,12 +3,13 @@
 import math
 from typing import Any
 
+from jsonargparse import Namespace
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.config.rate_scaling import KEY, RateScaling
+from scalebook.training.config.rate_scaling import KEY, NO_BATCH, RateScaling
 from scalebook.training.errors import ConfigError
 from scalebook.training.strategies.applied_step import CountsUpdates, ScaledRate
 
@@ -91,6 +92,16 @@ class ScaledRates(Callback):
         for step in self._steps:
             step.end()
         self._steps = []
+
+
+def scaled_rates(scaling: RateScaling | None, data: Namespace | None) -> list[Callback]:
+    """What a config's `lr_scaling` and `data` ask for. ConfigError where the data set has no batch size to scale by."""
+    if scaling is None or scaling.rule == "none":
+        return []
+    batch = None if data is None else data.get("init_args.batch_size")
+    if batch is None:
+        raise ConfigError(KEY, NO_BATCH, "Remove it, or write rule: none.")
+    return [ScaledRates(scaling, int(batch))]
 
 
 def refuse_without_rate(optimizer: Optimizer) -> None:

@@ -10,6 +10,7 @@ from scalebook.training.config.complete import complete
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.rate_scaling import rate_scaling
+from scalebook.training.tracking import names
 
 STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server"}
 """What people read of a strategy, everywhere; in a config it is called by its class."""
@@ -65,6 +66,19 @@ class Workload:
     accelerator: str
     is_virtual: bool
     """Whether workers are virtual, and so are seconds."""
+
+    def tags(self) -> dict[str, Any]:
+        """What a run's record says of it before the run starts; None where something does not apply."""
+        return {
+            names.TAG_STRATEGY: self.strategy,
+            names.TAG_RULE: self.rule,
+            names.TAG_WORKERS: self.workers,
+            names.TAG_CLOCK: names.VIRTUAL if self.is_virtual else None,
+            names.TAG_BATCH_PER_WORKER: self.batch_per_worker,
+            names.TAG_BATCH_GLOBAL: self.batch_global,
+            names.TAG_LR_ASKED: self.learning_rate,
+            names.TAG_LR_SCALED: self.learning_rate_scaled,
+        }
 
 
 def workload(config: Mapping[str, Any], description: Description) -> Workload:

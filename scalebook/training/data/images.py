@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 import torch
 
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""images float32 [batch, channels, height, width], labels int64 [batch]."""
+
 
 @dataclass(frozen=True)
 class ImageSpec:

@@ -1,7 +1,7 @@
-"""What the image data sets have in common: the split, the loaders, the arguments."""
+"""What the image data sets have in common: the arguments, the split, and batches drawn from memory."""
 
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -10,16 +10,56 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from scalebook.training.data.batches import Batch, ImageBatches, loader
 from scalebook.training.data.download import RemoteFile, cache_folder, fetch, missing
 from scalebook.training.data.errors import DataError
-from scalebook.training.data.images import ImageSpec, LabelledImages
+from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
+from scalebook.training.data.splitting import stratified_split
+from scalebook.training.shuffle import EpochShuffle
 
 Part = Literal["train", "test"]
 EVALUATION_BATCH = 256  # images; validation needs no gradients, and its result does not depend on the batch
+
+
+class ImageBatches(Dataset[Batch]):
+    """Images held as bytes, a quarter of the memory of floats, and scaled when their batch is drawn.
+
+    `__getitems__` draws a whole batch.
+    """
+
+    def __init__(self, data: LabelledImages, mean: torch.Tensor, scale: torch.Tensor) -> None:
+        """`mean` and `scale` are float32 [channels], in levels: a value is (level - mean) / scale."""
+        self.pixels, self.labels = data
+        self.scale = scale.view(-1, 1, 1)
+        self.mean = mean.view(-1, 1, 1) if bool(mean.any()) else None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Batch:
+        images, labels = self.__getitems__([index])
+        return images[0], labels[0]
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        rows = torch.from_numpy(np.array(indices))  # a quarter of the time of torch.tensor
+        images = self.pixels.index_select(0, rows).float()
+        if self.mean is not None:
+            images -= self.mean
+        return images.div_(self.scale), self.labels.index_select(0, rows)
+
+
+class MemoryLoader(DataLoader[Batch]):
+    """A DataLoader without what it does for slow data sets, which costs more than drawing a batch from memory.
+
+    Everything else is torch's, so Lightning can rebuild it with a distributed sampler.
+    """
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch promises a private iterator class
+        assert isinstance(self.dataset, ImageBatches)
+        assert self.batch_sampler is not None
+        yield from map(self.dataset.__getitems__, self.batch_sampler)
 
 
 class ImageDataModule(LightningDataModule, ABC):
@@ -132,6 +172,11 @@ class DownloadedImages(ImageDataModule):
         return self._evaluation("test")
 
 
+def loader(images: ImageBatches, batch_size: int, shuffle: bool) -> MemoryLoader:
+    """Batches in the worker's own process, the last one smaller where they do not divide evenly."""
+    return MemoryLoader(images, batch_size=batch_size, sampler=EpochShuffle(images) if shuffle else None)
+
+
 def _rows(data: LabelledImages, rows: torch.Tensor) -> LabelledImages:
     return LabelledImages(data.pixels[rows], data.labels[rows])
 
@@ -149,21 +194,3 @@ def _moments(pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             "All training pixels are equal, so they cannot be normalised. Set data.init_args.normalize to false."
         )
     return mean.float(), deviation.float()
-
-
-def stratified_split(labels: torch.Tensor, val_fraction: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices of the training and of the validation samples, each in ascending order.
-
-    `ceil(val_fraction * n)` samples validate, shared among the classes in proportion (largest remainders first). The
-    same arguments give the same split in every version: numpy guarantees RandomState's stream.
-    """
-    classes, counts = np.unique(labels.numpy(), return_counts=True)
-    exact = counts * math.ceil(val_fraction * len(labels)) / len(labels)
-    quota = np.floor(exact).astype(int)
-    missing = math.ceil(val_fraction * len(labels)) - quota.sum()
-    quota[np.argsort(quota - exact, kind="stable")[:missing]] += 1
-    draw = np.random.RandomState(seed)
-    chosen = np.zeros(len(labels), dtype=bool)
-    for label, wanted in zip(classes, quota, strict=True):
-        chosen[draw.permutation(np.flatnonzero(labels.numpy() == label))[:wanted]] = True
-    return torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen))

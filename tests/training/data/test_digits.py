@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from scalebook.training.data import DataError, Digits
 from scalebook.training.data import digits as digits_module
-from scalebook.training.data.batches import ImageBatches
+from scalebook.training.data.module import ImageBatches
 
 
 def ready(data: Digits) -> Digits:

@@ -9,7 +9,7 @@ from scalebook.app.shared.services.words import plain
 from scalebook.training.config import paths
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description, Field
-from scalebook.training.config.search.aliases import STRATEGIES
+from scalebook.training.config.search.point import STRATEGIES
 from scalebook.training.config.search.space import Kind
 from scalebook.training.config.workload import workload
 

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from scalebook.training.config.classes import GROUP_OF_KEY, named
 from scalebook.training.config.description import Description
-from scalebook.training.config.search.aliases import is_single
 from scalebook.training.config.search.dimensions import clashes, dimension_problems
-from scalebook.training.config.search.point import depends, resolve, summary
+from scalebook.training.config.search.point import depends, is_single, resolve, summary
 from scalebook.training.config.search.settings import settings_problems
 from scalebook.training.config.search.sharing import candidates, sharing_problems
 from scalebook.training.config.search.space import Dimension

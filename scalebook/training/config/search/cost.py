@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.config.description import Description
-from scalebook.training.config.search.aliases import is_single
-from scalebook.training.config.search.point import grid_points
+from scalebook.training.config.search.point import grid_points, is_single
 from scalebook.training.config.search.settings import MOST_POINTS
 from scalebook.training.config.search.sharing import candidates
 from scalebook.training.config.search.types import SearchSpec

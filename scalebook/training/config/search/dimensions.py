@@ -8,7 +8,7 @@ from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description, Field
 from scalebook.training.config.fields import check_value, expected, shown
 from scalebook.training.config.paths import PathTarget, fields, place, put
-from scalebook.training.config.search.aliases import STRATEGIES, batch_place, put_strategy, rate_place
+from scalebook.training.config.search.point import STRATEGIES, batch_place, put_strategy, rate_place
 from scalebook.training.config.search.space import HANDLES, RANGES, Dimension
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import SearchSpec

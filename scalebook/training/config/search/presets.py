@@ -8,8 +8,8 @@ from scalebook.training.config.classes import mapping, named, suggestion
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.rate_scaling import rate_scaling
-from scalebook.training.config.search.aliases import STRATEGIES, batch_place, rate_place
 from scalebook.training.config.search.definition import search_problems
+from scalebook.training.config.search.point import STRATEGIES, batch_place, rate_place
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.rules import RULES

@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from scalebook.training.config.description import Description
-from scalebook.training.config.search.aliases import is_single
+from scalebook.training.config.search.point import is_single
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import SearchSpec

@@ -1,6 +1,6 @@
 """One dimension of a search: what values it may take, how they are called, and how a study stores them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -139,6 +139,11 @@ class Dimension:
         if self.step != 1:
             body["step"] = self.step
         return body if self.points is None else {**body, "points": self.points}
+
+
+def decode_point(space: Iterable[Dimension], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The point that a study has stored, by dimension, in the order of `space`; a part of one where that is stored."""
+    return {dimension.name: dimension.decode(stored[dimension.name]) for dimension in space if dimension.name in stored}
 
 
 def power_of_two(value: float) -> bool:

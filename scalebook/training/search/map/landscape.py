@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalebook.training.config.search.aliases import is_single
-from scalebook.training.config.search.point import canonical
+from scalebook.training.config.search.point import canonical, is_single
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.failures import FailureClass

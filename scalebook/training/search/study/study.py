@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from scalebook.training.config.search.space import decode_point
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass
-from scalebook.training.search.study import samplers, trials
+from scalebook.training.search.study import trials
 from scalebook.training.search.study.judge import Judge
 from scalebook.training.search.study.pruners import Rungs
 from scalebook.training.search.study.reading import read
@@ -43,6 +44,8 @@ class Study:
     """The driver's hold on a study. Not for several threads, nor for two processes that write."""
 
     def __init__(self, storage: str, study: "optuna.Study", kept: "BaseStorage", spec: SearchSpec) -> None:
+        from scalebook.training.search.study.sampling import sampler
+
         self.storage, self.spec = storage, spec
         self.mended = ""
         """What `open` had to mend, for people."""
@@ -51,7 +54,7 @@ class Study:
         self._live: dict[int, Trial] = {}
         self._judge = Judge(spec, study.study_name)
         self._rungs: Rungs | None = None
-        self._drawn = samplers.sampler(spec)
+        self._drawn = sampler(spec)
         study.sampler = self._drawn
 
     @classmethod
@@ -67,9 +70,7 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mended = mend(storage)
         kept = open_storage(storage)
-        directions: list[Literal["minimize", "maximize"]] = [
-            "minimize" if objective.lower else "maximize" for objective in spec.objectives
-        ]
+        directions = _directions(spec)
         with understood(storage):
             study = optuna.create_study(
                 storage=kept,
@@ -104,7 +105,7 @@ class Study:
             trial = self._study.ask(fixed_distributions=self._drawn.space)
             self._live[trial.number] = trial
             settle(self.storage)
-            return AskedTrial(trial.number, self._decoded(trial.params))
+            return AskedTrial(trial.number, decode_point(self.spec.space, trial.params))
 
     def give(self, point: Mapping[str, Any]) -> bool:
         """Have `point` asked next; False where it is there already. What it leaves open the sampler fills in.
@@ -192,7 +193,7 @@ class Study:
         """Trials that were asked and not told, also by a driver before this one."""
         with answering(self.storage):
             return [
-                AskedTrial(trial.number, self._decoded(trial.params))
+                AskedTrial(trial.number, decode_point(self.spec.space, trial.params))
                 for trial in self._all()
                 if trial.state.name == "RUNNING"
             ]
@@ -216,7 +217,7 @@ class Study:
 
         for frozen in self._all():
             if frozen.state.name == "RUNNING" and frozen.params.keys() < self._drawn.space.keys():
-                samplers.draw_rest(Trial(self._study, frozen._trial_id), self._drawn.space)
+                self._drawn.draw_rest(Trial(self._study, frozen._trial_id))
 
     def _tell(
         self, number: int, state: str, outcome: dict[str, str] | None = None, values: Sequence[float] | None = None
@@ -251,13 +252,6 @@ class Study:
 
     def _set(self, trial: "FrozenTrial", name: str, value: Any) -> None:
         self._kept.set_trial_user_attr(trial._trial_id, name, value)
-
-    def _decoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            dimension.name: dimension.decode(params[dimension.name])
-            for dimension in self.spec.space
-            if dimension.name in params
-        }
 
     def _encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
         names = [dimension.name for dimension in self.spec.space]

@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from scalebook.training.config.search.space import Dimension, decode_point
+
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from scalebook.training.config.search.space import Dimension
     from scalebook.training.config.search.types import SearchSpec
 
 State = Literal["waiting", "running", "finished", "pruned", "infeasible", "failed"]
@@ -109,8 +110,8 @@ class Records:
     Optuna's storages replace a trial's object when it changes, and give the same object where it did not.
     """
 
-    def __init__(self, space: "Sequence[Dimension]") -> None:
-        self.space = {dimension.name: dimension for dimension in space}
+    def __init__(self, space: Sequence[Dimension]) -> None:
+        self.space = space
         self._known: dict[int, tuple[FrozenTrial, TrialRecord]] = {}
 
     def of(self, trials: "Iterable[FrozenTrial]") -> list[TrialRecord]:
@@ -125,7 +126,7 @@ class Records:
         return record
 
 
-def record_of(trial: "FrozenTrial", space: "dict[str, Dimension]") -> TrialRecord:
+def record_of(trial: "FrozenTrial", space: Iterable[Dimension]) -> TrialRecord:
     """One of Optuna's trials in our words."""
     attributes = trial.user_attrs
     outcome = attributes.get(OUTCOME, {})
@@ -135,7 +136,7 @@ def record_of(trial: "FrozenTrial", space: "dict[str, Dimension]") -> TrialRecor
     return TrialRecord(
         number=trial.number,
         state=state,
-        point={name: dimension.decode(encoded[name]) for name, dimension in space.items() if name in encoded},
+        point=decode_point(space, encoded),
         values=tuple(trial.values or ()) if state == "finished" else (),
         curve=sorted(trial.intermediate_values.items()),
         failure=outcome.get("failure") if ended_badly else None,

@@ -76,13 +76,13 @@ def test_a_trial_of_optunas_in_our_words() -> None:
     import optuna
     from optuna.trial import TrialState
 
-    from scalebook.training.search.study.samplers import distribution
+    from scalebook.training.search.study.sampling import distribution
 
-    space = {one.name: one for one in (BATCH, RATE, STRATEGY)}
+    space = (BATCH, RATE, STRATEGY)
     trial = optuna.trial.create_trial(
         state=TrialState.PRUNED,
         params={"batch_size": 5, "learning_rate": 0.5, "strategy": STRATEGY.encode(STRATEGY.choices[2])},
-        distributions={name: distribution(one) for name, one in space.items()},
+        distributions={one.name: distribution(one) for one in space},
         intermediate_values={200: 0.5, 100: 1.0},
         user_attrs={RUNS: {"7": "abc"}, OUTCOME: {"state": "infeasible", "failure": "diverged", "cause": "nan"}},
     )
@@ -100,7 +100,7 @@ def test_a_given_point_that_waits_can_be_read() -> None:
     from optuna.trial import TrialState
 
     trial = optuna.trial.create_trial(state=TrialState.WAITING, user_attrs={GIVEN: {"batch_size": 6}})
-    record = record_of(trial, {"batch_size": BATCH, "learning_rate": RATE})
+    record = record_of(trial, (BATCH, RATE))
     assert (record.state, record.point, record.given, record.started) == ("waiting", {"batch_size": 64}, True, None)
 
 

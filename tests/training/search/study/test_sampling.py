@@ -11,7 +11,7 @@ import pytest
 from scalebook.training.config.search.keys import SAMPLERS
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.errors import ConfigError
-from scalebook.training.search.study import samplers
+from scalebook.training.search.study.sampling import distribution
 from scalebook.training.search.study.study import Study
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, WORKERS, journal, run, search
 
@@ -58,12 +58,12 @@ def test_numbers_are_ordered_for_the_sampler_and_categories_are_not() -> None:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     odd = Dimension("model.hidden", "int", 1, 10, step=4)
-    assert samplers.distribution(BATCH) == IntDistribution(4, 10)
-    assert samplers.distribution(WORKERS) == IntDistribution(0, 2)
-    assert samplers.distribution(odd) == IntDistribution(1, 9, step=4)
-    assert samplers.distribution(RATE) == FloatDistribution(0.001, 1.0, log=True)
-    assert samplers.distribution(Dimension("a.b", "uniform", -1, 1)) == FloatDistribution(-1.0, 1.0)
-    assert samplers.distribution(Dimension("a.b", "values", choices=(None, True, "x"))) == CategoricalDistribution(
+    assert distribution(BATCH) == IntDistribution(4, 10)
+    assert distribution(WORKERS) == IntDistribution(0, 2)
+    assert distribution(odd) == IntDistribution(1, 9, step=4)
+    assert distribution(RATE) == FloatDistribution(0.001, 1.0, log=True)
+    assert distribution(Dimension("a.b", "uniform", -1, 1)) == FloatDistribution(-1.0, 1.0)
+    assert distribution(Dimension("a.b", "values", choices=(None, True, "x"))) == CategoricalDistribution(
         ("null", "true", "x")
     )
 
