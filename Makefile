@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 
-.PHONY: run demo test check lint types unit shared alone e2e programs drills thorough fuzz mutants gpu wheel-test bench clean
+.PHONY: run demo test check lint types unit shared alone e2e cluster programs drills thorough fuzz mutants gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -55,6 +55,9 @@ alone: programs ## those that hold one time against another
 
 e2e: programs ## the journeys in a real browser
 	$(PYTEST) -m "e2e and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
+
+cluster: $(VENV)/.cluster ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
+	$(PYTEST) -m cluster tests/training/jobs/executors/cluster
 
 programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium
@@ -121,6 +124,10 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)/.cluster: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
 	touch $@
 
 clean: ## the environment and caches; notebooks and their runs stay

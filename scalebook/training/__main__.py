@@ -24,6 +24,7 @@ USAGE: Final = """usage: scalebook COMMAND ...
   search rates|largest-batch -c X.yaml   learning-rate range test; the largest batch that fits
   plan -c X.yaml | --profile P.yaml      where adding workers stops helping, why, and what would move it
   jobs list|log|stop|resume|delete       the queue of this workspace
+  cluster start|status|stop              a Ray cluster for `[cluster]` of scalebook.toml: a head here, or join one
   describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
 
 `scalebook COMMAND --help` says more. The workspace is found from the current folder upwards;
@@ -34,6 +35,7 @@ COMMANDS: Final = {
     "validate": "scalebook.training.commands.fit",
     "test": "scalebook.training.commands.fit",
     "predict": "scalebook.training.commands.fit",
+    "cluster": "scalebook.training.commands.cluster",
     "describe": "scalebook.training.describe",
     "jobs": "scalebook.training.commands.jobs",
     "notebook": "scalebook.training.commands.notebook",

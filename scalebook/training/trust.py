@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.workspace import OWNER_ONLY, SETTINGS, Workspace, state_home
+from scalebook.training.workspace import LOCAL, OWNER_ONLY, SETTINGS, Workspace, state_home
 
 MARK: Final = "trusted"
 """A file of the hidden folder with a random word that the record outside repeats: a folder in its place has none."""
@@ -138,7 +138,9 @@ def _identity(workspace: Workspace, mark: str) -> dict[str, Any]:
     """What trust is of. The modules' contents are not: whoever may write them here is trusted to."""
     root = workspace.root.resolve()
     notify = notified(workspace)
-    more = {"notify": notify} if notify else {}  # trust that was given before there was such a setting goes on
+    more: dict[str, Any] = {"notify": notify} if notify else {}  # trust that was given before such a setting goes on
+    if (address := Workspace(root).settings.cluster.address) != LOCAL:
+        more["cluster"] = address  # whoever listens there gets this user's token, and the code
     return {"folder": str(root), "inode": root.stat().st_ino, "mark": mark, "modules": importable(workspace), **more}
 
 

@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final, Literal
 from urllib.parse import quote
 
 from scalebook.training.errors import ConfigError
@@ -13,6 +14,9 @@ from scalebook.training.files.reading import read_text
 
 HIDDEN = ".scalebook"
 SETTINGS = "scalebook.toml"
+KNOWN: Final = ("cluster", "modules", "notify")
+LOCAL: Final = "local"
+"""The address of no cluster: jobs run on this machine."""
 OWNER_ONLY = 0o077
 """The umask of every process that writes into a hidden folder."""
 
@@ -36,12 +40,26 @@ class NotifySettings:
 
 
 @dataclass(frozen=True)
+class ClusterSettings:
+    """`[cluster]`: the Ray cluster on whose machines jobs run. False where they run on this one."""
+
+    address: str = LOCAL
+    """`local`; `auto` for the cluster that `scalebook cluster start` has started or joined here; `host:port`."""
+    files: Literal["auto", "copied"] = "auto"
+    """`auto`: a machine that has the workspace's folder under the same path works in it; else it gets copies."""
+
+    def __bool__(self) -> bool:
+        return self.address != LOCAL
+
+
+@dataclass(frozen=True)
 class WorkspaceSettings:
     """What `scalebook.toml` may say."""
 
     modules: tuple[str, ...] = ()
     """Importable modules with the user's own LightningModules and LightningDataModules."""
     notify: NotifySettings = NotifySettings()
+    cluster: ClusterSettings = ClusterSettings()
 
 
 def sqlite_address(path: Path) -> str:
@@ -148,8 +166,8 @@ class Workspace:
             content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # no TOML, a number of more than 4,300 digits, lists in lists
             raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Correct the file.") from error
-        if unknown := set(content) - {"modules", "notify"}:
-            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", "Known settings: modules, notify.")
+        if unknown := set(content) - set(KNOWN):
+            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", f"Known settings: {', '.join(KNOWN)}.")
         modules = content.get("modules", [])
         if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
             raise ConfigError(
@@ -159,7 +177,9 @@ class Workspace:
             if not all(part.isidentifier() for part in name.split(".")):
                 what = f"names {name!r}, which is no name of a module"
                 raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
-        return WorkspaceSettings(tuple(modules), _notify(content.get("notify", {})))
+        return WorkspaceSettings(
+            tuple(modules), _notify(content.get("notify", {})), _cluster(content.get("cluster", {}))
+        )
 
 
 def _notify(said: object) -> NotifySettings:
@@ -173,3 +193,23 @@ def _notify(said: object) -> NotifySettings:
     if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
         raise ConfigError(f"{key}.webhook", "must be an address", 'Write webhook = "https://example.org/hook".')
     return NotifySettings(tuple(command), webhook)
+
+
+def _cluster(said: object) -> ClusterSettings:
+    key = f"{SETTINGS}: cluster"
+    if not isinstance(said, dict) or set(said) - {"address", "files"}:
+        raise ConfigError(key, "is no table of address and files", 'Write [cluster], below it address = "auto".')
+    address, files = said.get("address", LOCAL), said.get("files", "auto")
+    if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
+        remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
+        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, no address of a cluster", remedy)
+    if files == "auto" or files == "copied":
+        return ClusterSettings(address, files)
+    raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or leave it out.')
+
+
+def is_host_and_port(address: str) -> bool:
+    """Whether it is `host:port`, of a port that Ray takes."""
+    host, _, port = address.rpartition(":")
+    plain = all(letter.isalnum() or letter in ".-" for letter in host) and host.isascii()
+    return bool(host) and plain and port.isascii() and port.isdigit() and 1024 <= int(port) <= 65535

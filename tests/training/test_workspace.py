@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook import store
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.workspace import SETTINGS, ClusterSettings, Workspace
 
 
 def test_the_nearest_folder_upwards_that_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +49,18 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("modules = [", "scalebook.toml: is not TOML"),
-        ("module = []", "scalebook.toml: module: is no setting. Known settings: modules, notify."),
+        ("module = []", "scalebook.toml: module: is no setting. Known settings: cluster, modules, notify."),
         ('notify = "x"', "scalebook.toml: notify: is no table of command and webhook. Write [notify], below it"),
         ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of a program"),
         ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Write webhook ="),
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
+        ("cluster = 'auto'", "scalebook.toml: cluster: is no table of address and files. Write [cluster], below it"),
+        ("cluster.adress = 'auto'", "scalebook.toml: cluster: is no table of address and files"),
+        ("cluster.address = 6379", "scalebook.toml: cluster.address: is '6379', no address of a cluster. Write addr"),
+        ("cluster.address = 'a b:6379'", "scalebook.toml: cluster.address: is 'a b:6379', no address of a cluster"),
+        ("cluster.address = '10.0.0.1'", "scalebook.toml: cluster.address: is '10.0.0.1', no address of a cluster"),
+        ("cluster.address = 'a:80'", "scalebook.toml: cluster.address: is 'a:80', no address of a cluster"),
+        ("cluster.files = 'shared'", "scalebook.toml: cluster.files: is neither auto nor copied"),
         ("modules = [1]", "scalebook.toml: modules: must be a list of names"),
     ],
 )
@@ -68,6 +75,10 @@ def test_settings_and_their_default(tmp_path: Path) -> None:
     assert Workspace(tmp_path).settings.modules == ()
     (tmp_path / "scalebook.toml").write_text('modules = ["a.b", "c"]', encoding="utf-8")
     assert Workspace(tmp_path).settings.modules == ("a.b", "c")
+    assert (Workspace(tmp_path).settings.cluster, bool(ClusterSettings())) == (ClusterSettings("local", "auto"), False)
+    (tmp_path / "scalebook.toml").write_text('[cluster]\naddress = "node-1.lan:6379"\nfiles = "copied"')
+    assert Workspace(tmp_path).settings.cluster == ClusterSettings("node-1.lan:6379", "copied")
+    assert Workspace(tmp_path).settings.cluster
 
 
 def mode(path: Path) -> int:

@@ -174,7 +174,7 @@ def _decoder(hint: Any) -> Decoder:
     if origin is dict:
         return _of_dict(_decoder(get_args(hint)[1]))
     if origin in (Union, types.UnionType):
-        return _of_union([arg for arg in get_args(hint) if arg is not types.NoneType])
+        return _of_union([arg for arg in get_args(hint) if arg is not types.NoneType], types.NoneType in get_args(hint))
     return _of_scalar(hint)
 
 
@@ -218,11 +218,27 @@ def _of_dict(inner: Decoder) -> Decoder:
     return decode
 
 
-def _of_union(kinds: list[Any]) -> Decoder:
-    """`X | None`, the only union that records have."""
-    (kind,) = kinds
-    inner = _decoder(kind)
-    return lambda raw, key: None if raw is None else inner(raw, key)
+def _of_union(kinds: list[Any], optional: bool) -> Decoder:
+    """`X | None`; or classes, of which each but the first has a field with one choice (a Literal) that tells it."""
+    first, *told = kinds
+    inner, by_field = _decoder(first), [(_tag(kind), _decoder(kind)) for kind in told]
+
+    def decode(raw: Any, key: str) -> Any:
+        if raw is None and optional:
+            return None
+        for (name, choice), decoder in by_field:
+            if isinstance(raw, dict) and raw.get(name) == choice:
+                return decoder(raw, key)
+        return inner(raw, key)
+
+    return decode
+
+
+def _tag(kind: Any) -> tuple[str, str]:
+    """Field and value by which a class of several is told."""
+    hints = get_type_hints(kind)
+    ((name, (choice,)),) = [(name, get_args(hint)) for name, hint in hints.items() if get_origin(hint) is Literal]
+    return name, choice
 
 
 def _of_class(kind: type) -> Decoder:
