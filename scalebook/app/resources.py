@@ -11,7 +11,6 @@ import streamlit as st
 
 from scalebook.app.runs.services import artifacts, push_record
 from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
-from scalebook.app.runs.services.push_record import PushRecord
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.search.services import search_view
 from scalebook.app.serving.addresses import Addresses
@@ -29,6 +28,7 @@ from scalebook.training.jobs.queue import broken_jobs
 from scalebook.training.jobs.waiting import waiting_reasons as queue_reasons
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.store import Stored
+from scalebook.training.ps.coordination.measures import PushRecord
 from scalebook.training.search.folder import ENDED, SearchFolder, broken_searches
 from scalebook.training.search.study import study
 from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work

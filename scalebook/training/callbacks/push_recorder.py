@@ -1,6 +1,5 @@
 """What became of every worker's pushes, for the run's page while it runs and for the record when it ends."""
 
-import math
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -11,7 +10,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.files import records
-from scalebook.training.ps.coordination.measures import StalenessHistogram
+from scalebook.training.ps.coordination.measures import PushRecord, StalenessHistogram
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 
@@ -74,21 +73,9 @@ class PushRecorder(Callback):
         histogram = measured.staleness()
         if histogram is None or not histogram.total:
             return None
-        records.save(self.folder / names.PUSHES_JSON, record(measured, histogram))
+        record = PushRecord.of(histogram, measured.worker_times(), measured.pushes())
+        records.save(self.folder / names.PUSHES_JSON, record.content())
         return histogram
-
-
-def record(measured: Measured, histogram: StalenessHistogram) -> dict[str, Any]:
-    """`counts[worker][i]`: pushes of staleness i, the last bin "or more"; `workers`: each one's seconds and counts;
-    `shards`: each worker's pushes at each shard. null: not measured."""
-    return {
-        "counts": histogram.counts.tolist(),
-        "workers": [worker_time._asdict() for worker_time in measured.worker_times()],
-        "shards": [
-            {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in counts.items()}
-            for counts in (push._asdict() for push in measured.pushes())
-        ],
-    }
 
 
 def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:

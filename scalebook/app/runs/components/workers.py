@@ -1,15 +1,15 @@
-"""What each worker of a run did: where its time went, how fast it was, how stale its gradients were."""
+"""What each worker of a run did: where its time went, how fast it was, what became of its pushes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from scalebook.app.runs.services.push_record import Pushes, PushRecord
 from scalebook.app.shared.components import bars, chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import figure
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.planning.quantities import shown
+from scalebook.training.ps.coordination.measures import Pushes, PushRecord
 from scalebook.training.tracking.reading import MetricCurve
 
 HEIGHT = 300
@@ -42,13 +42,6 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, virtual:
         )
         drawn.update_yaxes(rangemode="tozero")
         chart_view.draw(drawn, "throughput", f"samples a second of each worker against {axis}")
-
-
-def staleness(counts: Sequence[Sequence[int]]) -> None:
-    """How old the gradients were that were applied."""
-    if any(any(row) for row in counts):
-        st.header("Staleness")
-        html.draw(bars.staleness(counts))
 
 
 def pushes(record: PushRecord) -> None:

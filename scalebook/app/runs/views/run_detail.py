@@ -6,7 +6,7 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, NOTEBOOK, RUNS, SEARCH
-from scalebook.app.runs.components import run_detail, workers
+from scalebook.app.runs.components import run_detail, staleness, workers
 from scalebook.app.runs.components import usage as usage_charts
 from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
@@ -179,7 +179,7 @@ def _workers(run_id: str) -> None:
         workers.time_split(split)
     with right:
         if pushes is not None:
-            workers.staleness(pushes.counts)
+            staleness.draw(pushes)
     if pushes is not None:
         with left if view.workers <= FEW else right:
             workers.pushes(pushes)

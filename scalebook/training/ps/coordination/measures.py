@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scalebook.training.ps.policy.took import Took
 
@@ -48,6 +48,10 @@ class WorkerTimes(NamedTuple):
     gradients: int = 0
 
 
+PARTS: Final = WorkerTimes._fields[:4]
+"""What a worker's seconds are spent on."""
+
+
 @dataclass(frozen=True)
 class Timings:
     """What a virtual clock can be made of, by parts: `workers`: each worker's own seconds from one push to the next,
@@ -79,6 +83,23 @@ class PushMeasures(NamedTuple):
     pulled_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Pushes:
+    """As `PushMeasures`, of one worker at one shard or at all of them. `age_s` and `drift` are None where not
+    measured."""
+
+    worker: int
+    section: int
+    shard: int
+    applied: int
+    dropped: int
+    duplicates: int
+    age_s: float | None
+    drift: float | None
+    pushed_bytes: int = 0
+    pulled_bytes: int = 0
+
+
 class StalenessHistogram:
     """How often each staleness occurred, by worker: int64 counts [workers, bins]; the last bin is "or more"."""
 
@@ -104,6 +125,74 @@ class StalenessHistogram:
         """The largest staleness seen (the last bin counts as its own number); 0 before the first update."""
         seen = self.counts.sum(0).nonzero()
         return int(seen[-1, 0]) if seen.numel() else 0
+
+
+@dataclass(frozen=True)
+class PushRecord:
+    """What became of the pushes of a run's workers, as it is written down for others.
+
+    `counts[worker][i]`: pushes of staleness i, the last bin "or more". `workers`: of each one what `WorkerTimes` has.
+    """
+
+    counts: list[list[int]]
+    workers: list[dict[str, float]] = field(default_factory=list)
+    shards: list[Pushes] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, histogram: StalenessHistogram, times: Iterable[WorkerTimes], rows: Iterable[PushMeasures]
+    ) -> "PushRecord":
+        return cls(
+            histogram.counts.tolist(),
+            [time._asdict() for time in times],
+            [Pushes(**{**row._asdict(), "age_s": _known(row.age_s), "drift": _known(row.drift)}) for row in rows],
+        )
+
+    def content(self) -> dict[str, Any]:
+        """For a file of JSON."""
+        return {**vars(self), "shards": [vars(shard) for shard in self.shards]}
+
+    def mean_staleness(self, worker: int) -> float | None:
+        """Mean staleness of one worker's pushes, in versions; None before the first."""
+        return _known(mean_staleness(self.counts[worker : worker + 1]))
+
+    @property
+    def parts(self) -> int:
+        """Shards of all optimizers."""
+        return len({(shard.section, shard.shard) for shard in self.shards})
+
+    def shares(self, worker: int | None = None) -> dict[str, float]:
+        """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""
+        mine = self.workers if worker is None else self.workers[worker : worker + 1]
+        return shares({part: sum(seconds.get(part, 0.0) for seconds in mine) for part in PARTS})
+
+    def by_worker(self) -> list[Pushes]:
+        """A row for each worker, over all shards and optimizers.
+
+        A gradient counts once, into however many shards it was cut: `applied` is the count of the first shard.
+        """
+        workers = sorted({shard.worker for shard in self.shards})
+        return [_whole([shard for shard in self.shards if shard.worker == worker]) for worker in workers]
+
+
+def _whole(rows: Sequence[Pushes]) -> Pushes:
+    """Of one worker, over all shards."""
+    return Pushes(
+        rows[0].worker,
+        0,
+        0,
+        sum(row.applied for row in rows if row.shard == 0),
+        sum(row.dropped for row in rows),
+        sum(row.duplicates for row in rows),
+        _known(weighted_mean([(row.age_s, row.applied) for row in rows])),
+        _known(whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)),
+        sum(row.pushed_bytes for row in rows),
+        sum(row.pulled_bytes for row in rows),
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def mean_staleness(counts: Sequence[Sequence[int]]) -> float:

@@ -1,9 +1,17 @@
 import math
 
+import pytest
 import torch
 
 from scalebook.training.ps import Counts, Settings, SharedRun
-from scalebook.training.ps.coordination.measures import StalenessHistogram, shares, weighted_mean, whole_drift
+from scalebook.training.ps.coordination.measures import (
+    Pushes,
+    PushRecord,
+    StalenessHistogram,
+    shares,
+    weighted_mean,
+    whole_drift,
+)
 from scalebook.training.ps.memory.region import AGE, APPLIED, DRIFT, DRIFTS, FIRST_BIN, GAUGE, METER, ROW, SAMPLES, WAIT
 
 
@@ -57,3 +65,34 @@ def test_the_drift_of_a_gradient_spans_all_shards() -> None:
 def test_shares_add_up_to_one() -> None:
     assert shares({"wait": 1.0, "compute": 3.0}) == {"wait": 0.25, "compute": 0.75}
     assert shares({"wait": 0.0}) == {}
+
+
+def test_shares_are_of_one_worker_or_of_all() -> None:
+    seconds = [
+        {"compute": 3.0, "wait": 1.0, "communicate": 0.0, "data": 0.0, "updates": 9.0},
+        {"compute": 1.0, "wait": 3.0, "communicate": 0.0, "data": 0.0, "updates": 9.0},
+    ]
+    found = PushRecord([], seconds)
+    assert found.shares() == {"compute": 0.5, "wait": 0.5, "communicate": 0.0, "data": 0.0}
+    assert found.shares(1)["wait"] == 0.75
+    assert found.shares(2) == {}
+
+
+def test_a_gradient_counts_once_however_many_shards_it_has() -> None:
+    """Two optimizers, the first with two shards; ages are weighted by what was applied."""
+    shards = [
+        Pushes(0, 0, 0, 10, 2, 0, 0.1, 3.0),
+        Pushes(0, 0, 1, 10, 0, 0, 0.1, 4.0),
+        Pushes(0, 1, 0, 20, 1, 1, 0.4, 12.0),
+        Pushes(1, 0, 0, 0, 0, 0, None, None),
+    ]
+    first, second = PushRecord([], [], shards).by_worker()
+    assert (first.applied, first.dropped, first.duplicates, first.drift) == (30, 3, 1, 13.0)
+    assert first.age_s == pytest.approx(0.25)
+    assert (second.worker, second.applied, second.age_s, second.drift) == (1, 0, None, None)
+    assert PushRecord([], [], shards).parts == 3
+
+
+def test_the_mean_staleness_of_a_worker() -> None:
+    record = PushRecord([[1, 2, 1], [0, 0, 0]])
+    assert (record.mean_staleness(0), record.mean_staleness(1)) == (1.0, None)
