@@ -6,10 +6,11 @@ from typing import Any
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
+from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
-from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions, nobody_left
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
 
 
@@ -22,7 +23,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
     workers = workload(config, description).workers
     rule, damping = choice("rule", args, info), choice("damping", args, info)
-    findings = _refused(mapping(config.get("trainer")), workers)
+    findings = _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
     if rule and damping:
         facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
         codec = choice("pull_codec", args, info)
@@ -83,6 +84,13 @@ def _idle(name: str, why: str, remedy: str) -> Problem:
     return Problem(f"{ARGUMENTS}.{name}", f"has no effect: {why}", remedy, "warning")
 
 
+def _refused_far(config: Mapping[str, Any], args: Mapping[str, Any]) -> list[Problem]:
+    """What workers on several machines cannot do, as the engine says it when it starts."""
+    if nodes_of(mapping(config.get("trainer"))) == 1:
+        return []
+    return [_error(*refusal[:3]) for refusal in FAR if args.get(refusal.key) == refusal.value]
+
+
 def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
     """What a parameter server does not do of what the Trainer may be asked for."""
     refusals: list[Problem] = []
@@ -93,9 +101,5 @@ def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
                 "needs a batch common to all workers",
                 "Write false, and see batch_norm of AsyncPS; or use ddp.",
             )
-        )
-    if (trainer.get("num_nodes") or 1) != 1:
-        refusals.append(
-            Problem("trainer.num_nodes", "is not 1, but the parameter server runs on one machine", "Write 1.")
         )
     return refusals

@@ -13,13 +13,15 @@ from scalebook.training.nodes import NODES, Place, place
 def place_of(config: Mapping[str, Any], environment: Mapping[str, str], description: Description) -> Place | None:
     """As `place`, of a config that is complete and without errors."""
     trainer = mapping(config.get("trainer"))
-    devices = trainer.get("devices")
+    strategy = named(trainer.get("strategy"))
+    info = strategy.info("strategies", description)
+    own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
+    devices = own or trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
     found = place(environment, nodes_of(trainer), number)
-    info = named(trainer.get("strategy")).info("strategies", description)
-    if found is not None and info is not None and (info.name == "AsyncPS" or info.config_value == "auto"):
+    if found is not None and info is not None and info.config_value == "auto":
         why = f"is {shown(trainer.get('strategy'))}, which is started once, and {found.by} started {found.count}"
-        raise ConfigError("trainer.strategy", why, "Write ddp, or start it by itself.")
+        raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start it by itself.")
     return found
 
 
@@ -29,11 +31,10 @@ def nodes_of(trainer: Mapping[str, Any]) -> int:
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1
 
 
-def queue_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+def queue_problems(config: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with a config on several machines where it is to be a job of the queue, which has one."""
     trainer = mapping(config.get("trainer"))
-    info = named(trainer.get("strategy")).info("strategies", description)
-    if nodes_of(trainer) == 1 or (info is not None and info.name == "AsyncPS"):  # which says so itself
+    if nodes_of(trainer) == 1:
         return []
     why = f"is {nodes_of(trainer)}, and a job of the queue runs on one machine"
     return [Problem(NODES, why, "Start it with torchrun or srun, and `scalebook fit -c FILE`, on each machine.")]

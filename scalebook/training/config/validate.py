@@ -46,7 +46,7 @@ def validate(
     for about in (asynchronous, codecs, rate_problems):
         problems += about.problems(config, description)
     problems += _without_effect(config, description)
-    problems += [] if typed else queue_problems(config, description)
+    problems += [] if typed else queue_problems(config)
     if not description.trusted:
         problems += _confined(config, description, problems, typed)
     return problems + (_crowded(config, description, cores) if cores else [])

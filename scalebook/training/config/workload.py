@@ -90,8 +90,8 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     name = _strategy_name(info.config_value or info.name if info else strategy.name or "auto")
     args = mapping(strategy.args)
     devices = _count(trainer.get("devices")) or 1
-    nodes = 1 if name in ("single", "AsyncPS") else nodes_of(trainer)
-    workers = 1 if name == "single" else _count(args.get("workers")) or devices * nodes
+    nodes = 1 if name == "single" else nodes_of(trainer)
+    workers = 1 if name == "single" else (_count(args.get("workers")) or devices) * nodes
     virtual = name == "AsyncPS" and args.get("host") == VIRTUAL
     rule = choice("rule", args, info)
     gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)

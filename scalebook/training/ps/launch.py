@@ -3,8 +3,7 @@
 Made by the process that starts the others, the monitor; `worker` and `server` are called in these.
 """
 
-import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.server import serve
 from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
 from scalebook.training.ps.channel.post import Post
 from scalebook.training.ps.clock.virtual import VirtualClock
@@ -56,7 +56,7 @@ class Launch:
         """What the run has measured; also after `close`."""
         return SharedFigures(self._run)
 
-    def post(self, worker: int, run: str, listener: socket.socket, secret: Secret, tls: Serving | None) -> Post:
+    def post(self, worker: int, run: str, listener: Listener, secret: Secret, tls: Serving | None) -> Post:
         """Before the fork: where worker `worker` is waited for, which another machine has (`RemoteEnd`). `run`: a name
         that both machines know. ValueError for settings that do not go between machines."""
         return Post(self._run, partial(self._end, worker), listener, secret, tls, Hello(run, "", worker, 0))
@@ -120,9 +120,9 @@ class ServerEnd:
         self._run, self._server, self._deadline_s = run, server, deadline_s
         self.cursor, self.meetings = cursor, meetings
 
-    def await_workers(self, rendezvous: int) -> None:
-        """Wait until every living worker has come to so many rendezvous. TimeoutError when nothing happens for the
-        deadline.
+    def await_workers(self, rendezvous: int, workers: Collection[int] | None = None) -> None:
+        """Wait until every living worker, or each of these, has come to so many rendezvous. TimeoutError when nothing
+        happens for the deadline.
 
         Called before the model's `setup` in the server, which may need files that worker 0 downloads before that
         rendezvous.
@@ -130,7 +130,8 @@ class ServerEnd:
         control = self._run.control
 
         def have_come() -> bool:
-            late = [worker for worker in control.living() if control.counter(worker, ARRIVALS) < rendezvous]
+            living = [worker for worker in control.living() if workers is None or worker in workers]
+            late = [worker for worker in living if control.counter(worker, ARRIVALS) < rendezvous]
             return not late or bool(control.head[STARTED]) or not control.training()
 
         control.event.wait(

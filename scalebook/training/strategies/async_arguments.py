@@ -26,6 +26,7 @@ class AsyncArguments:
     trace: bool
     deadline_s: PositiveFloat
     threads: CountOrNone
+    tls: bool
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):

@@ -51,7 +51,8 @@ class AsyncPS(SharedMeasures, Playing):
             few are. A name means the rule's defaults.
         damping: What is done about staleness. `none`; `inverse`: a learning rate divided by it; `drop_above`: gradients
             staler than a limit are dropped; `delay_compensation`: they are corrected.
-        workers: Worker processes; more than there are devices share them in turn. None: one for each device.
+        workers: Worker processes, on each machine; more than there are devices share them in turn. None: one for each
+            device.
         warmup_updates: Updates at the beginning that worker 0 makes alone.
         shards: Parts that the parameters are cut into, each with a lock, or a server, of its own.
         host: Where shards live. `inline`: in shared memory, the worker that pushes applies. `process`: a server process
@@ -84,6 +85,8 @@ class AsyncPS(SharedMeasures, Playing):
             that dies loses its steps since its last push.
         threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
             part of the cores. On the command line it is the config's own key `threads`.
+        tls: Whether what travels between machines (`trainer.num_nodes`) is encrypted; on loopback it never is. Without,
+            workers still have to show that they have the run's key.
     """
 
     strategy_name = "async_ps"
@@ -108,6 +111,7 @@ class AsyncPS(SharedMeasures, Playing):
         pull_delta: bool = False,
         local: LocalName | Local = "none",
         threads: CountOrNone = None,
+        tls: bool = True,
     ) -> None:
         require_linux()
         super().__init__(
@@ -132,6 +136,7 @@ class AsyncPS(SharedMeasures, Playing):
                 trace=trace,
                 deadline_s=deadline_s,
                 threads=threads,
+                tls=tls,
             )
         )
         self._pushing: dict[int, Pushing] = {}  # by the optimizer's id
@@ -236,7 +241,7 @@ class AsyncPS(SharedMeasures, Playing):
         self._joined.push_rest()
         self._own_data.end()
         self._joined.finish()
-        if self._worker == 0:
+        if self._is_first_here:
             if not self._has_all:
                 self._joined.settle("after its last step")
                 self._wait_for_others()
@@ -255,7 +260,7 @@ class AsyncPS(SharedMeasures, Playing):
         if self._joined is not None:
             if self._trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
                 self._joined.finish()
-                if self._worker == 0:
+                if self._is_first_here:
                     self.have_snapshot()  # there is none where Lightning saw nothing to do: no epoch, or no batch
             for pushing in self._pushing.values():
                 pushing.end()
@@ -269,12 +274,12 @@ class AsyncPS(SharedMeasures, Playing):
             self._joined = self._schedules = self._statistics = None
         super().teardown()
         if self._end is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
-            take_rank(self._worker, self.num_processes)
+            take_rank(self._worker, self.num_processes, self._on_each)
 
     @override
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy or a pickle: without what belongs to this process of this run."""
-        ends = {"_launch", "_aside", "_figures", "_end", "_playing", "_server", "_data"}
+        ends = {"_launch", "_spread", "_aside", "_figures", "_end", "_playing", "_server", "_data"}
         shared = {*ends, "_joined", "_schedules", "_statistics", "_snapshot"}  # None in every new one
         kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
         return {**kept, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}

@@ -37,14 +37,18 @@ class Deaths:
         if lost.number == 0:
             return Reaction.END
         if self._restarts == 0:
-            self._launch.mark_dead(lost.number)
-            left = len(self._launch.living())
-            log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
-            return Reaction.GO_ON
+            return self.give_up(lost)
         self._restarts -= 1
         log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
         self._launch.rejoin(lost.number)
         return Reaction.RESTART
+
+    def give_up(self, lost: Lost) -> Reaction:
+        """The rest goes on without this worker."""
+        self._launch.mark_dead(lost.number)
+        left = len(self._launch.living())
+        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
+        return Reaction.GO_ON
 
     def _server(self, lost: Lost) -> Reaction:
         if self._server_restarts == 0:

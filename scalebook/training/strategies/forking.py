@@ -5,24 +5,32 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
+from scalebook.training.nodes import Place, place
+from scalebook.training.ps.far import StandInEnd
 from scalebook.training.ps.launch import Launch, ServerEnd
+from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, Phase, PlayingEnd, WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
+from scalebook.training.strategies.machines import FarDeaths
 from scalebook.training.strategies.places import Places, Stage
 from scalebook.training.strategies.processes import Lost, Reaction
-from scalebook.training.strategies.refused import refuse_model, refuse_optimizers, refuse_settings
+from scalebook.training.strategies.refused import refuse_finders, refuse_model, refuse_optimizers, refuse_settings
 from scalebook.training.strategies.set_aside import SetAside
 from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.snapshots import Snapshots
+from scalebook.training.strategies.spread import Spread, spread
+from scalebook.training.strategies.started import ours
 from scalebook.training.strategies.state_file import StateFile
+from scalebook.training.strategies.threads import shared_out
 from scalebook.training.strategies.tuners import is_finder, tune
 from scalebook.training.strategies.worker_role import end_now, ends_here, serve_only
 
@@ -35,10 +43,12 @@ class Forking(Snapshots, AroundFork):
     """The processes of a run: a monitor, which does not train, workers, and servers under host `process`."""
 
     _launch: Launch | None = None  # in the monitor, until the workers have ended
-    _server: ServerEnd | None = None  # in a server process
+    _server: ServerEnd | StandInEnd | None = None  # in a server process, or in one that stands in for a worker
     _figures: Figures | None = None  # also after the fit
     _playing: PlayingEnd | None = None  # `_end`, in the process that plays all virtual workers
     _aside: SetAside | None = None  # in the monitor, its parameters
+    _place: Place | None = None  # of this process among those that were started; None: it is alone
+    _spread: Spread | None = None  # this machine's part in a run over several, until the workers have ended
 
     def __init__(self, arguments: AsyncArguments) -> None:
         super().__init__()
@@ -46,7 +56,15 @@ class Forking(Snapshots, AroundFork):
         self._forked = 0  # workers of this run; 0 before it starts
         self._rendezvous = 0  # that a server has come to
         self._has_finished = False  # has said, in a meeting, that it will not push any more
-        self._deaths: Deaths | None = None
+        self._deaths: Deaths | FarDeaths | None = None
+
+    @property
+    def cluster_environment(self) -> ClusterEnvironment | None:
+        return self._environment
+
+    @cluster_environment.setter
+    def cluster_environment(self, environment: ClusterEnvironment | None) -> None:
+        self._environment = ours(environment)
 
     @property
     @override
@@ -56,8 +74,28 @@ class Forking(Snapshots, AroundFork):
 
     @property
     def workers(self) -> int:
-        """Workers of a fit; the processes, but that one plays all virtual ones."""
+        """Workers of a fit, on all machines; the processes, but that one plays all virtual ones."""
+        return self.num_nodes * self._on_each
+
+    @property
+    def _on_each(self) -> int:
+        """Of a fit, on each machine."""
         return self.arguments.workers or super().num_processes
+
+    @property
+    @override
+    def local_rank(self) -> int:
+        return self._worker - self.node_rank * self._on_each
+
+    @property
+    @override
+    def node_rank(self) -> int:
+        return 0 if self._place is None or not self._forked else self._place.node
+
+    @property
+    def _is_first_here(self) -> bool:
+        """Whether this worker ends with the run's last version: worker 0, and on other machines all."""
+        return self._worker == 0 or (self._spread is not None and self._spread.way is not None)
 
     def gradients_averaged(self) -> int:
         """Single workers' gradients whose mean the learning rate multiplies. (What `push_every` sums counts once.)"""
@@ -78,17 +116,19 @@ class Forking(Snapshots, AroundFork):
 
     @override
     def _configure_launcher(self) -> None:
+        self._place = place(os.environ, self.num_nodes, self._on_each)
         self._launcher = ForkLauncher(self)
 
     @override
     def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+        refuse_finders(trainer, self._place is not None)
         modules = [module for module in given if isinstance(module, LightningDataModule)]
         return tune(trainer, run, modules, self.arguments.threads)
 
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Make what the processes share. Whatever is not training needs one worker only."""
-        self._figures = None
+        self._figures = self._spread = None
         if trainer.state.fn != TrainerFn.FITTING:
             self._forked = 1
             return Processes(1, threads=self.arguments.threads)
@@ -97,12 +137,31 @@ class Forking(Snapshots, AroundFork):
         refuse_settings(trainer, workers, settings)
         refuse_model(trainer.lightning_module, workers)
         self._kept = StateFile()
-        self._launch = Launch(workers, settings, seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
-        self._figures = self._launch.figures
+        if self._place is None or self._place.index == 0:
+            self._launch = Launch(workers, settings, seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
+            self._figures = self._launch.figures
         self._aside = SetAside.of(trainer.lightning_module.parameters())
+        if self._place is not None:
+            return self._spread_out(self._place, settings)
+        assert self._launch is not None
         self._deaths = Deaths(self._launch, self.arguments.restarts)
         self._forked = self._launch.processes
         return Processes(self._forked, self._launch.servers, self.arguments.threads)
+
+    def _spread_out(self, place: Place, settings: Settings) -> Processes:
+        """What this machine forks of a run on several: its workers, and where the shards are who stands in for the
+        others."""
+        workers, on_each, given = self.workers, self._on_each, self.arguments
+        part = self._spread = spread(
+            place, self._launch, settings, os.environ, here=on_each // place.tasks, devices=on_each, tls=given.tls,
+            restarts=given.restarts, deadline_s=given.deadline_s,
+        )  # fmt: skip
+        self._deaths, self._forked, self._worker = part.deaths, workers, part.first
+        threads = given.threads or shared_out(on_each)
+        if self._launch is None:
+            return Processes(part.here, 0, threads, part.first, part.side)
+        elsewhere = range(part.here, workers)
+        return Processes(workers, self._launch.servers, threads, 0, part.side, elsewhere)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -110,10 +169,10 @@ class Forking(Snapshots, AroundFork):
         self._worker = worker
         if self._aside is not None:
             self._aside.forget()
-        take_rank(worker, self.num_processes)
+        take_rank(worker, self.num_processes, self._on_each if self._spread is not None else None)
         _without_finders(trainer)
-        if self._launch is not None:
-            end = self._worker_end(self._launch, worker)
+        if self._launch is not None or self._spread is not None:
+            end = self._worker_end(worker)
             self._end = self._figures = end
             self._begin_collectives(trainer, worker, end.meetings)
             if end.settings.clip is not None:
@@ -125,17 +184,38 @@ class Forking(Snapshots, AroundFork):
     def become_server(self, server: int, trainer: Trainer) -> None:
         """Become server `server`, whose rank comes after the workers'."""
         assert self._launch is not None
-        self._server, self._worker = self._launch.server(server, self.arguments.deadline_s), self.num_processes + server
-        self._data = self._shared_data(self._server.cursor, self._server.meetings)
-        take_rank(self._worker, self.num_processes)
+        self._be_server(self._launch.server(server, self.arguments.deadline_s), self.num_processes + server, trainer)
+
+    @override
+    def stand_in(self, worker: int, trainer: Trainer) -> None:
+        """Become who stands in for worker `worker` of another machine, with its rank."""
+        assert self._spread is not None
+        assert self._spread.port is not None
+        self._be_server(self._spread.port.stand_in(worker, self.arguments.deadline_s), worker, trainer)
+
+    def _be_server(self, server: ServerEnd | StandInEnd, rank: int, trainer: Trainer) -> None:
+        self._server, self._worker = server, rank
+        self._data = self._shared_data(server.cursor, server.meetings)
+        take_rank(rank, self.num_processes)
         _without_finders(trainer)
         serve_only(trainer)
-        self._begin_collectives(trainer, LISTENER, self._server.meetings)
+        self._begin_collectives(trainer, LISTENER, server.meetings)
 
-    def _worker_end(self, launch: Launch, worker: int) -> WorkerEnd:
+    @override
+    def returns(self, worker: int, first: int) -> bool:
+        """On another machine than the first: of its workers the first that lives."""
+        if self._spread is None or self._spread.way is None or self._end is None:
+            return super().returns(worker, first)
+        return worker == min(one for one in self._end.living() if one >= first)
+
+    def _worker_end(self, worker: int) -> WorkerEnd:
+        deadline_s = self.arguments.deadline_s
+        if self._spread is not None and self._spread.way is not None:
+            return self._spread.way.worker(worker, deadline_s)
+        assert self._launch is not None
         if not self.arguments.is_virtual:
-            return launch.worker(worker, self.arguments.deadline_s)
-        self._playing = launch.players(self.arguments.deadline_s)
+            return self._launch.worker(worker, deadline_s)
+        self._playing = self._launch.players(deadline_s)
         return self._playing
 
     def _shared_data(self, cursor: DataCursor, meetings: Meetings, playing: PlayingEnd | None = None) -> SharedData:
@@ -158,7 +238,8 @@ class Forking(Snapshots, AroundFork):
             self._aside.bring_back()
         if self._launch is not None:
             self._launch.close()
-        self._launch = self._aside = self._end = self._playing = self._data = self._collectives = None
+        self._launch = self._spread = self._aside = self._end = self._playing = None
+        self._data = self._collectives = None
         self._forked, self._has_finished = 0, False
 
     def _serve(self, trainer: Trainer) -> None:
@@ -193,7 +274,12 @@ class Forking(Snapshots, AroundFork):
 
     @override
     def arrivals(self) -> Sequence[int] | None:
-        return None if self._launch is None else self._launch.arrivals()
+        """Nobody's while workers of another machine are behind those here, who cannot do anything meanwhile."""
+        arrivals = None if self._launch is None else self._launch.arrivals()
+        if arrivals is None or self._spread is None:
+            return arrivals
+        here = self._spread.here
+        return None if min(arrivals[here:]) < min(arrivals[:here]) else arrivals
 
     @override
     def barrier(self, name: str | None = None) -> None:

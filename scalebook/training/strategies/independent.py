@@ -26,6 +26,7 @@ class IndependentWorkers(ParallelStrategy):
     def __init__(self) -> None:
         super().__init__()
         self._worker = 0
+        self._nodes = 1
         self._said_world_size: int | None = None
         self._collectives: Collectives | None = None
 
@@ -41,14 +42,12 @@ class IndependentWorkers(ParallelStrategy):
 
     @property
     def num_nodes(self) -> int:
-        return 1
+        """Machines, each with as many of the workers."""
+        return self._nodes
 
     @num_nodes.setter
     def num_nodes(self, number: int) -> None:
-        if number != 1:
-            raise ValueError(
-                f"trainer.num_nodes: the parameter server runs on one machine, not on {number}. Set it to 1."
-            )
+        self._nodes = number
 
     @property
     @override
@@ -58,6 +57,7 @@ class IndependentWorkers(ParallelStrategy):
     @property
     @override
     def local_rank(self) -> int:
+        """Of this machine's workers; those who stand in for others' come after them."""
         return self._worker
 
     @property
@@ -80,7 +80,7 @@ class IndependentWorkers(ParallelStrategy):
     def root_device(self) -> torch.device:
         """The worker's device; workers beyond the number of devices share them in turn."""
         assert self.parallel_devices
-        return self.parallel_devices[self._worker % len(self.parallel_devices)]
+        return self.parallel_devices[self.local_rank % len(self.parallel_devices)]
 
     @property
     def _trainer(self) -> Trainer:

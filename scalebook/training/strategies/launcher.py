@@ -1,7 +1,7 @@
 """Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -32,6 +32,8 @@ class Processes(NamedTuple):
     first: int = 0
     """Number of the first of these workers; those before run on other machines."""
     others: Others = NONE
+    elsewhere: Collection[int] = ()
+    """Of these workers, those that compute on another machine: a process here stands in for each."""
 
 
 class ServerEnded(Exception):  # an end, not an error
@@ -56,6 +58,14 @@ class AroundFork:
     def become_server(self, server: int, trainer: Trainer) -> None:
         """In server `server`. The strategy's `setup` is to serve, then to raise `ServerEnded`."""
         raise NotImplementedError
+
+    def stand_in(self, worker: int, trainer: Trainer) -> None:
+        """In the process that stands in for worker `worker` of another machine: as `become_server`."""
+        raise NotImplementedError
+
+    def returns(self, worker: int, first: int) -> bool:
+        """In worker `worker`, after its work: whether its results are those of the Trainer that was asked here."""
+        return worker == first
 
     def lost(self, lost: Lost) -> Reaction:
         """In the monitor, when a process has died."""
@@ -110,6 +120,11 @@ class ForkLauncher(_Launcher):
             return None
 
         def work(worker: int) -> "_Results | None":
+            if worker in processes.elsewhere:
+                self._around.stand_in(worker, trainer)
+                with suppress(ServerEnded):
+                    function(*args, **kwargs)
+                return None
             self._around.after_fork(worker, trainer)
             try:
                 result = function(*args, **kwargs)
@@ -117,7 +132,7 @@ class ForkLauncher(_Launcher):
                 _interrupt(trainer, error)
                 trainer._teardown()
                 raise
-            if worker != processes.first:
+            if not self._around.returns(worker, processes.first):
                 return None
             self._around.keep()
             return _collect(trainer, result, tensors)
@@ -134,7 +149,8 @@ class ForkLauncher(_Launcher):
             options |= {"servers": processes.servers, "serve": serve}
         with os.fdopen(anonymous_file("results"), "w+b") as tensors:
             try:
-                results = run_workers(processes.workers, work, lost=self._around.lost, **options)[0]
+                returned = run_workers(processes.workers, work, lost=self._around.lost, **options)
+                results = next((result for result in returned if result is not None), None)
             except BaseException as error:
                 # They have seen the exception in their worker; here they have seen no training.
                 callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's

@@ -32,19 +32,13 @@ class Meeting:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.prefix = f"scalebook/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_launches)}"
-        own = resolved(place)
+        resolved(place)
         self.hosts = place.index == 0 and not place.hosted
         self.given_up = False
         """By the process that was started: nobody is waited for any more."""
         self._listening: socket.socket | None = None
         if self.hosts:
-            try:
-                family = socket.AF_INET6 if own.version == 6 else socket.AF_INET
-                self._listening = socket.create_server((str(own), place.port), family=family)
-            except OSError as error:
-                why = f"and MASTER_PORT: nobody can listen at {place.where} here ({error.strerror})"
-                remedy = "Give the first machine's own address, and a port that is free there."
-                raise ConfigError(ADDRESS, why, remedy) from error
+            self._listening = listening_at(place, place.port)
 
     def opened(self, until: float) -> Store:
         """The store, for the process that hosts it or any other of those that were started; TimedOut at `until`."""
@@ -98,6 +92,17 @@ class Meeting:
         )
         store.set_timeout(timedelta(seconds=ASK_S))
         return PrefixStore(f"{self.prefix}/{keys}", store)
+
+
+def listening_at(place: Place, port: int) -> socket.socket:
+    """At the address that was given, and at no other. ConfigError where that cannot be."""
+    own = resolved(place)
+    try:
+        return socket.create_server((str(own), port), family=socket.AF_INET6 if own.version == 6 else socket.AF_INET)
+    except OSError as error:
+        why = f"and MASTER_PORT: nobody can listen at {place.address}:{port} here ({error.strerror})"
+        remedy = "Give the first machine's own address, and a port that is free there."
+        raise ConfigError(ADDRESS, why, remedy) from error
 
 
 def resolved(place: Place) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

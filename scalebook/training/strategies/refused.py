@@ -58,6 +58,16 @@ def refuse_settings(trainer: Trainer, workers: int, settings: Settings) -> None:
         raise _refused(f"trainer.precision: {type(plugin).__name__} has parameters of its own kind. Use bf16-mixed")
 
 
+def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
+    """ValueError for searches before a run over several machines, each of which would find something else."""
+    for callback in trainer.callbacks if is_spread else ():  # type: ignore[attr-defined]  # as above
+        if is_finder(callback):
+            raise _refused(
+                f"trainer.callbacks: {type(callback).__name__} searches on each machine by itself. Write what "
+                "it finds on one"
+            )
+
+
 def refuse_model(module: LightningModule, workers: int) -> None:
     """ValueError for layers that write into their weights in every forward pass: each worker into its own copy."""
     if workers > 1:

@@ -9,16 +9,16 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.nodes import place_of
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
-from scalebook.training.errors import ConfigError
 from tests.training.runs import ASYNC, config
 from tests.training.test_nodes import TORCHRUN
 
 
-def test_what_is_started_once_is_not_started_on_several(description: Description) -> None:
-    done = complete(config(ASYNC), description)
-    with pytest.raises(ConfigError, match=r"trainer.strategy: .* torchrun started 2\. Write ddp, or start it by itsel"):
-        place_of(done, {**TORCHRUN, "GROUP_WORLD_SIZE": "1", "GROUP_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, description)
-    assert place_of(done, {}, description) is None
+def test_the_parameter_server_is_started_on_each_as_well(description: Description) -> None:
+    done = complete(config("AsyncPS", num_nodes=2, devices=3), description)
+    found = place_of(done, TORCHRUN, description)
+    assert found is not None
+    assert (found.count, found.index) == (6, 5)
+    assert place_of(complete(config(ASYNC), description), {}, description) is None
 
 
 def test_workers_are_those_of_all_machines(description: Description) -> None:
@@ -28,6 +28,18 @@ def test_workers_are_those_of_all_machines(description: Description) -> None:
     load = workload(asked, description)
     assert (load.workers, load.nodes, load.processes, load.gradients) == (6, 3, 2, 6)
     assert (load.batch_per_worker, load.batch_global, load.batch_effective) == (8, 48, 48)
+    servers = workload(config({"class_path": "AsyncPS", "init_args": {"workers": 4}}, num_nodes=3), description)
+    assert (servers.workers, servers.nodes, servers.processes) == (12, 3, 4)
+
+
+@pytest.mark.parametrize(("key", "value"), [("host", "virtual"), ("overlap", True)])
+def test_what_does_not_go_between_machines_is_said_before_the_start(
+    key: str, value: object, description: Description
+) -> None:
+    given = {"overlap": {"host": "process"}, "host": {"clock": {"compute_s": 1.0}}}[key]
+    asked = config({"class_path": "AsyncPS", "init_args": {key: value, **given}}, num_nodes=2)
+    (problem,) = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    assert problem.key == f"trainer.strategy.init_args.{key}"
 
 
 def test_the_queue_has_one_machine(description: Description) -> None:

@@ -248,8 +248,3 @@ def test_optimizers_that_cannot_be_shared_are_refused_by_name(
 def test_wrong_arguments_name_key_and_remedy(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         AsyncPS(**arguments)
-
-
-def test_several_machines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"trainer.num_nodes: the parameter server runs on one machine"):
-        trainer(tmp_path, AsyncPS(), num_nodes=2)

@@ -10,8 +10,9 @@ from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.channel.certificate import asking
+from scalebook.training.ps.channel.gate import address
 from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, greet
-from scalebook.training.ps.channel.sockets import DEAD_S, PULSE_S, connected
+from scalebook.training.ps.channel.sockets import CONNECT_S, DEAD_S, PULSE_S, connected
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire, WireHead
 from scalebook.training.ps.worker.end import WrittenError
 
@@ -35,6 +36,8 @@ class Reach(NamedTuple):
     port: int
     secret: Secret
     tls: bool
+    gate: int | None = None
+    """Whom it is for, where one port is for all."""
 
 
 class Channel:
@@ -45,7 +48,17 @@ class Channel:
     is not dead.
     """
 
-    def __init__(self, reach: Reach, hello: Hello, most_text: int, notes: Callable[[], Any] = lambda: None) -> None:
+    def __init__(
+        self,
+        reach: Reach,
+        hello: Hello,
+        most_text: int,
+        notes: Callable[[], Any] = lambda: None,
+        lost: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """`lost` is called where the other side is lost for good, before that is raised, or at once by another thread;
+        it may end this process."""
+        self._lost_for_good = lost
         self._reach, self._hello, self._most_text = reach, hello, most_text
         self.notes = notes
         """What goes along with the next call; plain values."""
@@ -58,11 +71,14 @@ class Channel:
         self._closing = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
-    def open(self, within_s: float) -> None:
-        """Connect, while the other side is still to come up too. `Refused`; `ChannelLost` after so many seconds."""
+    def open(self, within_s: float, pulse: bool = True) -> None:
+        """Connect, while the other side is still to come up too. `Refused`; `ChannelLost` after so many seconds.
+
+        Without a `pulse` only calls show that this side lives."""
         with self._turn:
             self._connect(monotonic() + within_s)
-        self._pulse.start()
+        if pulse:
+            self._pulse.start()
 
     def close(self) -> None:
         """The other side takes this for an end or for a death, as was agreed before."""
@@ -99,12 +115,14 @@ class Channel:
                     head, reply = self._next(wire, number)
                     if head.kind == Kind.REPLY:
                         wire.body(head, () if into is None else into(reply))
-                except (Refused, ChannelLost):
+                except (Refused, ChannelLost) as error:
+                    self._lost_for_good(str(error))
                     raise
                 except OSError as error:
                     self._drop()
                     is_asked = False
                     if monotonic() > self._until():
+                        self._lost_for_good(str(error))
                         raise ChannelLost(f"channel: no call comes through: {error}") from error
                     continue
                 self._failing_since = None
@@ -162,8 +180,12 @@ class Channel:
                 connection = connected(self._reach.host, self._reach.port)
                 raw = connection.dup()
                 try:
+                    if self._reach.gate is not None:
+                        connection.settimeout(CONNECT_S)
+                        connection.sendall(address(self._reach.gate))
                     return raw, greet(connection, self._reach.secret, hello, self._context)
                 except BaseException:
+                    connection.close()
                     raw.close()
                     raise
             except OSError as error:
@@ -209,6 +231,7 @@ class Channel:
                 is_told = isinstance(error, Refused | ChannelLost)
                 if not self._closing.is_set() and (is_told or monotonic() > heard + DEAD_S):
                     self._lost = str(error) if is_told else f"channel: the server was silent for {DEAD_S:g} s"
+                    self._lost_for_good(self._lost)
                     self._cut()
                     return
                 self._closing.wait(FIRST_BACKOFF_S)

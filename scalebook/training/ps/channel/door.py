@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.gate import Dead, Listener
 from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, admit
 from scalebook.training.ps.channel.sockets import DEAD_S, set_up
 from scalebook.training.ps.channel.wire import SLICE_S, Kind, ProtocolError, Wire
@@ -29,15 +30,16 @@ class Door:
 
     def __init__(
         self,
-        listener: socket.socket,
+        listener: Listener,
         secret: Secret,
         tls: Serving | None,
         expected: Hello,
         begins: Callable[[int], None],
         lost: Callable[[str], None] = lambda why: None,
+        dead_s: float = DEAD_S,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
-        self._begins, self._lost = begins, lost
+        self._begins, self._lost, self._dead_s = begins, lost, dead_s
         self._state = threading.Condition()
         self._mine: int | None = None  # the incarnation that this life is of
         self._heard = monotonic()
@@ -88,12 +90,16 @@ class Door:
 
     def _keep(self) -> None:
         while self.lives():
-            if self._mine is not None and monotonic() - self._heard > DEAD_S:
-                self._lose(f"worker {self._expected.worker} was silent for {DEAD_S:g} s")
+            if self._mine is not None and monotonic() - self._heard > self._dead_s:
+                self._lose(f"worker {self._expected.worker} was silent for {self._dead_s:g} s")
                 return
             try:
                 connection, _ = self._listener.accept()
             except TimeoutError:
+                continue
+            except Dead as dead:  # of this life, or of one before
+                if dead.incarnation == self._mine:
+                    self._lose(dead.why)
                 continue
             except OSError:  # the listener was closed, or a guest left before it was taken
                 if self._listener.fileno() < 0:
@@ -130,7 +136,7 @@ class Door:
 
     def _answer(self, wire: Wire) -> None:
         while self.lives():
-            head = wire.head(0, self.lives, 2 * DEAD_S)
+            head = wire.head(0, self.lives, 2 * self._dead_s)
             if head.kind != Kind.PING or head.body:
                 raise ProtocolError("channel: no sign of life")
             self.heard()

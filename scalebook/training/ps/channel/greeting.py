@@ -69,8 +69,13 @@ class Secret:
     def made(cls, path: Path) -> "Secret":
         """A new one, kept in a new file that its owner alone can read. FileExistsError where there is one."""
         key = secrets.token_bytes(KEY_BYTES)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(key.hex() + "\n")
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(key.hex() + "\n")
+            os.link(new, path)  # whole, from the moment that it is there
+        finally:
+            new.unlink(missing_ok=True)
         return cls(key)
 
     @classmethod

@@ -17,7 +17,7 @@ from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.optimizer.tables import is_table
-from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.contradictions import FAR, Contradiction
 from scalebook.training.ps.policy.settings import Settings
 
 VERSIONS: Final = 2
@@ -35,11 +35,12 @@ class Mirror(NamedTuple):
 
 def refuse_far(settings: Settings) -> None:
     """ValueError, naming key and remedy, for what workers on other machines cannot do yet."""
-    if settings.host == "virtual":
-        raise ValueError(f"{ARGUMENTS}.host: one process plays all workers of host virtual. Write inline or process.")
+    for refusal in FAR:
+        if getattr(settings, refusal.key) == refusal.value:
+            raise Contradiction(*refusal[:3]).error()
     for key, codec in (("push_codec", settings.push_codec), ("pull_codec", settings.pull_codec)):
         if codec.codes:
-            raise ValueError(f"{ARGUMENTS}.{key}: between machines all travels as it is so far. Write fp32.")
+            raise Contradiction(key, "between machines all travels as it is so far", "Write fp32.").error()
 
 
 def refuse_tables(optimizers: Sequence[Optimizer]) -> None:

@@ -1,6 +1,5 @@
 """Where a worker of another machine is waited for, and the life of its stand-in, from its door to its end."""
 
-import socket
 from collections.abc import Callable, Sequence
 from mmap import mmap
 
@@ -10,6 +9,7 @@ from torch.optim import Optimizer
 from scalebook.training.ps.channel.calls import Calls, most_text
 from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.door import Door
+from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
 from scalebook.training.ps.channel.mirror import refuse_far, settings_digest
 from scalebook.training.ps.channel.stand_in import StandIn
@@ -25,7 +25,7 @@ class Post:
         self,
         run: SharedRun,
         end: Callable[[float], SharedEnd],
-        listener: socket.socket,
+        listener: Listener,
         secret: Secret,
         tls: Serving | None,
         hello: Hello,
@@ -62,6 +62,11 @@ class Post:
             StandIn(calls, door, most_text(end.workers), come_within_s).serve()
         finally:
             door.close()
+
+    @property
+    def newest(self) -> int:
+        """The newest incarnation that has come, 0 for none; in all processes."""
+        return self._newest[0]
 
     def _begins(self, incarnation: int) -> None:
         self._newest[0] = incarnation

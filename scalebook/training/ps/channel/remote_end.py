@@ -96,18 +96,26 @@ class RemoteEnd:
     """
 
     def __init__(
-        self, reach: Reach, run: str, settings: Settings, worker: int, workers: int, incarnation: int, deadline_s: float
+        self,
+        reach: Reach,
+        run: str,
+        settings: Settings,
+        worker: int,
+        workers: int,
+        incarnation: int,
+        deadline_s: float,
+        lost: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait."""
+        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait. `lost`: as
+        `Channel` has it."""
         refuse_far(settings)
         self.settings, self.worker, self.workers = settings, worker, workers
         self._deadline_s = deadline_s
         self._spent: dict[Part, float] = dict.fromkeys(_PARTS, 0.0)
         self._samples = 0
         self._control: Control | None = None
-        self.channel = Channel(
-            reach, Hello(run, settings_digest(settings), worker, incarnation), most_text(workers), self._notes
-        )
+        hello = Hello(run, settings_digest(settings), worker, incarnation)
+        self.channel = Channel(reach, hello, most_text(workers), self._notes, lost)
         self.cursor, self.signals = RemoteCursor(self.channel, workers), RemoteSignals(self.channel)
         self.meetings, self.rows = RemoteMeetings(self.channel), RemoteRows(self.channel, worker, workers)
         self.channel.open(deadline_s)

@@ -5,17 +5,30 @@ whole, and the versions that it holds it sends from where they lie, since nobody
 """
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from scalebook.training.ps.channel.asked import ReadCall, Reply
-from scalebook.training.ps.channel.calls import Calls
 from scalebook.training.ps.channel.channel import ERRORS
 from scalebook.training.ps.channel.door import Door
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
 
 KEPT: Final = 4
 """Replies that may be asked for again: one, and those of calls within a call."""
+
+
+class Served(Protocol):
+    """What may be asked."""
+
+    tell: Callable[..., None]
+    """Says something to who asks, while it waits; set by who serves it."""
+
+    @property
+    def has_detached(self) -> bool:
+        """Whether it has said that it may go."""
+
+    def asked(self, text: bytes) -> ReadCall:
+        """A call, read. ProtocolError."""
 
 
 class Said(NamedTuple):
@@ -33,7 +46,7 @@ class StandIn:
     the worker may need to come.
     """
 
-    def __init__(self, calls: Calls, door: Door, most_text: int, first_s: float) -> None:
+    def __init__(self, calls: Served, door: Door, most_text: int, first_s: float) -> None:
         self._calls, self._door, self._most_text, self._first_s = calls, door, most_text, first_s
         calls.tell = self._tell
         self._wire: Wire | None = None

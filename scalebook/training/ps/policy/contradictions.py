@@ -36,6 +36,27 @@ class Contradiction(NamedTuple):
         return ValueError(f"{ARGUMENTS}.{self.key}: {self.message}. {self.remedy}")
 
 
+class Refusal(NamedTuple):
+    """An argument's value that does not go with something, as `Contradiction` has it."""
+
+    key: str
+    message: str
+    remedy: str
+    value: object
+
+
+FAR: Final = (
+    Refusal(
+        "host",
+        "one process plays all workers of host virtual, and it is on one machine",
+        "Write inline or process, or one machine.",
+        "virtual",
+    ),
+    Refusal("overlap", "a worker on another machine has one push under way", "Write false.", True),
+)
+"""What workers on several machines cannot do."""
+
+
 class _Row(NamedTuple):
     """`message` and `remedy` may name what is asked: `{rule.name}`."""
 

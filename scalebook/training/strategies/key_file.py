@@ -1,0 +1,57 @@
+"""The file with the key that machines of a run show each other: one for each person, of mode 600."""
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.ps.far import Secret
+
+VARIABLE: Final = "SCALEBOOK_KEY_FILE"
+MAKING_S: Final = 5.0
+"""How long a machine that shares its files with the first waits for it to make one."""
+log = logging.getLogger(__name__)
+
+
+def key_file(environment: Mapping[str, str]) -> Path:
+    """Where it is, or will be."""
+    if named := environment.get(VARIABLE):
+        return Path(named).expanduser()
+    state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "scalebook" / "key"
+
+
+def read_key(path: Path, makes: bool) -> Secret:
+    """The first machine `makes` it where there is none. ConfigError that never says what is in it."""
+    until = time.monotonic() + MAKING_S
+    while True:
+        try:
+            return Secret.read(path)
+        except FileNotFoundError:
+            if makes:
+                _make(path)
+            elif time.monotonic() > until:
+                why = f"names no key: {path} is not on this machine"
+                raise ConfigError(
+                    VARIABLE, why, f"Copy it from the first machine: scp -p FIRST:{path} {path}"
+                ) from None
+            else:
+                time.sleep(0.1)
+        except ValueError as error:
+            key, _, remedy = str(error).removeprefix("key: ").partition(". ")
+            raise ConfigError(VARIABLE, key, remedy) from error
+        except OSError as error:
+            raise ConfigError(VARIABLE, f"{path} cannot be read ({error.strerror})", "Name another file.") from error
+
+
+def _make(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        Secret.made(path)
+    except FileExistsError:
+        return  # by another process, at this moment
+    except OSError as error:
+        raise ConfigError(VARIABLE, f"{path} cannot be made ({error.strerror})", "Name another file.") from error
+    log.warning("A key was made for the machines of your runs: %s. Copy it to the same place on each of them.", path)

@@ -1,0 +1,286 @@
+"""The machines of a parameter server's run, for the monitor of each: what they tell each other, and how that ends it.
+
+The first has the shards. What an end on one machine means for the others: the first's is all others', an exception
+anywhere is everybody's, and where workers of another machine die or leave the rest trains on.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from importlib.metadata import version
+from typing import Any, Final
+
+import torch
+from typing_extensions import override
+
+from scalebook.training.errors import ConfigError, one_line
+from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
+from scalebook.training.nodes import DEVICES, NODES, Place
+from scalebook.training.ps.far import LEAVE_S, NewsLost, OnePort, Refused, Way
+from scalebook.training.ps.launch import Launch
+from scalebook.training.strategies.deaths import Deaths
+from scalebook.training.strategies.forked import fork, holding_back_sigterm
+from scalebook.training.strategies.news import Came, How, NodeEnd, end_of
+from scalebook.training.strategies.others import Others
+from scalebook.training.strategies.processes import Lost, Reaction
+
+FIND_S: Final = 0.5
+"""How long one look for the first machine may take."""
+ECHO_S: Final = 3.0
+"""How long who has lost the server listens for why."""
+DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
+STRATEGY: Final = "trainer.strategy"
+log = logging.getLogger(__name__)
+
+
+def who_comes(devices: int, digest: str) -> tuple[Came, str]:
+    """What this machine says when it comes."""
+    versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
+    seed = os.environ.get("PL_GLOBAL_SEED", "none")
+    return Came(socket.gethostname(), os.getpid(), devices, seed, versions), digest
+
+
+def missing(who: str, place: Place, deadline_s: float, where: str) -> TimedOut:
+    """Of a machine that has not come."""
+    return TimedOut(
+        f"{NODES}: is {place.nodes}, and {who}, for {deadline_s:g} s: {where}. Start it there as here, with its own "
+        f"NODE_RANK, or raise {DEADLINE_KEY}."
+    )
+
+
+class Machines(Others):
+    """For one machine. `names`: of those that have come."""
+
+    def __init__(self, place: Place, me: tuple[Came, str], deadline_s: float) -> None:
+        self._place, self._me, self._deadline_s = place, me, deadline_s
+        self._came: dict[int, Came] = {}
+        self._until = 0.0
+        self._has_told = False
+
+    @override
+    def begin(self) -> None:
+        self._until = time.monotonic() + self._deadline_s
+
+    def name(self, machine: int) -> str:
+        """`node 1 (host)`."""
+        host = f" ({self._came[machine].host})" if machine in self._came else ""
+        return f"node {machine // self._place.tasks}{host}"
+
+    def ended(self, machine: int, end: NodeEnd) -> BaseException:
+        """What an end there is here."""
+        if end.how is How.STOPPED:
+            return SystemExit(128 + signal.SIGTERM)
+        if end.how is How.DIED:
+            return WorkerLost(end.worker, f"on {self.name(machine)}, {end.cause}")
+        return NodeLost(f"{self.name(machine)} has ended with {end.cause}")
+
+
+class ServerSide(Machines):
+    """For the machine with the shards."""
+
+    def __init__(self, place: Place, port: OnePort, me: tuple[Came, str], deadline_s: float) -> None:
+        super().__init__(place, me, deadline_s)
+        self.port = port
+        self._came[0] = me[0]
+        self._left: set[int] = set()
+        with holding_back_sigterm() as mask:
+            self._keeper = fork("server", 0, lambda _: port.keep(), 1, [], mask)
+
+    @override
+    def check(self, stopping: bool) -> None:
+        for machine, text in self.port.news():
+            what, told = json.loads(text)
+            if what == "came":
+                self._meet(machine, Came(*told[0]), str(told[1]))
+            elif what == "end":
+                self._hear(machine, NodeEnd(How(told[0]), str(told[1]), int(told[2])))
+        if self._until and len(self._came) == self._place.count:
+            self._until = 0.0
+        if self._until and time.monotonic() > self._until and not stopping:
+            gone = sorted({index // self._place.tasks for index in range(self._place.count) if index not in self._came})
+            who = f"node {' and '.join(map(str, gone))} has not come"
+            raise missing(who, self._place, self._deadline_s, f"to {self._place.where}")
+
+    def _meet(self, machine: int, came: Came, digest: str) -> None:
+        first, config = self._me
+        self._came[machine] = came
+        self._left.discard(machine)
+        for key, there, here in (
+            (DEVICES, came.devices, first.devices),
+            ("seed_everything", came.seed, first.seed),
+            ("versions", came.versions, first.versions),
+            (STRATEGY, digest, config),
+        ):
+            if there != here:
+                said = "has other arguments" if key == STRATEGY else f"is {here}"
+                why = f"{said} on {self.name(0)}, and {'others' if key == STRATEGY else there} on {self.name(machine)}"
+                raise ConfigError(key, why, "Start the same on all.")
+        self.port.say(json.dumps(["met", [self._place.index, first]]))
+
+    def _hear(self, machine: int, end: NodeEnd) -> None:
+        self._left.add(machine)
+        if end.how is How.RAISED:
+            raise self.ended(machine, end)
+        if end.how is not How.DONE:
+            cause = f": {end.cause}" if end.cause else ""
+            log.warning("%s has left%s. Training goes on.", self.name(machine), cause)
+
+    def has_left(self, machine: int) -> bool:
+        """Whether nobody there will come again."""
+        return machine in self._left
+
+    @override
+    def explained(self, error: BaseException) -> BaseException:
+        """Tell the others, whose end it is too."""
+        self._has_told = True
+        if isinstance(error, ConfigError):
+            problem = error.problem
+            self.port.say(json.dumps(["refused", [problem.key, problem.message, problem.remedy]]))
+        else:
+            self.port.say(json.dumps(["end", end_of(error)]))
+        return error
+
+    @override
+    def end(self) -> None:
+        if not self._has_told:
+            self.port.say(json.dumps(["end", NodeEnd(How.DONE)]))
+        self.port.let_go()
+        self._keeper.end(LEAVE_S + 2)
+        self.port.close()
+
+
+class FarSide(Machines):
+    """For a machine whose workers reach the shards by the way there."""
+
+    def __init__(self, place: Place, way: Way, me: tuple[Came, str], deadline_s: float) -> None:
+        super().__init__(place, me, deadline_s)
+        self.way = way
+        self._says: list[str] = [json.dumps(["came", me])]
+        self._deaths: list[tuple[int, str]] = []
+        self._is_met = False
+        self._end: NodeEnd | None = None  # the first's
+        self._refused: ConfigError | None = None
+        self.lost = ""
+        """Why a worker here has lost the server."""
+
+    @override
+    def check(self, stopping: bool) -> None:
+        self._exchange()
+        if self._refused is not None:
+            raise self._refused
+        if self._end is not None and self._end.how is not How.DONE:
+            raise self.ended(0, self._end)
+        if not self._is_met and time.monotonic() > self._until:
+            raise missing("node 0 has not come", self._place, self._deadline_s, f"nobody is at {self._place.where}")
+
+    def tell_death(self, worker: int, cause: str) -> None:
+        """Of a worker here: the first decides what follows."""
+        self._deaths.append((worker, f"on {self._own_name}, {cause}"))
+        self._exchange()
+
+    @property
+    def _own_name(self) -> str:
+        return f"node {self._place.node} ({self._me[0].host})"
+
+    def _exchange(self) -> None:
+        """Say what is to be said, hear what is new, as far as the first machine can be reached."""
+        try:
+            if not self.way.find(FIND_S):
+                return
+            while self._says:
+                self.way.say(self._says[0])
+                self._says.pop(0)
+            while self._deaths:
+                self.way.tell_death(*self._deaths[0])
+                self._deaths.pop(0)
+            for text in self.way.news():
+                self._hear(*json.loads(text))
+        except NewsLost:
+            pass  # its workers' own channels tell whether the server is there
+        except Refused as refused:
+            if not self._is_met:
+                raise ConfigError(NODES, f"cannot begin: {refused}", "Start the same on all.") from refused
+
+    def _hear(self, what: str, told: Any) -> None:
+        if what == "met":
+            self._is_met, self._came[0] = True, Came(*told[1])
+        elif what == "refused":
+            self._refused = ConfigError(*map(str, told))
+        elif what == "end":
+            self._end = NodeEnd(How(told[0]), str(told[1]), int(told[2]))
+
+    @override
+    def explained(self, error: BaseException) -> BaseException:
+        """The first's end, where that is the cause of this one. Else the first is told."""
+        self._has_told = True
+        is_echo = bool(self.lost) and isinstance(error, WorkerLost)
+        until = time.monotonic() + ECHO_S
+        while is_echo and self._end is None and time.monotonic() < until:
+            self._exchange()
+            time.sleep(FIND_S / 5)
+        if self._refused is not None:
+            return self._refused
+        if self._end is not None and self._end.how is not How.DONE:
+            return self.ended(0, self._end)
+        if is_echo:
+            return NodeLost(f"{self.name(0)} is lost to this machine, at {self._place.where}: {self.lost}")
+        self._says.append(json.dumps(["end", end_of(error)]))
+        self._exchange()
+        return error
+
+    @override
+    def end(self) -> None:
+        if not self._has_told:
+            self._says.append(json.dumps(["end", NodeEnd(How.DONE)]))
+            self._exchange()
+        self.way.leave()
+
+
+class ServerDeaths(Deaths):
+    """On the machine with the shards: of workers elsewhere it is their stand-ins that die here, and say why.
+
+    One that is to come again and does not is given up, whatever is left of `restarts`.
+    """
+
+    def __init__(self, launch: Launch, restarts: int, side: ServerSide, here: int) -> None:
+        super().__init__(launch, restarts)
+        self._side, self._here = side, here
+
+    @override
+    def react(self, lost: Lost) -> Reaction:
+        if lost.role == "server" or lost.number < self._here:
+            return super().react(lost)
+        machine, why = lost.number // self._here, self._side.port.why(lost.number)
+        if not why.startswith("on node"):
+            why = f"on {self._side.name(machine)}, {why.removeprefix('channel: ') or lost.cause}"
+        lost = lost._replace(cause=why)
+        if self._side.has_left(machine) or self._side.port.is_awaited(lost.number):
+            return self.give_up(lost)
+        reaction = super().react(lost)
+        if reaction is Reaction.RESTART:
+            self._side.port.await_again(lost.number)
+        return reaction
+
+
+class FarDeaths:
+    """On another machine: `restarts` times a worker that has died is started again, which the first may refuse."""
+
+    def __init__(self, side: FarSide, restarts: int) -> None:
+        self._side, self._restarts = side, restarts
+
+    def react(self, lost: Lost) -> Reaction:
+        """A loss of the server is one too: the worker's next life may find it again."""
+        why = self._side.way.why(lost.number)
+        cause = why or lost.cause
+        self._side.lost = why
+        if not why:
+            self._side.tell_death(lost.number, lost.cause)
+        if self._restarts == 0:
+            log.warning("worker %d died: %s. It is not started again.", lost.number, one_line(cause))
+            return Reaction.GO_ON
+        self._restarts -= 1
+        log.warning("worker %d died: %s. It is started again.", lost.number, one_line(cause))
+        return Reaction.RESTART

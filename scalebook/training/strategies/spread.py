@@ -1,0 +1,73 @@
+"""A parameter server's run that is spread over machines: this machine's part in it, made before the fork."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+
+from scalebook.training.nodes import Place
+from scalebook.training.ps.far import OnePort, Run, Way, run_name, settings_digest
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.strategies.deaths import Deaths
+from scalebook.training.strategies.key_file import key_file, read_key
+from scalebook.training.strategies.machines import FarDeaths, FarSide, ServerDeaths, ServerSide, who_comes
+from scalebook.training.strategies.meeting import listening_at, resolved
+
+_launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
+
+
+@dataclass(frozen=True)
+class Spread:
+    """`here`: workers of this machine, or of this process where several were started on it. `first`: the first one's
+    number. One of `port` (where the shards are) and `way` (elsewhere) is there."""
+
+    here: int
+    first: int
+    side: ServerSide | FarSide
+    deaths: Deaths | FarDeaths
+    port: OnePort | None = None
+    way: Way | None = None
+
+    def stands_in(self, worker: int) -> bool:
+        """Whether a process of this machine stands in for this worker of another."""
+        return self.port is not None and worker >= self.here
+
+    def elsewhere(self, workers: int) -> range:
+        """The workers that processes here stand in for."""
+        return range(self.here if self.port is not None else workers, workers)
+
+
+def spread(
+    place: Place,
+    launch: Launch | None,
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    here: int,
+    devices: int,
+    tls: bool,
+    restarts: int,
+    deadline_s: float,
+) -> Spread:
+    """`launch`: of the machine with the shards, which is the first. `devices`: of each machine, as the config has it.
+
+    ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
+    """
+    address = resolved(place)
+    port, first = place.port + place.hosted, place.index * here
+    name = run_name(environment, place.where, next(_launches))
+    secret = read_key(key_file(environment), makes=place.index == 0)
+    encrypted = tls and not address.is_loopback
+    run = Run(name, secret, encrypted, str(address), port, here * place.count, settings)
+    me = who_comes(devices, settings_digest(settings))
+    if launch is None:
+        way = Way(run, place.index, first, here)
+        side = FarSide(place, way, me, deadline_s)
+        return Spread(here, first, side, FarDeaths(side, restarts), way=way)
+    with ExitStack() as undo:
+        listener = undo.enter_context(listening_at(place, port))
+        one = OnePort(launch, run, listener, here, place.count - 1)
+        undo.pop_all()
+    server = ServerSide(place, one, me, deadline_s)
+    return Spread(here, first, server, ServerDeaths(launch, restarts, server, here), port=one)
