@@ -36,10 +36,9 @@ def test_workers_are_those_of_all_machines(description: Description) -> None:
 def test_what_does_not_go_between_machines_is_said_before_the_start(
     key: str, value: object, description: Description
 ) -> None:
-    given = {"overlap": {"host": "process"}, "host": {"clock": {"compute_s": 1.0}}}[key]
-    asked = config({"class_path": "AsyncPS", "init_args": {key: value, **given}}, num_nodes=2)
-    (problem,) = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
-    assert problem.key == f"trainer.strategy.init_args.{key}"
+    asked = config({"class_path": "AsyncPS", "init_args": {key: value}}, num_nodes=2)
+    problems = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    assert f"trainer.strategy.init_args.{key}" in [problem.key for problem in problems]
 
 
 def test_the_queue_has_one_machine(description: Description) -> None:

@@ -26,6 +26,38 @@ def by_hand(nodes: int = 2, address: str = "127.0.0.1") -> list[dict[str, str]]:
     return [{"NODE_RANK": str(node), "MASTER_ADDR": address, "MASTER_PORT": str(port)} for node in range(nodes)]
 
 
+def slurm(tasks: int) -> list[dict[str, str]]:
+    """The environments that srun gives to so many tasks on each of two machines; they are numbered round robin."""
+    port = str(free_port())
+    return [
+        {
+            "SLURM_STEP_NUM_NODES": "2",
+            "SLURM_STEP_NUM_TASKS": str(2 * tasks),
+            "SLURM_STEP_NODELIST": "host[1-2]",
+            "SLURM_NTASKS": str(2 * tasks),
+            "SLURM_NTASKS_PER_NODE": str(tasks),
+            "SLURM_NODEID": str(node),
+            "SLURM_LOCALID": str(task),
+            "SLURM_PROCID": str(2 * task + node),
+            "SLURM_JOB_ID": "77",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        for node in range(2)
+        for task in range(tasks)
+    ]
+
+
+def torchrun(port: int) -> list[dict[str, str]]:
+    """The environments of a process on each of two machines, whose agent has the store."""
+    environment = {
+        "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }  # fmt: skip
+    return [{**environment, "GROUP_RANK": str(node), "RANK": str(node)} for node in range(2)]
+
+
 class Machine:
     """A process that does `body` in this environment; `result` waits for what it returns, or raises what it raised."""
 

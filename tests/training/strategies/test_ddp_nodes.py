@@ -18,35 +18,13 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.ps.policy.codecs import CodecName
 from scalebook.training.strategies import DDP, link
-from tests.training.strategies.machines import Machine, by_hand, free_port, together
+from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, held_out, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `DistributedSampler`")  # on any number of machines
 TOLD_S = 30.0
 """After an end on one machine; measured 1 to 2 s, on a quiet one."""
-
-
-def slurm(tasks: int) -> list[dict[str, str]]:
-    """The environments that srun gives to so many tasks on each of two machines; they are numbered round robin."""
-    port = str(free_port())
-    return [
-        {
-            "SLURM_STEP_NUM_NODES": "2",
-            "SLURM_STEP_NUM_TASKS": str(2 * tasks),
-            "SLURM_STEP_NODELIST": "host[1-2]",
-            "SLURM_NTASKS": str(2 * tasks),
-            "SLURM_NTASKS_PER_NODE": str(tasks),
-            "SLURM_NODEID": str(node),
-            "SLURM_LOCALID": str(task),
-            "SLURM_PROCID": str(2 * task + node),
-            "SLURM_JOB_ID": "77",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        for node in range(2)
-        for task in range(tasks)
-    ]
 
 
 def trained(folder: Path, codec: CodecName, **settings: Any) -> dict[str, Any]:
@@ -104,12 +82,7 @@ def test_under_slurm_also_with_a_codec(tasks: int, four: tuple[Path, dict[str, A
 def test_under_torchrun_whose_agent_has_the_store(four: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     one, alone = four
     port = free_port()
-    environment = {
-        "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }  # fmt: skip
-    environments = [{**environment, "GROUP_RANK": str(node), "RANK": str(node)} for node in range(2)]
+    environments = torchrun(port)
 
     def agent() -> None:
         store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
