@@ -30,7 +30,7 @@ LAYERS = {
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
-        "channel", "replay", "launch",
+        "channel", "replay", "launch", "far",
     ],
     "training/search": ["study", "folder", "launch", "map", "driver"],
     "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "plan", "notebook"],
@@ -38,7 +38,7 @@ LAYERS = {
 """The rooms of each house, from the ground up: a room knows only those before it."""
 TRAINERS_MAY_USE = tuple(
     f"scalebook.training.ps.{name}"
-    for name in ("policy", "codecs.coder", "coordination.measures", "launch", "memory.uncopied", "worker.end")
+    for name in ("policy", "codecs.coder", "coordination.measures", "far", "launch", "memory.uncopied", "worker.end")
 )
 """Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, and what cannot be copied.
 """

@@ -1,7 +1,7 @@
 """A run whose workers are on several machines, for who starts it: the server's one port, and the way there.
 
 On the server's machine `OnePort` is made before the fork: a process keeps it, another stands in for each worker that
-computes elsewhere. On any other machine `Way` gives its workers their ends, and its monitor the news.
+computes elsewhere. On any other machine `Passage` gives its workers their ends, and its monitor the news.
 """
 
 import json
@@ -37,12 +37,12 @@ __all__ = [
     "LEAVE_S",
     "NewsLost",
     "OnePort",
+    "Passage",
     "Refused",
     "Run",
+    "Saying",
     "Secret",
     "StandInEnd",
-    "Told",
-    "Way",
     "refuse_far",
     "run_name",
     "settings_digest",
@@ -70,7 +70,7 @@ class Run(NamedTuple):
     settings: Settings
 
 
-class Told(NamedTuple):
+class Saying(NamedTuple):
     """A text from machine `machine`'s monitor."""
 
     machine: int
@@ -113,12 +113,12 @@ class OnePort:
 
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
-    def news(self) -> list[Told]:
+    def news(self) -> list[Saying]:
         """What other machines have said since the last call."""
-        told: list[Told] = []
+        told: list[Saying] = []
         with suppress(BlockingIOError):
             while text := self._wall.recv(MOST_TEXT):
-                told.append(Told(*json.loads(text)))
+                told.append(Saying(*json.loads(text)))
         return told
 
     def say(self, text: str) -> None:
@@ -223,7 +223,7 @@ class StandInEnd:
         os._exit(LOST_CODE)
 
 
-class Way:
+class Passage:
     """To the server, from one of the other machines; made by its monitor before the fork. `machine`: its number, from
     1; `first`, `count`: of its workers. ValueError for settings that do not go between machines."""
 

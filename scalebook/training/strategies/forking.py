@@ -27,7 +27,7 @@ from scalebook.training.strategies.refused import refuse_finders, refuse_model, 
 from scalebook.training.strategies.set_aside import SetAside
 from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.snapshots import Snapshots
-from scalebook.training.strategies.spread import Spread, spread
+from scalebook.training.strategies.spread import MachinePart, spread
 from scalebook.training.strategies.started import ours
 from scalebook.training.strategies.state_file import StateFile
 from scalebook.training.strategies.threads import shared_out
@@ -48,7 +48,7 @@ class Forking(Snapshots, AroundFork):
     _playing: PlayingEnd | None = None  # `_end`, in the process that plays all virtual workers
     _aside: SetAside | None = None  # in the monitor, its parameters
     _place: Place | None = None  # of this process among those that were started; None: it is alone
-    _spread: Spread | None = None  # this machine's part in a run over several, until the workers have ended
+    _spread: MachinePart | None = None  # this machine's part in a run over several, until the workers have ended
 
     def __init__(self, arguments: AsyncArguments) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from typing_extensions import override
 from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.nodes import DEVICES, NODES, Place
-from scalebook.training.ps.far import LEAVE_S, NewsLost, OnePort, Refused, Way
+from scalebook.training.ps.far import LEAVE_S, NewsLost, OnePort, Passage, Refused
 from scalebook.training.ps.launch import Launch
 from scalebook.training.strategies.deaths import Deaths
 from scalebook.training.strategies.forked import fork, holding_back_sigterm
@@ -155,7 +155,7 @@ class ServerSide(Machines):
 class FarSide(Machines):
     """For a machine whose workers reach the shards by the way there."""
 
-    def __init__(self, place: Place, way: Way, me: tuple[Came, str], deadline_s: float) -> None:
+    def __init__(self, place: Place, way: Passage, me: tuple[Came, str], deadline_s: float) -> None:
         super().__init__(place, me, deadline_s)
         self.way = way
         self._says: list[str] = [json.dumps(["came", me])]

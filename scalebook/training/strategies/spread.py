@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from scalebook.training.nodes import Place
-from scalebook.training.ps.far import OnePort, Run, Way, run_name, settings_digest
+from scalebook.training.ps.far import OnePort, Passage, Run, run_name, settings_digest
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.deaths import Deaths
@@ -18,7 +18,7 @@ _launches: Iterator[int] = count()  # the same in all processes of a run, which 
 
 
 @dataclass(frozen=True)
-class Spread:
+class MachinePart:
     """`here`: workers of this machine, or of this process where several were started on it. `first`: the first one's
     number. One of `port` (where the shards are) and `way` (elsewhere) is there."""
 
@@ -27,7 +27,7 @@ class Spread:
     side: ServerSide | FarSide
     deaths: Deaths | FarDeaths
     port: OnePort | None = None
-    way: Way | None = None
+    way: Passage | None = None
 
     def stands_in(self, worker: int) -> bool:
         """Whether a process of this machine stands in for this worker of another."""
@@ -49,7 +49,7 @@ def spread(
     tls: bool,
     restarts: int,
     deadline_s: float,
-) -> Spread:
+) -> MachinePart:
     """`launch`: of the machine with the shards, which is the first. `devices`: of each machine, as the config has it.
 
     ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
@@ -62,12 +62,12 @@ def spread(
     run = Run(name, secret, encrypted, str(address), port, here * place.count, settings)
     me = who_comes(devices, settings_digest(settings))
     if launch is None:
-        way = Way(run, place.index, first, here)
+        way = Passage(run, place.index, first, here)
         side = FarSide(place, way, me, deadline_s)
-        return Spread(here, first, side, FarDeaths(side, restarts), way=way)
+        return MachinePart(here, first, side, FarDeaths(side, restarts), way=way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         one = OnePort(launch, run, listener, here, place.count - 1)
         undo.pop_all()
     server = ServerSide(place, one, me, deadline_s)
-    return Spread(here, first, server, ServerDeaths(launch, restarts, server, here), port=one)
+    return MachinePart(here, first, server, ServerDeaths(launch, restarts, server, here), port=one)
