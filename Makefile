@@ -66,6 +66,7 @@ programs: $(VENV)/.dev
 drills: programs ## all kill drills, half an hour: of these `make test` runs a part
 	$(PYTEST) -m "drill and not thorough" $$(grep -rl --include='*.py' 'mark[.]drill' tests)
 	$(BIN)/python -m benchmarks.engine_drills
+	$(BIN)/python -m benchmarks.cluster_drills
 	$(BIN)/python -m benchmarks.search_drills
 	$(BIN)/python -m benchmarks.kill_drills
 	$(BIN)/python -m benchmarks.submit_drills
@@ -91,6 +92,7 @@ wheel-test: ## the wheel in an empty environment, with what it needs from the pa
 bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all
 	$(BIN)/python -m benchmarks.engine_drills
+	$(BIN)/python -m benchmarks.cluster_drills
 	$(BIN)/python -m benchmarks.codecs
 	$(BIN)/python -m benchmarks.stragglers
 	$(BIN)/python -m benchmarks.virtual

@@ -47,6 +47,7 @@ class NodeLink(Others):
         self._me = Came(socket.gethostname(), os.getpid(), devices, seed, versions)
         self._came: list[Came] = []
         self._begun = self._over = False
+        self._is_cut_off = False  # where the thread may stand in a call of the store's as long as TCP hopes
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._live, name="scalebook-link", daemon=True)
         self._heard = 0.0  # of the store
@@ -72,6 +73,7 @@ class NodeLink(Others):
         error = self._of_others() or self._raised
         if error is None and self._begun and time.monotonic() - self._heard > SILENT_S:
             error = NodeLost(f"{self._name(0)} does not answer at {self._place.where}, for {SILENT_S:g} s")
+            self._is_cut_off = True
         if error is not None:
             self._raised = error
             raise error
@@ -109,7 +111,7 @@ class NodeLink(Others):
         self._tell(NodeEnd(How.DONE if done else How.LEFT))
         self._over = self._meeting.given_up = True
         if self._thread.ident is not None:
-            self._thread.join(2 * FAREWELL_S)
+            self._thread.join(BEAT_S if self._is_cut_off else 2 * FAREWELL_S)
         self._meeting.close()
 
     def _tell(self, ended: NodeEnd) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 DEAD_S: Final = 5.0
 """Whoever is silent for so long is dead to the other side."""
-PULSE_S: Final = 1.0
+PULSE_S: Final = 0.5
 """Between two signs of life."""
 CONNECT_S: Final = 2.0
 _WAITING: Final = 16  # connections that nobody has taken yet

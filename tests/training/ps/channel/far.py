@@ -1,5 +1,6 @@
 """Workers that reach the shards by the channel, over loopback, in one process: each has its stand-in in a thread."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,13 +26,19 @@ Make = Callable[[Sequence[Parameter]], Optimizer]
 
 
 class Far:
-    """The workers of a run that were asked for, the present life of each. `shapes`: of the model's parameters."""
+    """The workers of a run that were asked for, the present life of each. `shapes`: of the model's parameters;
+    `listen`: where they are waited for."""
 
     def __init__(
-        self, launch: Launch, make: Make, tls: Serving | None = None, shapes: Sequence[tuple[int, ...]] = SHAPES
+        self,
+        launch: Launch,
+        make: Make,
+        tls: Serving | None = None,
+        shapes: Sequence[tuple[int, ...]] = SHAPES,
+        listen: Callable[[], socket.socket] = lambda: listening(LOOPBACK),
     ) -> None:
         self.launch, self._make, self._tls, self._shapes = launch, make, tls, shapes
-        self.listeners = [listening(LOOPBACK) for _ in launch.living()]
+        self.listeners = [listen() for _ in launch.living()]
         self._posts = [launch.post(w, RUN, one, SECRET, tls) for w, one in enumerate(self.listeners)]
         self.ends: dict[int, RemoteEnd] = {}
         self.doors: dict[int, Door] = {}
@@ -41,7 +48,8 @@ class Far:
         self._incarnation = 0
 
     def reach(self, worker: int) -> Reach:
-        return Reach(LOOPBACK, self.listeners[worker].getsockname()[1], SECRET, self._tls is not None)
+        host, port = self.listeners[worker].getsockname()[:2]
+        return Reach(host, port, SECRET, self._tls is not None)
 
     def stand_in(self, worker: int, deadline_s: float) -> None:
         """Begin one; the last one's life is over."""

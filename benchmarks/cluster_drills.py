@@ -1,0 +1,81 @@
+"""Drills of the engine over machines: `python -m benchmarks.cluster_drills [--moments 20] [--only WORDS]`.
+
+Two machines are two network namespaces of this one (root; tests/cluster): the shards, worker 0 and a stand-in on the
+first, worker 1 on the second. At a random moment something dies, or the link between them fails, one way or both, for
+good or for a while, or becomes slow, or loses frames. Rules, shards, hosts and TLS take turns; of deaths every second
+four have the worker come back, as a new life, when the link is well again. Counted are hangs, updates lost and
+duplicated by the trace, shards whose weights and momenta are not those of the trace, processes left, and the seconds
+until either side was told. Prints a Markdown table; exits with 1 when anything is not 0, or told after 6 s. About 20
+minutes, of waiting for the most part, for 20 moments of each kind.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+import torch
+
+from tests.cluster.drilling import Kind, Outcome, drill, scene
+from tests.cluster.namespaces import clear_stale, why_not
+
+HEAD = (
+    "| what goes wrong | moments | hangs | lost | duplicated | torn | left | told where the shards are, s | "
+    "told there, s | went on, s |"
+)
+
+
+def line(kind: Kind, outcomes: list[Outcome]) -> str:
+    """Of the table. Seconds are the median and the most."""
+    counted = [
+        len(outcomes),
+        sum(one.hung for one in outcomes),
+        *(sum(counts) for counts in zip(*(one.account for one in outcomes), strict=True)),
+        sum(len(one.left) for one in outcomes),
+    ]
+    measured = [
+        [one.here_s for one in outcomes],
+        [one.there_s for one in outcomes],
+        [one.went_on_s for one in outcomes],
+    ]
+    spans = [_span([seconds for seconds in column if seconds]) for column in measured]
+    return f"| {' | '.join([kind, *map(str, counted), *spans])} |"
+
+
+def _span(seconds: list[float]) -> str:
+    return f"{sorted(seconds)[len(seconds) // 2]:.2f}, {max(seconds):.2f}" if seconds else "-"
+
+
+def performed(kind: Kind, moments: int, first: int) -> Iterator[Outcome]:
+    """As they are done; what is not as promised is told at once."""
+    for seed in range(first, first + moments):
+        outcome = drill(scene(kind, seed))
+        if not outcome.is_good:
+            print(f"NOT AS PROMISED: {scene(kind, seed)}: {outcome}", file=sys.stderr, flush=True)
+        yield outcome
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--moments", type=int, default=20, help="of each kind")
+    parser.add_argument("--first", type=int, default=0, help="the first moment's number, which its chance follows from")
+    parser.add_argument("--only", default="", help="kinds with these words, as 'one way'")
+    options = parser.parse_args()
+    if why := why_not():
+        print(f"nothing was drilled: {why}")
+        return 0
+    torch.set_num_threads(1)
+    failures = total = 0
+    print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
+    for kind in Kind:
+        if options.only in kind:
+            outcomes = list(performed(kind, options.moments, options.first))
+            print(line(kind, outcomes), flush=True)
+            total += len(outcomes)
+            failures += sum(not one.is_good for one in outcomes)
+    clear_stale()
+    print(f"\n{total} moments, {failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

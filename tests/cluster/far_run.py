@@ -1,0 +1,272 @@
+"""A run of the engine over machines: shards, worker 0 and stand-ins on machine 0, every other worker on its own.
+
+What happens is counted in memory that all have; when it is over every push is held against the trace.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from mmap import mmap
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from typing_extensions import override
+
+from scalebook.training.ps.channel.certificate import Serving, serving
+from scalebook.training.ps.channel.channel import ChannelLost, Reach
+from scalebook.training.ps.channel.door import Gone
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret
+from scalebook.training.ps.channel.remote_end import RemoteEnd
+from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.join import Joined
+from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from tests.cluster.namespaces import Machines
+from tests.training.ps.accounts import Account, settle
+from tests.training.ps.accounts import Final as FinalState
+from tests.training.ps.trained import Trained
+from tests.training.strategies.machines import Machine
+
+RUN: Final = "a run"
+DEADLINE_S: Final = 20.0
+"""Of every wait in the engine: who meets it has hung."""
+PACE_S: Final = 0.004
+"""A worker computes for so long."""
+WIDE: Final = 2000
+
+
+class Wide(Trained):
+    """With a parameter of 16 kB a worker, so that a gradient is more than one frame of Ethernet."""
+
+    @override
+    def parameters(self, model: Any = None) -> list[Parameter]:
+        return [*super().parameters(model), Parameter(torch.zeros(self.workers, WIDE, dtype=torch.float64))]
+
+    @override
+    def put(self, parameters: Sequence[Parameter], worker: int) -> None:
+        for parameter, gradient in zip(parameters, self.pushed(worker, 0), strict=True):
+            parameter.grad = gradient
+
+    @override
+    def pushed(self, worker: int, seq: int) -> list[Tensor]:
+        wide = torch.zeros(self.workers, WIDE, dtype=torch.float64)
+        wide[worker] = 1.0
+        return [*super().pushed(worker, seq), wide]
+
+
+class Away(NamedTuple):
+    """How a worker on another machine ended: with what it had last, or without, told why."""
+
+    final: FinalState | None
+    why: str = ""
+
+
+class Numbers:
+    """One for each worker, in memory that all processes have; each has one writer at a time."""
+
+    def __init__(self, count: int, kind: Literal["q", "d"]) -> None:
+        self._kept: Any = memoryview(mmap(-1, 8 * count)).cast(kind)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._kept[number]
+
+    def __setitem__(self, number: int, value: float) -> None:
+        self._kept[number] = value
+
+    def all(self) -> list[Any]:
+        return list(self._kept)
+
+
+class FarRun:
+    """Started at once; `end` it. `comes_back`: worker n has a new life when it was lost, `again(n)` on its machine."""
+
+    def __init__(
+        self,
+        machines: Machines,
+        folder: Path,
+        settings: Settings,
+        comes_back: bool = False,
+        tls: bool = False,
+        reach: Callable[[int, int], tuple[str, int]] | None = None,
+    ) -> None:
+        workers = machines.count
+        self._machines, self._folder, self._comes_back = machines, folder, comes_back
+        self._settings = replace(settings, trace=folder / "trace")
+        self._trained, self._secret = Wide(workers), Secret(os.urandom(KEY_BYTES))
+        self._tls: Serving | None = serving() if tls else None
+        self._reach = reach or (lambda _worker, port: (machines.addresses[0], port))
+        self.pushes, self.ports, self.lives = (Numbers(workers, "q") for _ in range(3))
+        self._admitted, self._over = Numbers(workers, "q"), Numbers(1, "q")
+        self.pids, self.stand_ins = Numbers(workers, "q"), Numbers(workers, "q")
+        self.servers = Numbers(max(1, settings.shards), "q")
+        self.told_here, self.told_there = Numbers(workers, "d"), Numbers(workers, "d")  # time.monotonic; 0.0 before
+        self._home = Machine({}, self._be_home, folder / "home")
+        self._away: dict[int, list[Machine]] = {}
+        for worker in range(1, workers):
+            self.again(worker)
+
+    def again(self, worker: int) -> None:
+        """A process on its machine that is this worker; the first, or one that takes the last one's place."""
+        self.lives[worker] += 1
+        life, answer = self.lives[worker], self._folder / f"away-{worker}-{self.lives[worker]}"
+        self._away.setdefault(worker, []).append(Machine({}, lambda: self._be_away(worker, life), answer))
+
+    # --- machine 0 ---------------------------------------------------------------------------------------------------
+
+    def _be_home(self) -> list[FinalState | None]:
+        machines, workers = self._machines, self._machines.count
+        machines.enter(0)
+        listeners = [listening(machines.addresses[0]) for _ in range(workers)]
+        launch = Launch(workers, self._settings)
+        posts = [launch.post(n, RUN, one, self._secret, self._tls) for n, one in enumerate(listeners)]
+        for n, listener in enumerate(listeners):
+            self.ports[n] = listener.getsockname()[1]
+
+        def work(worker: int) -> FinalState | None:
+            if worker == 0:
+                end = launch.worker(0, DEADLINE_S)
+                joined = end.join([self._optimizer()])
+                assert isinstance(joined, Joined)
+                return self._train(0, joined)
+            self.stand_ins[worker] = os.getpid()
+            with contextlib.suppress(Gone):
+                posts[worker].serve([self._optimizer()], DEADLINE_S, DEADLINE_S, lost=_end_at_once)
+                return None
+            _end_at_once("gone")
+            return None
+
+        def serve(server: int) -> None:
+            self.servers[server] = os.getpid()
+            launch.server(server, DEADLINE_S).serve([self._optimizer()])
+
+        def lost(one: Lost) -> Reaction:
+            if one.role == "server":
+                self.told_here[0] = time.monotonic()
+                return Reaction.RESTART
+            self.told_here[one.number] = time.monotonic()
+            if self._comes_back:
+                launch.rejoin(one.number)
+                return Reaction.RESTART
+            launch.mark_dead(one.number)
+            return Reaction.GO_ON
+
+        try:
+            return run_workers(workers, work, servers=launch.servers, serve=serve, lost=lost)
+        finally:
+            launch.close()
+
+    # --- every other -------------------------------------------------------------------------------------------------
+
+    def _be_away(self, worker: int, life: int) -> Away:
+        self._machines.enter(worker)
+        self.pids[worker] = os.getpid()
+        wait(lambda: self.ports[worker] > 0)
+        reach = Reach(*self._reach(worker, self.ports[worker]), self._secret, self._tls is not None)
+        end = None
+        try:
+            end = RemoteEnd(reach, RUN, self._settings, worker, self._machines.count, life, DEADLINE_S)
+            joined = end.join([self._optimizer()])
+            assert isinstance(joined, Joined)
+            return Away(self._train(worker, joined))
+        except (ChannelLost, Refused) as error:
+            self.told_there[worker] = time.monotonic()
+            return Away(None, f"{type(error).__name__}: {error}")
+        finally:
+            if end is not None:
+                end.close()
+
+    # --- training ----------------------------------------------------------------------------------------------------
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        return self._trained.optimizer(self._trained.parameters(), 0.0)
+
+    def _train(self, worker: int, joined: Joined) -> FinalState:
+        (client,) = joined.clients
+        parameters = [p for group in client.optimizer.param_groups for p in group["params"]]
+        joined.start()
+        joined.begin()
+        while not self._over[0]:
+            time.sleep(PACE_S)
+            self._trained.put(parameters, worker)
+            pushed = client.push()
+            self._admitted[worker] += pushed.applied and pushed.was_sent
+            self.pushes[worker] += 1
+            if pushed.is_last:
+                break
+        joined.finish()
+        joined.wait_for_others()
+        states = self._trained.states(joined)
+        kept = [states.get(place, {}).get(self._trained.state) for place in range(len(parameters))]
+        plans = [shard.plan.parameters for shard in client.host.section.shards]
+        versions = [shard.version for shard in client.host.section.shards]
+        values = [parameter.detach().clone() for parameter in parameters]
+        joined.detach()
+        return FinalState(versions, plans, values, kept)
+
+    # --- in the process that has started it --------------------------------------------------------------------------
+
+    def goes_on(self, worker: int, pushes: int = 10, within_s: float = DEADLINE_S) -> float:
+        """Seconds until it has made so many pushes more."""
+        began, before = time.monotonic(), self.pushes[worker]
+        wait(lambda: self.pushes[worker] >= before + pushes, within_s)
+        return time.monotonic() - began
+
+    def wake(self, worker: int) -> str:
+        """Let a life before the last, which was frozen, go on; what ends it."""
+        machine = self._away[worker][-2]
+        assert machine.process.pid is not None
+        os.kill(machine.process.pid, signal.SIGCONT)
+        ended: Away = machine.result()
+        assert ended.final is None, "a life that was given up has trained on"
+        return ended.why
+
+    def end(self, deaths: Sequence[int] = ()) -> tuple[Account, list[Away]]:
+        """Let all come to the end: every push held against the trace, and how those away ended. `deaths`: of workers,
+        one for each; a push may lie between the update and its return."""
+        self._over[0] = 1
+        finals = [final for final in self._home.result() if final is not None]
+        ends = [lives[-1].result() if worker not in deaths or self._comes_back else self._last(lives[-1])
+                for worker, lives in self._away.items()]  # fmt: skip
+        finals += [end.final for end in ends if end.final is not None]
+        more = [deaths.count(worker) for worker in range(self._machines.count)]
+        trace = self._settings.trace
+        assert trace is not None
+        return settle(trace, finals, self._admitted.all(), more, self._trained), ends
+
+    @staticmethod
+    def _last(machine: Machine) -> Away:
+        machine.process.join(DEADLINE_S)
+        assert not machine.process.is_alive(), "a machine hangs"
+        return Away(None, "killed") if not machine.answer.exists() else machine.result()
+
+    def close(self) -> None:
+        """End what still runs."""
+        for machine in [self._home, *self._all()]:
+            machine.end()
+
+    def _all(self) -> list[Machine]:
+        return [one for lives in self._away.values() for one in lives]
+
+
+def _end_at_once(_why: str) -> None:
+    """Of a stand-in: it may stand in a wait."""
+    os._exit(3)
+
+
+def wait(until: Callable[[], bool], within_s: float = DEADLINE_S) -> None:
+    """AssertionError when it does not happen in time."""
+    end = time.monotonic() + within_s
+    while not until():
+        assert time.monotonic() < end, f"nothing for {within_s:g} s"
+        time.sleep(0.002)
+
+
+def kill(process: int, how: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(process, how)
