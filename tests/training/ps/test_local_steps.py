@@ -211,7 +211,7 @@ def test_diloco_is_nesterov_on_the_way(host: HostName) -> None:
             velocity = [0.75 * v + g for v, g in zip(velocity, gone, strict=True)]
             expected = [x - 0.5 * (g + 0.75 * v) for x, g, v in zip(expected, gone, velocity, strict=True)]
         assert_close(centre(run), expected)
-        momentum = run.joined[0].clients[0].outer_state()
+        momentum = run.joined[0].clients[0].state.now()
         assert_close([momentum[place]["momentum_buffer"] for place in range(len(SHAPES))], velocity)
 
 

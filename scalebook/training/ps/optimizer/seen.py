@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 State = dict[str, Any]
 
@@ -77,6 +78,40 @@ class ShownState(defaultdict[Tensor, State]):
     def items(self) -> Any:
         self._renew()
         return super().items()
+
+
+class Showing:
+    """Lets an optimizer show, in the place of its own state, that of the run in which it is: from `show` to `hide`."""
+
+    def __init__(
+        self, optimizer: Optimizer, read: Callable[[], Mapping[Tensor, State]], version: Callable[[], object]
+    ) -> None:
+        """`read` and `version` as `ShownState` takes them."""
+        self.optimizer, self._shown = optimizer, ShownState(read, version)
+
+    @property
+    def is_on(self) -> bool:
+        return self.optimizer.state is self._shown
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether what the optimizer has is as it is in the run: shown, and nobody can have written into a copy."""
+        return self.is_on and not self._shown.is_read
+
+    def show(self) -> None:
+        """Let the optimizer show the run's state, to be read; while training."""
+        self._shown.forget()
+        self.optimizer.state = self._shown
+
+    def hide(self, keeps: bool = True) -> None:
+        """Undo `show`: the optimizer `keeps` what it has shown last, or has no state."""
+        if self.is_on:
+            self.optimizer.state = self._shown.plain() if keeps else defaultdict(dict)
+        self._shown.forget()
+
+    def forget(self) -> None:
+        """What was shown is that of another version."""
+        self._shown.forget()
 
 
 def copied(state: dict[int, Any]) -> dict[int, Any]:

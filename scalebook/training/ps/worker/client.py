@@ -17,7 +17,6 @@ from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
-from scalebook.training.ps.optimizer.seen import ShownState
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
@@ -25,6 +24,7 @@ from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
+from scalebook.training.ps.worker.run_state import RunState
 from scalebook.training.ps.worker.written import written_error
 
 COMPARED: Final = 4
@@ -51,8 +51,7 @@ class Client:
         self._may_write = host.shares_memory and settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
-        self._snapshot: dict[int, Any] | None = None  # its state, until the next pull
-        self._shown = ShownState(self._read_state, self._state_version)
+        self.state = RunState(host, replica, optimizer)
         self.bases: list[Newest] = []
         self.leg = Leg.HERE
         self.journey: Journey | None = None  # the last push
@@ -206,18 +205,19 @@ class Client:
                 "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
                 "overlap, trace and sparse gradients."
             )
-        is_shown = self.optimizer.state is self._shown
-        kept = {id(self.replica.parameters[place]): state for place, state in self.state().items()}
+        is_shown = self.state.is_on
+        kept = {id(self.replica.parameters[place]): state for place, state in self.state.value().items()}
         self.optimizer.state = defaultdict(dict)
         parameters = parameters_of(self.optimizer)
         state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
         self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
+        self.state.host, self.state.replica = self.host, self.replica
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
         self._groups = len(self.optimizer.param_groups)
         self.bases = self.host.pull(self._worker)
         self._take()
         if is_shown:
-            self.show_state()
+            self.state.show()
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
         """The error that names these parameters."""
@@ -246,8 +246,7 @@ class Client:
 
     def hold(self) -> None:
         """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
-        self._snapshot = None
-        self._shown.forget()
+        self.state.go_on()
         self.bases = self.host.pull(self._worker)
         self.pulled = self._now()
 
@@ -331,48 +330,9 @@ class Client:
             for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
                 parameter.grad = gradient
 
-    def state(self) -> dict[int, Any]:
-        """The optimizer's state, by place of the parameter: of the snapshot while there is one, else of this moment."""
-        if self._snapshot is not None:
-            return self._snapshot
-        return self.outer_state()
-
     def local_state(self) -> LocalState | None:
         """Of the snapshot while there is one; None where the worker makes no steps of its own."""
         return None
-
-    def outer_state(self) -> dict[int, Any]:
-        """The state of what makes the updates, in the shards, of this moment."""
-        self.host.look()
-        state: dict[int, Any] = {}
-        for shard in self.host.section.shards:
-            with shard.applying:
-                state.update(shard.optimizer_state())
-        return dict(sorted(state.items()))
-
-    def show_state(self) -> None:
-        """Let the worker's optimizer show the run's state, to be read; while training."""
-        self._shown.forget()
-        self.optimizer.state = self._shown
-
-    def own_state(self) -> dict[int, Any]:
-        """What somebody has put into the optimizer's state before training, by place of the parameter."""
-        if self.optimizer.state is self._shown and not self._shown.is_read:
-            return {}  # as it is in the shards
-        state: dict[int, Any] = self.optimizer.state_dict()["state"]
-        return state
-
-    def hide_state(self) -> None:
-        """Undo `show_state`: the optimizer has the state of the last snapshot again, or none."""
-        if self.optimizer.state is self._shown:
-            self.optimizer.state = self._shown.plain() if self._snapshot is not None else defaultdict(dict)
-        self._shown.forget()
-
-    def _read_state(self) -> dict[Tensor, Any]:
-        return {self.replica.parameters[place]: kept for place, kept in self.state().items()}
-
-    def _state_version(self) -> object:
-        return id(self._snapshot) if self._snapshot else tuple(shard.version for shard in self.host.section.shards)
 
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
         """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own.
@@ -381,19 +341,17 @@ class Client:
         """
         self._own.interrupted()
         self.host.look()
-        state, self.bases = {}, []
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
                 locks.enter_context(shard.applying)
-            for shard in self.host.section.shards:
-                self.bases.append(shard.hold(self._worker))
-                state.update(shard.optimizer_state())
+            self.bases = [shard.hold(self._worker) for shard in self.host.section.shards]
+            state = self.state.locked()
         self.pulled = self._now()
         if renew:
             self._take(whole=True)
             self.replica.privatise()
-        self._snapshot = dict(sorted(state.items()))
-        return self.version, {"state": self._snapshot, "param_groups": self.groups()}
+        self.state.of_snapshot = state
+        return self.version, {"state": state, "param_groups": self.groups()}
 
     def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
         """A push and nothing else: neither a turn nor newer parameters follow."""

@@ -66,7 +66,7 @@ class Joined:
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
-                if state := client.own_state():  # loaded by whoever loaded weights, or the constructor's own
+                if state := client.state.given():  # loaded by whoever loaded weights, or the constructor's own
                     for shard in client.host.section.shards:
                         shard.restore(shard.version, state)
                 client.host.lay_down()
@@ -83,7 +83,7 @@ class Joined:
     def show_state(self) -> None:
         """Let the optimizers show the run's state, to be read: from `start` on, or after `restore`."""
         for client in self.clients:
-            client.show_state()
+            client.state.show()
 
     def settle(self, moment: str, thorough: bool = True) -> None:
         """Before a snapshot or a pull: what somebody has written into the parameters (`Client.settle`)."""
@@ -205,7 +205,7 @@ class Joined:
         for readers in self.readers:
             readers.end()
         for client in self.clients:
-            client.hide_state()
+            client.state.leave()
             client.replica.detach()
 
     def read_rows(self, model: Module) -> None:

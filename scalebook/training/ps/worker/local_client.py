@@ -22,6 +22,7 @@ from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import LocalState, Pushed
 from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_replica import OwnReplica
+from scalebook.training.ps.worker.run_state import OwnState
 
 
 class LocalClient(Client):
@@ -35,6 +36,7 @@ class LocalClient(Client):
     def __init__(self, control: Control, worker: int, host: Host, replica: OwnReplica, optimizer: Optimizer) -> None:
         super().__init__(control, worker, host, replica, optimizer)
         self._mine = replica
+        self.state = OwnState(host, replica, optimizer)
         settings = control.settings
         self._local, self._own_clip = settings.local, settings.clip
         self._share = settings.local.pull(control.workers)
@@ -139,20 +141,6 @@ class LocalClient(Client):
         self.optimizer.load_state_dict({"state": own["state"], "param_groups": self.groups()})
 
     @override
-    def state(self) -> dict[int, Any]:
-        """The state of the worker's own optimizer, by place of the parameter."""
-        return copied(self.optimizer.state_dict()["state"]) if self._snapshot is None else self._snapshot
-
-    @override
-    def show_state(self) -> None:
-        """Nothing: the worker's optimizer has a state of its own."""
-
-    @override
-    def own_state(self) -> dict[int, Any]:
-        """Nothing that the shards would have to know."""
-        return {}
-
-    @override
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
         """Version of this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
         the shards until the next pull; then it has its own again."""
@@ -164,23 +152,16 @@ class LocalClient(Client):
             newest = [shard.newest() for shard in self.host.section.shards]
             if renew:
                 self._mine.show(newest)
-            self._of_snapshot = LocalState(outer=self._outer_state(), steps=self.steps)
-        self._snapshot = None
-        self._snapshot = self.state()
-        return min(one.version for one in newest), {"state": self._snapshot, "param_groups": self.groups()}
+            self._of_snapshot = LocalState(outer=self.state.locked(), steps=self.steps)
+        self.state.go_on()
+        state = self.state.of_snapshot = self.state.value()
+        return min(one.version for one in newest), {"state": state, "param_groups": self.groups()}
 
     @override
     def local_state(self) -> LocalState:
-        if self._snapshot is not None and self._of_snapshot is not None:
+        if self.state.of_snapshot is not None and self._of_snapshot is not None:
             return self._of_snapshot
-        return LocalState(outer=self.outer_state(), steps=self.steps)
-
-    def _outer_state(self) -> dict[int, Any]:
-        """With all shards' `applying`."""
-        state: dict[int, Any] = {}
-        for shard in self.host.section.shards:
-            state.update(shard.optimizer_state())
-        return dict(sorted(state.items()))
+        return LocalState(outer=self.state.now(), steps=self.steps)
 
     @override
     def _arrive_steps(self, journey: Journey) -> Steps[None]:
@@ -192,7 +173,7 @@ class LocalClient(Client):
     def _step(self, valid: bool) -> None:
         self._since += 1
         self._counters.since[self._worker] = self._since
-        self._snapshot = None
+        self.state.go_on()
         self.go_on_at(self.steps + 1)
         if not valid:
             return
@@ -227,5 +208,5 @@ class LocalClient(Client):
         return self._since > 0 or (self._trains and self._local.keeps)
 
     def _show_own(self) -> None:
-        self._snapshot = None
+        self.state.go_on()
         self._mine.show_own()

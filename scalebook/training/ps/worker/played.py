@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
-from scalebook.training.ps.optimizer.seen import ShownState
+from scalebook.training.ps.optimizer.seen import Showing
 from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import LocalState, Pushed, Residuals, Snapshot
@@ -183,7 +183,7 @@ class PlayedJoined:
             self._private = True
             self.one_model.put(self._put)
         states = [
-            {"state": client.state(), "param_groups": mine.groups()}
+            {"state": client.state.value(), "param_groups": mine.groups()}
             for client, mine in zip(self._clients(0), self.clients, strict=True)
         ]
         local = [
@@ -292,7 +292,7 @@ class PlayedClient:
     def __init__(self, joined: PlayedJoined, number: int, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._joined, self._number = joined, number
-        self._shown = ShownState(self._read_state, lambda: tuple(joined.versions))
+        self._state = Showing(optimizer, self._read_state, lambda: tuple(joined.versions))
 
     @property
     def version(self) -> int:
@@ -327,25 +327,22 @@ class PlayedClient:
     def show_state(self) -> None:
         """Let the model's optimizer show the run's state, to be read. Before the start it may have what workers begin
         with that make steps of their own."""
-        if self._joined.keeps_state:
-            return
-        self._shown.forget()
-        self.optimizer.state = self._shown
+        if not self._joined.keeps_state:
+            self._state.show()
 
     def hide_state(self) -> None:
         """Undo `show_state`."""
-        if self.optimizer.state is self._shown:
-            self.optimizer.state = self._shown.plain()
+        self._state.hide()
 
     def give_state(self, to: Optimizer) -> None:
         """What somebody has put into the optimizer's state before training becomes worker 0's."""
-        if self.optimizer.state is not self._shown or self._shown.is_read:
+        if not self._state.is_untouched:
             state = copy.deepcopy(self.optimizer.state_dict()["state"])
             to.load_state_dict({"state": state, "param_groups": packed(to.param_groups)})
 
     def _read_state(self) -> dict[Tensor, Any]:
         mine = parameters_of(self.optimizer)
-        return {mine[place]: kept for place, kept in self._joined.client(self._number).state().items()}
+        return {mine[place]: kept for place, kept in self._joined.client(self._number).state.value().items()}
 
 
 def _same(mine: Tensor, other: Tensor) -> bool:
