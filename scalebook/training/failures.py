@@ -109,6 +109,9 @@ ONEDNN_MEMORY = re.compile(r"could not create a (primitive(?! descriptor)|memory
 """What oneDNN says where it has no memory for what a convolution needs beside its tensors. (A descriptor that it cannot
 create is an operation that it does not know.)"""
 
+INTERVAL_MESSAGE = " `val_check_interval` ("
+"""How Lightning's ValueError begins for an interval of more batches than an epoch has."""
+
 DATA_MODULES = ("/training/data/", "/torch/utils/data/")
 
 
@@ -141,7 +144,7 @@ def _class_of(error: BaseException) -> FailureClass:
         return FailureClass.TIMED_OUT
     if isinstance(error, ConfigError):
         return FailureClass.CONFIGURATION
-    if type(error).__name__ == "MisconfigurationException":
+    if type(error).__name__ == "MisconfigurationException" or text.startswith(INTERVAL_MESSAGE):
         return FailureClass.CONFIGURATION
     frames = traceback.extract_tb(error.__traceback__)
     if frames and any(part in Path(frames[-1].filename).as_posix() for part in DATA_MODULES):

@@ -49,6 +49,11 @@ def chained(outer: BaseException, inner: BaseException) -> BaseException:
         ),
         (TimedOut("x waited"), "timed out", "TimedOut: x waited"),
         (ConfigError("k", "is wrong", "Mend it."), "configuration", "ConfigError: k: is wrong. Mend it."),
+        (
+            ValueError(" `val_check_interval` (9) must be less than or equal to the number"),
+            "configuration",
+            "ValueError: `val_check_interval` (9) must be less than or equal to the number",
+        ),
         (RuntimeError("a\nb"), "unknown", "RuntimeError: a"),
         (
             chained(RuntimeError("step failed"), Diverged("l", float("inf"), 1)),

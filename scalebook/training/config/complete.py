@@ -25,6 +25,8 @@ TRAINER_DEFAULTS: Final[dict[str, Any]] = {
     "num_sanity_val_steps": 0,
 }
 BUDGETS: Final = ("max_epochs", "max_steps", "max_time")
+NULL_IS_SAID: Final = ("check_val_every_n_epoch",)
+"""Keys of the trainer whose null is not what Lightning does without them."""
 
 
 def seeds_from(config: Mapping[str, Any], count: int) -> list[int]:
@@ -72,7 +74,8 @@ def with_extras(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    done = {**TRAINER_DEFAULTS, **{key: value for key, value in trainer.items() if value is not None}}
+    given = {key: value for key, value in trainer.items() if value is not None or key in NULL_IS_SAID}
+    done = {**TRAINER_DEFAULTS, **given}
     if all(done.get(key) in (None, -1) for key in BUDGETS) and "max_epochs" not in done:
         done["max_epochs"] = DEFAULT_EPOCHS
     strategy = done.pop("strategy", "auto")

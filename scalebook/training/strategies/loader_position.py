@@ -157,3 +157,11 @@ class LoaderPosition:
         if trainer.check_val_every_n_epoch is not None and trainer._val_check_time_interval is None:  # type: ignore[attr-defined]  # set by its constructor
             assert trainer.val_check_batch is not None
             trainer.val_check_batch = Interval(int(trainer.val_check_batch), ready if due else ready + 1)
+
+    def _count_across_epochs(self) -> None:
+        """Where validation counts batches across epochs, Lightning counts all of this process: those of all virtual
+        workers."""
+        trainer = self._trainer
+        interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
+        if self.played is not None and trainer.check_val_every_n_epoch is None and isinstance(interval, int):
+            trainer.val_check_batch = interval * self._workers

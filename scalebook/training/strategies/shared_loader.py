@@ -29,7 +29,9 @@ class SharedLoader(LoaderPosition):
     Batch i of epoch e is the same whatever the number of workers (`EpochOrder`), so k workers with batch b see together
     what one worker sees with b. `len` is what a worker has when all are equally fast. `limit_train_batches` as a number
     is per worker, as a fraction of the epoch. `val_check_interval` counts the batches of all workers, divided by their
-    number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch.
+    number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch. Across
+    epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, and for virtual workers those of all, divided
+    in the same way.
 
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
@@ -74,6 +76,10 @@ class SharedLoader(LoaderPosition):
 
     def __len__(self) -> int:
         return self._per_worker(len(index_sampler(self.loader)))
+
+    def for_each_worker(self) -> int:
+        """Batches of an epoch that each worker has if all are equally fast."""
+        return -(-self._limit(len(index_sampler(self.loader))) // self._workers)
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader":  # while being copied
@@ -155,6 +161,7 @@ class SharedLoader(LoaderPosition):
         if self._told is not None:
             self._more += int(self._trainer.fit_loop.max_batches) - self._told
         self._validations = self._before // self._interval()
+        self._count_across_epochs()
         self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
         self.is_last = False
 

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
+from scalebook.training.config.validations import too_rare
 from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.ps.worker.end import DataCursor, Meetings
 from scalebook.training.strategies.played_claims import PlayedWork
@@ -100,10 +101,18 @@ class SharedData(Uncopied):
             self._loader,
             SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns, self._turn, self._stopped),
         )
+        self._refuse_rare_validation(trainer, self._loader.for_each_worker())
         self.work.claims = self._loader.played
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
         return self._loader
+
+    def _refuse_rare_validation(self, trainer: Trainer, batches: int) -> None:
+        """ConfigError where an epoch is over before a validation is due, as Lightning has it; before training."""
+        interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
+        asked = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
+        if asked and isinstance(interval, int) and interval > batches > 0:
+            raise too_rare(interval, batches, self.cursor.workers)
 
     def start(
         self,

@@ -17,6 +17,7 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.rules import Bounded, RuleName
 from scalebook.training.strategies import AsyncPS
@@ -160,6 +161,25 @@ def test_worker_0_validates_where_it_would_and_all_see_its_samples(tmp_path: Pat
     (diary,) = diaries(tmp_path)
     assert diary["validations"] == 6
     assert diary["val"] == list(range(HELD_OUT)) * 6
+
+
+def test_across_epochs_a_validation_counts_the_batches_of_each_worker(tmp_path: Path) -> None:
+    """Two epochs have 24 batches of all: after the 16th, since 4 of each of 4 workers are 16."""
+    asked: dict[str, Any] = {"val_check_interval": 4, "check_val_every_n_epoch": None}
+    made = trainer(tmp_path, virtual(4), max_epochs=2, callbacks=[Diary(tmp_path)], **asked)
+    fit(made)
+    (diary,) = diaries(tmp_path)
+    assert diary["validations"] == 1
+    assert diary["updates"] == 2 * BATCHES
+
+
+@pytest.mark.parametrize("host", ["inline", "process", "virtual"])
+def test_an_interval_that_no_epoch_reaches_is_refused(host: Any, tmp_path: Path) -> None:
+    strategy = virtual(4) if host == "virtual" else AsyncPS(workers=4, host=host)
+    made = trainer(tmp_path, strategy, max_epochs=1, callbacks=[Diary(tmp_path)], val_check_interval=4)
+    with pytest.raises(ConfigError, match=r"^trainer.val_check_interval: is 4, but each of the 4 workers has 3 batches"):
+        fit(made)
+    assert all(diary["train"] == [] for diary in diaries(tmp_path))
 
 
 def test_the_rate_that_travels_is_that_of_the_version_computed_from(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from scalebook.app.shared.services import drafts, form, notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
+from scalebook.training.config import validations
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.description import Description
@@ -194,7 +195,7 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     if words := _renaming(edited, description):
         st.caption(words)
     config_result.sizes(load)
-    st.caption(config_result.meaning(load))
+    st.caption(" ".join(said for said in (config_result.meaning(load), validations.words(config, description)) if said))
     problem_list.draw(edited.homeless)
     if not edited.text:
         config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")

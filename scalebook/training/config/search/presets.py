@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.config.classes import mapping, named, suggestion
+from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.complete import complete
+from scalebook.training.config.data_size import training_samples
 from scalebook.training.config.description import Description
 from scalebook.training.config.rate_scaling import rate_scaling
 from scalebook.training.config.search.definition import search_problems
@@ -24,9 +25,6 @@ LEAST_UPDATES: Final = 2
 
 COMPARED: Final = tuple(word for word in STRATEGIES if word not in RULES or not RULES[word].gathers)
 """Strategies of the preset `strategies`: a rule that averages over workers reaches what DDP does."""
-
-IMAGES: Final = {"Digits": 1797, "MNIST": 60_000, "CIFAR10": 50_000}
-"""Of the data sets that ship, before the validation part is taken out."""
 
 RUNGS: Final = 10
 
@@ -81,7 +79,8 @@ def preset_body(name: str, config: Mapping[str, Any], description: Description, 
 
 def _batch_size(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
     load = workload(config, description)
-    base, samples = load.batch_global or 32, _samples(config, description)
+    base = load.batch_global or 32
+    samples = training_samples(complete(config, description), description)
     shared = _power(load.workers) == load.workers  # powers of two can be shared out among them
     least = min(LEAST_BATCH, _power(base))
     low = max(least, load.workers) if shared else least
@@ -178,18 +177,6 @@ def _warmup(config: Mapping[str, Any], description: Description) -> float:
     """A tenth of the epochs, five at most (Goyal et al. 2017: 5 of 90)."""
     epochs = complete(config, description)["trainer"].get("max_epochs")
     return round(min(5.0, epochs / 10), 1) if isinstance(epochs, int) and epochs > 0 else 1.0
-
-
-def _samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """Training samples; None where the data set does not say."""
-    reference = named(complete(config, description).get("data"))
-    info, args = reference.info("data", description), mapping(reference.args)
-    limit, held_out = args.get("limit"), args.get("val_fraction")
-    known = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
-    if known is not None and isinstance(held_out, int | float):
-        known = int(known * (1 - held_out))
-    told_limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
-    return min((limit for limit in (known, told_limit) if limit is not None), default=None)
 
 
 def _power(value: int) -> int:

@@ -5,9 +5,8 @@ import pytest
 from scalebook.training.config.description import ClassInfo, Description
 from scalebook.training.config.search.definition import read_search, search_problems
 from scalebook.training.config.search.point import grid_points, resolve
-from scalebook.training.config.search.presets import IMAGES, PRESETS, preset_body
+from scalebook.training.config.search.presets import PRESETS, preset_body
 from scalebook.training.config.workload import workload
-from scalebook.training.data import Digits
 from scalebook.training.errors import ConfigError
 
 SYNC = {"class_path": "Sync", "init_args": {"backup_workers": 1}}
@@ -79,11 +78,6 @@ def test_what_a_config_lacks_is_said(description: Description) -> None:
     assert preset_body("strategies", {"model": "MLPClassifier", "data": "Odd"}, odd, 2)["scaling"] == "weak"
     with pytest.raises(ConfigError, match="Did you mean `batch-size`"):
         preset_body("batch-sizes", MLP, description, 2)
-
-
-def test_the_size_of_the_data_is_what_it_is() -> None:
-    data = Digits()
-    assert IMAGES["Digits"] == len(data.read("train").labels)
 
 
 def test_each_says_what_it_answers() -> None:

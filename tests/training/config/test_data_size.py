@@ -1,0 +1,30 @@
+from typing import Any
+
+import pytest
+
+from scalebook.training.config.complete import complete
+from scalebook.training.config.data_size import IMAGES, most_samples, training_samples
+from scalebook.training.config.description import Description
+from scalebook.training.data import Digits
+
+
+def test_the_size_of_the_data_is_what_it_is() -> None:
+    assert IMAGES["Digits"] == len(Digits().read("train").labels)
+
+
+@pytest.mark.parametrize(
+    ("data", "about", "most"),
+    [
+        ("Digits", 1437, 1797),
+        ({"class_path": "Digits", "init_args": {"limit": 100}}, 100, 100),
+        ({"class_path": "MNIST", "init_args": {"limit": 70_000}}, None, 60_000),
+        ({"class_path": "PhotoPatches"}, None, None),
+        ("my.Own", None, None),
+        ({"class_path": "my.Own", "init_args": {"limit": 5}}, 5, None),
+    ],
+)
+def test_as_far_as_a_config_says(data: Any, about: int | None, most: int | None, description: Description) -> None:
+    done = complete({"model": "MLPClassifier", "data": data}, description)
+    assert most_samples(done, description) == most
+    if about is not None:
+        assert training_samples(done, description) == about
