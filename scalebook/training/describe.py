@@ -73,8 +73,8 @@ TRAINER_HELP: Final = {
     "accumulate_grad_batches": "Batches of a worker whose gradients are added up before one update.",
     "gradient_clip_val": "Shrink gradients whose norm is above this; empty is no clipping.",
     "precision": "Numbers to compute with; mixed keeps the parameters in 32 bits.",
-    "val_check_interval": "Validate after a part of each epoch (0.25), after so many batches of each worker (100, which "
-    "with 4 workers are 400 of all, and may not be more than a worker has in an epoch), or after a time (00:00:05:00).",
+    "val_check_interval": "Validate after a part of each epoch (0.25), after so many batches of each worker (100, of 4 "
+    "workers 400 together; not more than a worker has in an epoch), or after a time (00:00:05:00).",
     "check_val_every_n_epoch": "Validate in every so many epochs only. Null: val_check_interval counts the batches of "
     "each worker across epochs, and has to be a whole number, or a time.",
 }

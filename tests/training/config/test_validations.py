@@ -47,12 +47,12 @@ def test_a_null_arrives_in_the_trainer(description: Description) -> None:
 
 @pytest.mark.parametrize("interval", [None, 0.25, 1.0, 100.0])
 def test_across_epochs_a_whole_number_is_needed(interval: float | None, description: Description) -> None:
-    more = {} if interval is None else {"val_check_interval": interval}
+    more: dict[str, Any] = {} if interval is None else {"val_check_interval": interval}
     (problem,) = found(config(check_val_every_n_epoch=None, **more), description)
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
-        f"trainer.val_check_interval: {said}, and with check_val_every_n_epoch: null batches are counted across epochs. "
-        "Write a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
+        f"trainer.val_check_interval: {said}, and with check_val_every_n_epoch: null batches are counted across "
+        "epochs. Write a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
     )
 
 

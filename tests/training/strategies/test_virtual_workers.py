@@ -177,7 +177,9 @@ def test_across_epochs_a_validation_counts_the_batches_of_each_worker(tmp_path: 
 def test_an_interval_that_no_epoch_reaches_is_refused(host: Any, tmp_path: Path) -> None:
     strategy = virtual(4) if host == "virtual" else AsyncPS(workers=4, host=host)
     made = trainer(tmp_path, strategy, max_epochs=1, callbacks=[Diary(tmp_path)], val_check_interval=4)
-    with pytest.raises(ConfigError, match=r"^trainer.val_check_interval: is 4, but each of the 4 workers has 3 batches"):
+    with pytest.raises(
+        ConfigError, match=r"^trainer.val_check_interval: is 4, but each of the 4 workers has 3 batches"
+    ):
         fit(made)
     assert all(diary["train"] == [] for diary in diaries(tmp_path))
 
