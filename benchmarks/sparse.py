@@ -89,9 +89,10 @@ def served(model: Scorer, make: Make, given: list[Tensor]) -> Measured:
     return Measured(rate, pushed)
 
 
-def best(measure: Callable[[], Measured]) -> Measured:
-    """The fastest of several rounds."""
-    return max(measure() for _ in range(ROUNDS))
+def best_in_turn(*measures: Callable[[], Measured]) -> list[Measured]:
+    """The fastest of several rounds, of each."""
+    rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
+    return [max(of_one) for of_one in zip(*rounds, strict=True)]
 
 
 def main() -> None:
@@ -128,7 +129,7 @@ def main() -> None:
         def rows(make: Make = make, made: Callable[[bool], Scorer] = made) -> Measured:
             return served(made(True), make, given)
 
-        plain, by_rows = best(one), best(rows)
+        plain, by_rows = best_in_turn(one, rows)
         line = f"| {name} | {plain.rate:,.0f} | {by_rows.rate:,.0f} |"
         if name.startswith("SparseAdam"):  # which refuses dense gradients
             print(f"{line} | {plain.rate / by_rows.rate:.2f} | | |", flush=True)

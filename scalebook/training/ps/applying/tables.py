@@ -71,7 +71,7 @@ class Tables:
         if gradient is None:
             return
         rows = gradient._indices()[0]
-        taken = self._take(number, rows)
+        taken = [kept.clone() for kept in self._laid(number, rows)]
         parameter.data = taken[0]
         parameter.grad = compact(gradient._values())
         state = self._optimizer.state.get(parameter)
@@ -98,8 +98,8 @@ class Tables:
         if gradient is None:
             return
         number, rows = self.at[index], gradient._indices()[0]
-        (weight,) = self._take(number, rows)
-        self._changed.append(_Changed(number, rows, [weight.add_(gradient._values(), alpha=-rate)]))
+        (weight,) = self._laid(number, rows)
+        self._changed.append(_Changed(number, rows, [torch.add(weight, gradient._values(), alpha=-rate)]))
 
     def write(self, version: int) -> None:
         """Change the rows: this update makes `version`. It is published by the caller, then `close`."""
@@ -130,13 +130,13 @@ class Tables:
                     column.index_copy_(0, rows, values)
         self._log.take_back(torn)
 
-    def _take(self, number: int, rows: Tensor) -> list[Tensor]:
-        """Copies of rows, by column, after they were laid into the log."""
+    def _laid(self, number: int, rows: Tensor) -> list[Tensor]:
+        """Rows by column, as they lie in the log by now."""
         numbers, *before = self._log.room(number, len(rows))
         numbers.copy_(rows)
         for column, kept in zip(self.columns[number], before, strict=True):
             torch.index_select(column, 0, rows, out=kept)
-        return [kept.clone() for kept in before]
+        return before
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -154,6 +154,10 @@ class Tables:
                 self._undo(number, rows, values, oldest, newest)
             if self._log.is_whole(epoch, oldest):
                 return values
+
+    def unchanged_since(self, version: int) -> int | None:
+        """Where the tables, as they lie there, are those of `version`: a number, the same as long as they are."""
+        return self._log.unchanged_since(version)
 
     def _undo(self, number: int, rows: Tensor, values: Tensor, oldest: int, newest: int) -> None:
         """Take back what the updates after `oldest` up to `newest` have done to the rows."""

@@ -135,6 +135,12 @@ class RowLog:
         head = c[HEAD]
         return c[EPOCH], max(version, c[TAIL]), head
 
+    def unchanged_since(self, version: int) -> int | None:
+        """Where no update after `version` has begun to write, how often one was taken back, else None. The same before
+        and after reading: what was read are the rows of that version."""
+        c = self._counters
+        return int(c[EPOCH]) if c[HEAD] == version else None
+
     def is_whole(self, epoch: int, oldest: int) -> bool:
         """Whether what was read since `range` said so is right: nothing was taken back or forgotten meanwhile."""
         return bool(self._counters[EPOCH] == epoch and self._counters[TAIL] <= oldest)

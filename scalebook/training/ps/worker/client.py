@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.hosts import ROW_NUMBER, Host, Outcome, Push
+from scalebook.training.ps.applying.hosts import Host, Outcome, Push
 from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
@@ -25,6 +25,7 @@ from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
+from scalebook.training.ps.worker.table_reads import TableReads
 from scalebook.training.ps.worker.written import written_error
 
 COMPARED: Final = 4
@@ -53,12 +54,12 @@ class Client:
         self._to_compare: float = COMPARED
         self.state = RunState(host, replica, optimizer)
         self.bases: list[Newest] = []
+        self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
         self.leg = Leg.HERE
         self.journey: Journey | None = None  # the last push
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
         self._own = OwnTime(worker, host.section)
-        self._rows_taken = 0  # since then
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
             self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
@@ -265,18 +266,7 @@ class Client:
         at = self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
             shard.counters.meters[at] += size
-        self._taken, self._rows_taken = sum(sizes) + self._rows_taken, 0
-
-    def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
-        """Rows (int64 [n], different, increasing) of the table at this place, as of the version that was pulled, or the
-        `newest`: [n, ...]. This is the pull of rows; on a virtual link they travel with the next of the rest."""
-        number = self.replica.shard_of(place)
-        shard = self.host.section.shards[number]
-        taken = shard.read(place, rows, shard.version if newest else self.bases[number].version)
-        size = taken.nbytes + ROW_NUMBER * len(rows)
-        shard.counters.meters[self._worker * METER + PULLED] += size
-        self._rows_taken += size
-        return taken
+        self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
     def _gradients(self) -> list[Tensor | None]:
         """Those of sparse tables with their duplicates summed."""
@@ -307,7 +297,7 @@ class Client:
             "sum": self._sum.state() if self._sums else None,
             "gradients": gradients if self._steps_itself else None,
             "replica": self.replica.own(self._steps_itself),
-            "rows_taken": self._rows_taken,
+            "rows_taken": self.reads.taken,
         }
 
     @property
@@ -323,7 +313,7 @@ class Client:
         self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
         self._seq, self._steps = self._counters.begun[self._worker], own["steps"]
         self.replica.have_own(self.bases, own["replica"])
-        self._rows_taken = own["rows_taken"]
+        self.reads.taken = own["rows_taken"]
         if own["sum"] is not None:
             self._sum.load(own["sum"])
         if own["gradients"] is not None:

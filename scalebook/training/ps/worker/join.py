@@ -24,7 +24,7 @@ from scalebook.training.ps.worker.local_client import LocalClient
 from scalebook.training.ps.worker.need import need
 from scalebook.training.ps.worker.own_replica import OwnReplica
 from scalebook.training.ps.worker.replica import Replica
-from scalebook.training.ps.worker.rows import RowReaders, fetches_of
+from scalebook.training.ps.worker.rows import RowReaders, sources_of
 
 
 @dataclass(frozen=True)
@@ -210,10 +210,11 @@ class Joined:
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""
-        fetches = {}
+        sources = {}
         for client in self.clients:
-            fetches.update(fetches_of(client.replica.parameters, client.rows))
-        self.readers.append(RowReaders(model, fetches))
+            reads = client.reads
+            sources.update(sources_of(client.replica.parameters, reads.rows, reads))
+        self.readers.append(RowReaders(model, sources))
 
 
 class Common:

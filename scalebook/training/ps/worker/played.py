@@ -18,7 +18,7 @@ from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import LocalState, Pushed, Residuals, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.rows import RowReaders, fetches_of
+from scalebook.training.ps.worker.rows import RowReaders, sources_of
 from scalebook.training.ps.worker.under_way import can_be_kept, go_on, is_of, kept
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
@@ -215,7 +215,7 @@ class PlayedJoined:
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""
-        self._readers = RowReaders(model, fetches_of(self.one_model.parameters, self._rows))
+        self._readers = RowReaders(model, sources_of(self.one_model.parameters, self._rows))
 
     # --- what the model shows --------------------------------------------------------------------------------------
 
@@ -230,8 +230,8 @@ class PlayedJoined:
     def _rows(self, place: int, rows: Tensor) -> Tensor:
         """Of a table, as of the version that the worker whose turn it is holds; between two turns the newest."""
         if self.due is None:
-            return self._clients(0)[0].rows(place, rows, newest=True)
-        return self._clients(self.due)[0].rows(place, rows)
+            return self._clients(0)[0].reads.rows(place, rows, newest=True)
+        return self._clients(self.due)[0].reads.rows(place, rows)
 
     def _clients(self, worker: int) -> list[Client]:
         return self.workers.joined[worker].clients
