@@ -6,6 +6,7 @@ computes elsewhere. On any other machine `Passage` gives its workers their ends,
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -212,6 +213,7 @@ class StandInEnd:
 
     def serve(self, optimizers: Sequence[Optimizer], model: Module | None = None) -> None:
         """Until the worker has trained and gone. Where it is lost this process ends at once, with `LOST_CODE`."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Lightning's handler would let a worker end in order
         come_s = COME_AGAIN_S if self._post.newest else 2 * self._deadline_s
         try:
             self._post.serve(optimizers, self._deadline_s, come_s, model, self._lost)
@@ -234,6 +236,8 @@ class Passage:
         self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
         self._news: Channel | None = None
         self._known = 0
+        self.unfound = ""
+        """Why the server's monitor was not to be asked when last looked for."""
 
     def _reach(self, gate: int) -> Reach:
         return Reach(self._run.host, self._run.port, self._run.secret, self._run.tls, gate)
@@ -276,7 +280,8 @@ class Passage:
             news = Channel(self._reach(gate), hello, MOST_TEXT)
             try:
                 news.open(within_s, pulse=False)
-            except ChannelLost:
+            except ChannelLost as error:
+                self.unfound = str(error)
                 return False
             self._news, self._known = news, 0
         return True

@@ -19,6 +19,7 @@ from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, Phas
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
+from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
 from scalebook.training.strategies.machines import FarDeaths
 from scalebook.training.strategies.places import Places, Stage
@@ -91,6 +92,11 @@ class Forking(Snapshots, AroundFork):
     @override
     def node_rank(self) -> int:
         return 0 if self._place is None or not self._forked else self._place.node
+
+    @property
+    def _deadline_s(self) -> float:
+        """Of a worker's waits. Who is missing of another machine the monitors say before."""
+        return self.arguments.deadline_s + (0.0 if self._spread is None else GRACE_S)
 
     @property
     def _is_first_here(self) -> bool:
@@ -184,14 +190,14 @@ class Forking(Snapshots, AroundFork):
     def become_server(self, server: int, trainer: Trainer) -> None:
         """Become server `server`, whose rank comes after the workers'."""
         assert self._launch is not None
-        self._be_server(self._launch.server(server, self.arguments.deadline_s), self.num_processes + server, trainer)
+        self._be_server(self._launch.server(server, self._deadline_s), self.num_processes + server, trainer)
 
     @override
     def stand_in(self, worker: int, trainer: Trainer) -> None:
         """Become who stands in for worker `worker` of another machine, with its rank."""
         assert self._spread is not None
         assert self._spread.port is not None
-        self._be_server(self._spread.port.stand_in(worker, self.arguments.deadline_s), worker, trainer)
+        self._be_server(self._spread.port.stand_in(worker, self._deadline_s), worker, trainer)
 
     def _be_server(self, server: ServerEnd | StandInEnd, rank: int, trainer: Trainer) -> None:
         self._server, self._worker = server, rank
@@ -209,7 +215,7 @@ class Forking(Snapshots, AroundFork):
         return worker == min(one for one in self._end.living() if one >= first)
 
     def _worker_end(self, worker: int) -> WorkerEnd:
-        deadline_s = self.arguments.deadline_s
+        deadline_s = self._deadline_s
         if self._spread is not None and self._spread.way is not None:
             return self._spread.way.worker(worker, deadline_s)
         assert self._launch is not None

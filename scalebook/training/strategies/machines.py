@@ -88,21 +88,26 @@ class ServerSide(Machines):
         self._left: set[int] = set()
         with holding_back_sigterm() as mask:
             self._keeper = fork("server", 0, lambda _: port.keep(), 1, [], mask)
+        port.say(json.dumps(["here", me[0]]))
 
     @override
     def check(self, stopping: bool) -> None:
-        for machine, text in self.port.news():
-            what, told = json.loads(text)
-            if what == "came":
-                self._meet(machine, Came(*told[0]), str(told[1]))
-            elif what == "end":
-                self._hear(machine, NodeEnd(How(told[0]), str(told[1]), int(told[2])))
+        self.hear()
         if self._until and len(self._came) == self._place.count:
             self._until = 0.0
         if self._until and time.monotonic() > self._until and not stopping:
             gone = sorted({index // self._place.tasks for index in range(self._place.count) if index not in self._came})
             who = f"node {' and '.join(map(str, gone))} has not come"
             raise missing(who, self._place, self._deadline_s, f"to {self._place.where}")
+
+    def hear(self) -> None:
+        """What the others have said. Raises what ends the run here because of it."""
+        for machine, text in self.port.news():
+            what, told = json.loads(text)
+            if what == "came":
+                self._meet(machine, Came(*told[0]), str(told[1]))
+            elif what == "end":
+                self._hear(machine, NodeEnd(How(told[0]), str(told[1]), int(told[2])))
 
     def _meet(self, machine: int, came: Came, digest: str) -> None:
         first, config = self._me
@@ -118,7 +123,7 @@ class ServerSide(Machines):
                 said = "has other arguments" if key == STRATEGY else f"is {here}"
                 why = f"{said} on {self.name(0)}, and {'others' if key == STRATEGY else there} on {self.name(machine)}"
                 raise ConfigError(key, why, "Start the same on all.")
-        self.port.say(json.dumps(["met", [self._place.index, first]]))
+        self.port.say(json.dumps(["met", machine]))
 
     def _hear(self, machine: int, end: NodeEnd) -> None:
         self._left.add(machine)
@@ -167,6 +172,11 @@ class FarSide(Machines):
         """Why a worker here has lost the server."""
 
     @override
+    def begin(self) -> None:
+        super().begin()
+        self._exchange()
+
+    @override
     def check(self, stopping: bool) -> None:
         self._exchange()
         if self._refused is not None:
@@ -174,7 +184,7 @@ class FarSide(Machines):
         if self._end is not None and self._end.how is not How.DONE:
             raise self.ended(0, self._end)
         if not self._is_met and time.monotonic() > self._until:
-            raise missing("node 0 has not come", self._place, self._deadline_s, f"nobody is at {self._place.where}")
+            raise missing("node 0 has not come", self._place, self._deadline_s, self.way.unfound)
 
     def tell_death(self, worker: int, cause: str) -> None:
         """Of a worker here: the first decides what follows."""
@@ -205,8 +215,10 @@ class FarSide(Machines):
                 raise ConfigError(NODES, f"cannot begin: {refused}", "Start the same on all.") from refused
 
     def _hear(self, what: str, told: Any) -> None:
-        if what == "met":
-            self._is_met, self._came[0] = True, Came(*told[1])
+        if what == "here":
+            self._came[0] = Came(*told)
+        elif what == "met":
+            self._is_met |= told == self._place.index
         elif what == "refused":
             self._refused = ConfigError(*map(str, told))
         elif what == "end":
@@ -216,16 +228,17 @@ class FarSide(Machines):
     def explained(self, error: BaseException) -> BaseException:
         """The first's end, where that is the cause of this one. Else the first is told."""
         self._has_told = True
-        is_echo = bool(self.lost) and isinstance(error, WorkerLost)
+        is_lost = bool(self.lost) and isinstance(error, WorkerLost)
+        is_echo = is_lost or isinstance(error, Refused | NewsLost)
         until = time.monotonic() + ECHO_S
-        while is_echo and self._end is None and time.monotonic() < until:
+        while is_echo and self._end is None and self._refused is None and time.monotonic() < until:
             self._exchange()
             time.sleep(FIND_S / 5)
         if self._refused is not None:
             return self._refused
         if self._end is not None and self._end.how is not How.DONE:
             return self.ended(0, self._end)
-        if is_echo:
+        if is_lost:
             return NodeLost(f"{self.name(0)} is lost to this machine, at {self._place.where}: {self.lost}")
         self._says.append(json.dumps(["end", end_of(error)]))
         self._exchange()
@@ -253,6 +266,7 @@ class ServerDeaths(Deaths):
     def react(self, lost: Lost) -> Reaction:
         if lost.role == "server" or lost.number < self._here:
             return super().react(lost)
+        self._side.hear()
         machine, why = lost.number // self._here, self._side.port.why(lost.number)
         if not why.startswith("on node"):
             why = f"on {self._side.name(machine)}, {why.removeprefix('channel: ') or lost.cause}"

@@ -1,14 +1,24 @@
 """The parameter server over two machines, which are two processes of this one."""
 
+import os
+import signal
+import socket
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback, Trainer
 
-from scalebook.training.strategies import AsyncPS
-from tests.training.strategies.machines import by_hand, free_port, slurm, together, torchrun
-from tests.training.strategies.small import Diary, diaries, fit, seeded_model, trainer
+from scalebook.training.errors import ConfigError
+from scalebook.training.failures import NodeLost, TimedOut
+from scalebook.training.ps.far import Secret
+from scalebook.training.strategies import AsyncPS, key_file
+from scalebook.training.strategies.key_file import read_key
+from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
+from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
 
 
@@ -53,3 +63,211 @@ def test_all_machines_end_with_the_last_version(started: str, tmp_path: Path) ->
     every = diaries(tmp_path)
     assert [one["updates"] for one in every] == [24] * 4
     assert sorted(sample for one in every for sample in one["train"]) == sorted(2 * list(range(96)))
+
+
+# --- deaths ----------------------------------------------------------------------------------------------------------
+
+TOLD_S = 6.0
+"""After a death, on both sides; and as much again for a machine that others use."""
+
+
+class UntilFewer(Callback):
+    """Worker 0 stops the run when a worker is gone for good, and notes when."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.folder, self.workers = folder, workers
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        strategy: Any = trainer.strategy
+        if trainer.global_rank == 0 and not trainer.should_stop and len(strategy._end.living()) < self.workers:
+            (self.folder / "told").touch()
+            trainer.should_stop = True
+
+
+def dying(what: Callable[[Trainer], None], worker: int, folder: Path) -> Callback:
+    def noted(trainer: Trainer) -> None:
+        (folder / "died").touch()
+        what(trainer)
+
+    return AtBatch(worker, 5, noted)
+
+
+def seconds_until(told: str, folder: Path) -> float:
+    return (folder / told).stat().st_mtime - (folder / "died").stat().st_mtime
+
+
+def outcomes(body: Callable[[], Any], folder: Path) -> list[Any]:
+    """What each of two machines returns or raises; how long after the death the second has ended is noted."""
+
+    def ends() -> Any:
+        try:
+            return body()
+        finally:
+            (folder / f"ended-{os.environ['NODE_RANK']}").touch()
+
+    machines = [Machine(one, ends, folder / f"machine-{node}") for node, one in enumerate(by_hand())]
+    found: list[Any] = []
+    try:
+        for machine in machines:
+            try:
+                found.append(machine.result())
+            except BaseException as error:  # noqa: BLE001  # which is the question
+                found.append(error)
+    finally:
+        for machine in machines:
+            machine.end()
+    return found
+
+
+HOST = socket.gethostname()
+
+
+def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the rest, also of its machine, trains on to the same end."""
+
+    def body() -> Any:
+        made = trainer(
+            tmp_path, AsyncPS(), num_nodes=2, devices=2, max_epochs=100_000,
+            callbacks=[UntilFewer(tmp_path, 4), dying(kill_me, 2, tmp_path)],
+        )  # fmt: skip
+        weights = fit(made)
+        return weights, made.global_step, caplog.text
+
+    (here, steps, said_here), (there, steps_there, said_there) = outcomes(body, tmp_path)
+    assert torch.equal(here, there)
+    assert steps == steps_there
+    assert seconds_until("told", tmp_path) < TOLD_S
+    assert f"worker 2 died: on node 1 ({HOST}), process " in said_here
+    assert "was killed by signal SIGKILL. Training goes on with 3." in said_here
+    assert "worker 2 died: process " in said_there
+
+
+def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def body() -> Any:
+        def once(trainer: Trainer) -> None:
+            if not (tmp_path / "died").exists():
+                (tmp_path / "died").touch()
+                kill_me(trainer)
+
+        callbacks = [AtBatch(1, 5, once), Diary(tmp_path)]
+        made = trainer(
+            tmp_path, AsyncPS(restarts=1), num_nodes=2, max_epochs=40, limit_val_batches=0, callbacks=callbacks
+        )
+        return fit(made), made.global_step, caplog.text
+
+    (here, steps, said), (there, *_) = outcomes(body, tmp_path)
+    assert torch.equal(here, there)
+    assert steps == 40 * 12
+    assert f"worker 1 died: on node 1 ({HOST}), process " in said
+    assert "SIGKILL. It is started again." in said
+    assert len(diaries(tmp_path)[1]["train"]) > 0
+
+
+def test_a_machine_that_is_gone_is_told_and_the_rest_trains_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def body() -> Any:
+        callbacks = [UntilFewer(tmp_path, 2), dying(lambda _: os.killpg(0, signal.SIGKILL), 1, tmp_path)]
+        made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=100_000, callbacks=callbacks)
+        return fit(made), caplog.text
+
+    (_, said), gone = outcomes(body, tmp_path)
+    assert "without a word" in str(gone)
+    assert f"worker 1 died: on node 1 ({HOST}), worker 1 was silent for 5 s. Training goes on with 1." in said
+    assert seconds_until("told", tmp_path) < 2 * TOLD_S
+
+
+def test_when_the_server_s_machine_is_gone_the_others_end_and_say_so(tmp_path: Path) -> None:
+    def body() -> Any:
+        fit(
+            trainer(
+                tmp_path,
+                AsyncPS(),
+                num_nodes=2,
+                max_epochs=100_000,
+                enable_checkpointing=True,
+                callbacks=[dying(lambda _: os.killpg(0, signal.SIGKILL), 0, tmp_path)],
+            )
+        )
+
+    _, there = outcomes(body, tmp_path)
+    assert isinstance(there, NodeLost)
+    assert str(there).startswith(f"node 0 ({HOST}) is lost to this machine, at 127.0.0.1:")
+    assert seconds_until("ended-1", tmp_path) < 2 * TOLD_S
+
+
+def test_an_exception_ends_both(tmp_path: Path) -> None:
+    def wrong(_trainer: Trainer) -> None:
+        raise KeyError("a sample")
+
+    for worker in (0, 1):
+        folder = tmp_path / str(worker)
+        folder.mkdir()
+
+        def body(worker: int = worker, folder: Path = folder) -> None:
+            fit(trainer(folder, AsyncPS(), num_nodes=2, max_epochs=100_000, callbacks=[dying(wrong, worker, folder)]))
+
+        found = outcomes(body, folder)
+        assert isinstance(found[worker], KeyError)
+        assert str(found[1 - worker]) == f"node {worker} ({HOST}) has ended with KeyError: 'a sample'"
+
+
+# --- what does not begin ---------------------------------------------------------------------------------------------
+
+
+def test_who_does_not_come_is_named_after_the_deadline(tmp_path: Path) -> None:
+    first, second = by_hand()
+    (tmp_path / "state").mkdir()
+    Secret.made(tmp_path / "state" / "key")
+    for environment, missing in ((first, "node 1"), (second, "node 0")):
+        with pytest.raises(TimedOut) as caught:
+            together([environment], lambda: fit(trainer(tmp_path, AsyncPS(deadline_s=1.5), num_nodes=2)), tmp_path)
+        said = str(caught.value)
+        assert said.startswith(f"trainer.num_nodes: is 2, and {missing} has not come, for 1.5 s: ")
+        assert said.endswith("with its own NODE_RANK, or raise trainer.strategy.init_args.deadline_s.")
+
+
+def test_machines_that_are_not_started_alike_are_refused_on_both(tmp_path: Path) -> None:
+    def body() -> None:
+        fit(trainer(tmp_path, AsyncPS(shards=1 + int(os.environ["NODE_RANK"])), num_nodes=2))
+
+    for error in outcomes(body, tmp_path):
+        assert isinstance(error, ConfigError)
+        assert str(error).startswith("trainer.strategy: has other arguments on node 0")
+
+
+def test_the_key_is_made_by_the_first_and_read_by_nobody_else(tmp_path: Path, key: Path) -> None:
+    made = first_key(key)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    content = made.read_text()
+    assert repr(read_key(key, makes=False)) == "Secret()"
+    made.chmod(0o640)
+    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: others may read or own .*chmod 600") as caught:
+        read_key(key, makes=True)
+    assert content.strip() not in str(caught.value)
+
+
+def first_key(path: Path) -> Path:
+    read_key(path, makes=True)
+    return path
+
+
+def test_a_machine_without_the_key_says_where_it_is_to_come_from(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_file, "MAKING_S", 0.2)
+    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first machine"):
+        read_key(key, makes=False)
+    assert key_file.key_file({"XDG_STATE_HOME": "/state"}) == Path("/state/scalebook/key")
+    assert key_file.key_file({}) == Path.home() / ".local/state/scalebook/key"
+
+
+def test_another_key_gets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def body() -> None:
+        os.environ["SCALEBOOK_KEY_FILE"] = str(first_key(tmp_path / f"key-{os.environ['NODE_RANK']}"))
+        fit(trainer(tmp_path, AsyncPS(deadline_s=2.0), num_nodes=2))
+
+    here, there = outcomes(body, tmp_path)
+    assert isinstance(here, TimedOut)
+    assert "node 1 has not come" in str(here)
+    assert "another key" in str(there)
