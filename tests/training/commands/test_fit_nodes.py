@@ -28,9 +28,9 @@ def workspaces(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPat
     return [prepared.into(Workspace(tmp_path / f"workspace-{node}")) for node in range(2)]
 
 
-def written(folder: Path, **trainer: Any) -> str:
+def written(folder: Path, strategy: Any = "ddp", **trainer: Any) -> str:
     """A file with the config."""
-    asked = {**config("ddp", **trainer), "lr_scaling": {"rule": "linear", "per": 8}}
+    asked = {**config(strategy, **trainer), "lr_scaling": {"rule": "linear", "per": 8}}
     path = folder / "x.yaml"
     path.write_text(yaml.dump(asked), encoding="utf-8")
     return str(path)
@@ -70,6 +70,25 @@ def test_one_run_is_recorded_by_the_first_as_of_one_machine(
     assert {name: record.metrics[name] for name in SAME} == {name: alone.metrics[name] for name in SAME}
     curves = [reader(one).curve(run.id, names.VAL_LOSS) for one, run in ((first, record), (second, alone))]
     assert curves[0].values == curves[1].values
+
+
+def test_one_run_of_the_parameter_server_is_recorded_by_the_first(
+    workspaces: list[Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """With what all workers have done."""
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "key"))
+    path = written(tmp_path, {"class_path": "AsyncPS", "init_args": {"rule": "sync"}}, num_nodes=2, devices=1)
+    assert together(environments(workspaces), lambda: fit(path), tmp_path) == [0, 0]
+    first, second = workspaces
+    assert reader(second).runs() == []
+    assert list((second.hidden / PARTS).iterdir()) == []
+    (record,) = reader(first).runs()
+    assert (record.status, record.tags[names.TAG_WORKERS]) == ("FINISHED", "2")
+    assert (record.metrics[names.UPDATES], record.metrics[names.SAMPLES]) == (8, 128)
+    key = (tmp_path / "key").read_text().strip()
+    written_down = [one for one in tmp_path.rglob("*") if one.is_file() and one.name != "key"]
+    assert len(written_down) > 10
+    assert not [one for one in written_down if key.encode() in one.read_bytes()]
 
 
 def test_machines_with_other_seeds_are_refused_and_the_run_says_so(
