@@ -28,10 +28,12 @@ from scalebook.training.callbacks.defaults import default_callbacks
 from scalebook.training.callbacks.rate_scaling import scaled_rates
 from scalebook.training.callbacks.threads import Threads
 from scalebook.training.checkpoints import PlainCheckpoints
+from scalebook.training.config.alike import digests
 from scalebook.training.config.rate_scaling import KEY, RateScaling
 from scalebook.training.config.translate import translated
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.strategies import DDP
 from scalebook.training.tee import TALKERS
 from scalebook.training.tracking.logger import RunLogger
 
@@ -132,9 +134,12 @@ class TrainingCLI(LightningCLI):
     def after_instantiate_classes(self) -> None:
         """Numbers of jsonargparse's own types, among what a model keeps of its arguments, become plain ones.
 
-        They would go into checkpoints, which torch then refuses to load.
+        They would go into checkpoints, which torch then refuses to load. A strategy over machines holds the config
+        against theirs.
         """
         if self.run:
+            if isinstance(self.trainer.strategy, DDP):
+                self.trainer.strategy.started_with = digests(self.config[self.command].as_dict())
             hparams = self.model.hparams
             for name, value in hparams.items():
                 plain = next((kind for kind in (int, float, str) if isinstance(value, kind)), None)

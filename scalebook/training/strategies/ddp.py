@@ -75,6 +75,8 @@ class DDP(AroundFork, DDPStrategy):
         if self.codec.codes and not in_halves(self.codec):
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
         super().__init__(start_method="popen", **kwargs)
+        self.started_with: dict[str, str] = {}
+        """Digests of what must be the same on all machines, by key."""
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
         self._meeting: socket.socket | None = None
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
@@ -157,7 +159,7 @@ class DDP(AroundFork, DDPStrategy):
             return Processes(here)
         self._first = self._place.node * self.num_processes + self._place.task * here
         self._elsewhere = Meeting(self._place)
-        self._link = NodeLink(self._elsewhere, self.num_processes, self.deadline_s)
+        self._link = NodeLink(self._elsewhere, self.num_processes, self.deadline_s, self.started_with)
         return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._link)
 
     @override

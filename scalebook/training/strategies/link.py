@@ -9,7 +9,9 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Final
 
 import torch
@@ -19,9 +21,9 @@ from typing_extensions import override
 
 from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
-from scalebook.training.nodes import DEVICES, NODES
+from scalebook.training.nodes import NODES
 from scalebook.training.strategies.meeting import Meeting
-from scalebook.training.strategies.news import Came, How, NodeEnd, end_of
+from scalebook.training.strategies.news import Came, How, NodeEnd, end_of, refuse_unlike
 from scalebook.training.strategies.others import Others
 
 BEAT_S: Final = 0.5
@@ -40,11 +42,14 @@ class NodeLink(Others):
     `begin` it after the fork, ask `check` about once a second, and `end` it however the run has ended.
     """
 
-    def __init__(self, meeting: Meeting, devices: int, deadline_s: float) -> None:
+    def __init__(
+        self, meeting: Meeting, devices: int, deadline_s: float, config: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`config`: what must be the same everywhere, as digests by key."""
         self._meeting, self._place, self._deadline_s = meeting, meeting.place, deadline_s
         versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
         seed = os.environ.get("PL_GLOBAL_SEED", "none")
-        self._me = Came(socket.gethostname(), os.getpid(), devices, seed, versions)
+        self._me = Came(socket.gethostname(), os.getpid(), devices, seed, versions, dict(config))
         self._came: list[Came] = []
         self._begun = self._over = False
         self._is_cut_off = False  # where the thread may stand in a call of the store's as long as TCP hopes
@@ -195,7 +200,7 @@ class NodeLink(Others):
                 time.sleep(0.1)
         self._came = [Came(*json.loads(value)) for value in store.multi_get(keys)]
         for index in range(place.count):
-            self._compare(index)
+            refuse_unlike(self._came[0], self._came[index], self._name(0), self._name(index))
         self._heard = time.monotonic()
         self._begun = True
 
@@ -204,18 +209,6 @@ class NodeLink(Others):
             f"{NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it there as here, "
             f"with its own NODE_RANK, or raise {DEADLINE_KEY}."
         )
-
-    def _compare(self, index: int) -> None:
-        """ConfigError where this one and the first were not started alike."""
-        other, first = self._came[index], self._came[0]
-        for key, there, here in (
-            (DEVICES, other.devices, first.devices),
-            ("seed_everything", other.seed, first.seed),
-            ("versions", other.versions, first.versions),
-        ):
-            if there != here:
-                why = f"is {here} on {self._name(0)}, and {there} on {self._name(index)}"
-                raise ConfigError(key, why, "Start the same on all.")
 
     def _beat(self, store: Store) -> None:
         self._look_at_ends(store)

@@ -1,12 +1,19 @@
 """What the processes that were started for one run tell each other: that they have come, and how they have ended."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import torch.distributed as dist
 
-from scalebook.training.errors import one_line
+from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.failures import ProcessLost
+from scalebook.training.nodes import DEVICES
+
+ALIKE: Final = "Start the same on all."
+SHOWN: Final = 6
+"""Keys in one message."""
 
 
 class How(StrEnum):
@@ -33,13 +40,30 @@ class NodeEnd(NamedTuple):
 
 
 class Came(NamedTuple):
-    """What each says when it comes, and what must be the same everywhere."""
+    """What each says when it comes, and what must be the same everywhere. `config`: digests, by key."""
 
     host: str
     pid: int
     devices: int
     seed: str
     versions: str
+    config: Mapping[str, str] = MappingProxyType({})
+
+
+def refuse_unlike(first: Came, other: Came, first_name: str, other_name: str) -> None:
+    """ConfigError where two machines of a run, called so, were not started alike."""
+    for key, there, here in (
+        (DEVICES, other.devices, first.devices),
+        ("seed_everything", other.seed, first.seed),
+        ("versions", other.versions, first.versions),
+    ):
+        if there != here:
+            raise ConfigError(key, f"is {here} on {first_name}, and {there} on {other_name}", ALIKE)
+    keys = sorted(key for key in {*first.config, *other.config} if first.config.get(key) != other.config.get(key))
+    if keys:
+        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+        besides = f", and so {'are' if keys[2:] else 'is'} {', '.join(keys[1:SHOWN])}{more}" if keys[1:] else ""
+        raise ConfigError(keys[0], f"is another on {other_name} than on {first_name}{besides}", ALIKE)
 
 
 def end_of(error: BaseException) -> NodeEnd:
