@@ -24,6 +24,7 @@ from scalebook.training.notebook.bodies import MOST_REPEATS
 MOST_WORKERS = 1024
 WORKERS = "Processes that compute gradients, each with a copy of the model, on a core (or GPU) of its own."
 SEEDS = "How often it is run, each time with the next seed. Three give an interval."
+SEED = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
 NO_SCHEDULE = "constant"
 
 
@@ -147,12 +148,11 @@ class ConfigForm:
         owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
         key = self.key(f"{owner}:{path}")
         if field.type == "class":
-            value = class_field.draw(self.config, path, field, key, label, self._field)
+            said = class_field.draw(self.config, path, field, key, label, self._field)
         else:
-            value = fields.draw(field, form.value_of(self.config, path, field), key, label)
-            form.assign(self.config, path, field, value)
+            said = fields.draw(self.config, path, field, key, label)
         self._slot(path)
-        return value
+        return said
 
     def _strategy(self) -> None:
         was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
@@ -260,10 +260,9 @@ class ConfigForm:
             wanted = self._read("repeats", said, MOST_REPEATS)
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
-            seed = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
-            value = fields.draw(seed, form.value_of(self.config, "seed_everything", seed), self.key("seed_everything"))
-            form.put(self.config, "seed_everything", value)
-            self._slot("seed_everything")
+            seed = form.value_of(self.config, SEED.name, SEED)
+            form.put(self.config, SEED.name, fields.widget(SEED, seed, self.key(SEED.name)))
+            self._slot(SEED.name)
         return repeats
 
     def _read(self, path: str, said: Any, most: int | None = None, *, kind: FieldType = "int",

@@ -5,6 +5,7 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app.shared.components import number_box
+from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import plain
 from scalebook.training.config.description import Field
 from scalebook.training.config.fields import check_value
@@ -14,8 +15,15 @@ from scalebook.training.files import yaml
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
-def draw(field: Field, value: Any, key: str, label: str | None = None) -> Any:
-    """The widget for `field`, starting from `value`; returns what it says now.
+def draw(config: form.Config, path: str, field: Field, key: str, label: str | None = None) -> Any:
+    """The widget for `field`, starting from what the config says at `path`; writes what it says now, and returns it."""
+    value = widget(field, form.value_of(config, path, field), key, label)
+    form.assign(config, path, field, value)
+    return value
+
+
+def widget(field: Field, value: Any, key: str, label: str | None = None) -> Any:
+    """The same, starting from `value`, for who writes it down himself.
 
     What the field's type cannot hold (a config by hand may say anything) is shown as text, so that it can be mended.
     """
