@@ -173,8 +173,7 @@ class AsyncPS(SharedMeasures, Playing):
         super().barrier(name)
         if name == LAST_MEETING and self._joined is not None:
             server = self.arguments.server
-            rare = server.rule.push_every > 1 or server.local.steps
-            come = self.workers > 1 or server.overlap or rare  # updates, between steps
+            come = self.workers > 1 or server.overlap or server.pushes_rarely  # updates, between steps
             totals = bar_totals(self._trainer, server.computed(self.workers), self.num_processes)
             stand_first(self._trainer, [First(self, come and self._worker == 0), *totals])
 

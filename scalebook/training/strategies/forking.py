@@ -104,14 +104,12 @@ class Forking(Snapshots, AroundFork):
         return self._worker == 0 or (self._spread is not None and self._spread.way is not None)
 
     def gradients_averaged(self) -> int:
-        """Single workers' gradients whose mean the learning rate multiplies. (What `push_every` sums counts once.)"""
-        server = self.arguments.server
-        return 1 if server.local.steps else server.rule.averaged(self.workers)
+        """See `CountsUpdates`."""
+        return self.arguments.server.averaged_in_step(self.workers)
 
     def gradients_computed(self) -> int:
-        """Single workers' gradients that are computed for each update, or while each makes a step of its own."""
-        server = self.arguments.server
-        return self.workers if server.local.steps else server.rule.computed(self.workers)
+        """See `CountsUpdates`."""
+        return self.arguments.server.computed_in_step(self.workers)
 
     @property
     @override
@@ -226,7 +224,7 @@ class Forking(Snapshots, AroundFork):
 
     def _shared_data(self, cursor: DataCursor, meetings: Meetings, playing: PlayingEnd | None = None) -> SharedData:
         turn = None if playing is None else playing.turn
-        return SharedData(cursor, self.arguments.server.rule.synchronous, meetings, turn)
+        return SharedData(cursor, self.arguments.server.in_turns, meetings, turn)
 
     @override
     def lost(self, lost: Lost) -> Reaction:

@@ -101,7 +101,7 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
     """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one process's batches; or
     a worker's own steps, where it makes such."""
     loop, max_steps, local = trainer.fit_loop, trainer.max_steps, settings.local
-    computed = workers if local.steps else settings.rule.computed(workers)
+    computed = settings.computed_in_step(workers)
     if local.steps and max_steps > 0:  # updates
         loop.epoch_loop.max_steps = math.ceil(max_steps * settings.computed(workers) / workers)
     own: list[int | float] = []

@@ -51,28 +51,25 @@ class ConfigForm:
         browser makes what moves anew, and forgets what is being typed into it.
         """
         name = self._name(name, suggested)
-        self._section("What is trained")
+        st.header("What is trained")
         left, right = st.columns(2)
         with left:
             self._class("model", "models", "Model")
         with right:
             self._class("data", "data", "Data")
-        self._section("Strategy and workers")
+        st.header("Strategy and workers")
         with st.container():
             self._strategy()
-        self._section("Optimizer")
+        st.header("Optimizer")
         with st.container():
             self._optimizer()
-        self._section("Learning rate and batch")
+        st.header("Learning rate and batch")
         with st.container():
             rate_fields.draw(self.config, self.description, self._field)
-        self._section("Budget and seeds")
+        st.header("Budget and seeds")
         repeats = self._budget(repeats)
         self._advanced()
         return name, repeats
-
-    def _section(self, title: str) -> None:
-        st.header(title)
 
     def _slot(self, path: str) -> None:
         self.slots[path] = st.empty()

@@ -114,7 +114,7 @@ class Settings:
     @property
     def own_replica(self) -> bool:
         """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
-        return self.rule.push_every > 1 or self.rule.pull_every > 1 or self.pull_codec.codes or self.local.steps
+        return self.pushes_rarely or self.rule.pull_every > 1 or self.pull_codec.codes
 
     def growable(self, workers: int) -> bool:
         """Whether param groups may be added to an optimizer while training: only if no other process has laid out its
@@ -162,6 +162,26 @@ class Settings:
     def computed(self, workers: int) -> int:
         """Gradients that are computed for each update, those in vain included."""
         return self.rule.computed(workers) * self.local.every
+
+    def averaged_in_step(self, workers: int) -> int:
+        """Single workers' gradients whose mean the learning rate multiplies, in an update, or in a step of a worker's
+        own. (What `push_every` sums counts once.)"""
+        return 1 if self.local.steps else self.rule.averaged(workers)
+
+    def computed_in_step(self, workers: int) -> int:
+        """Gradients, of all workers together, that are computed for each update, or while each makes a step of its
+        own."""
+        return workers if self.local.steps else self.rule.computed(workers)
+
+    @property
+    def pushes_rarely(self) -> bool:
+        """Whether a worker computes more than one gradient between two pushes."""
+        return self.rule.push_every > 1 or self.local.steps
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether batch i of an epoch is for worker i % workers: each is to have one gradient in each update."""
+        return self.rule.synchronous
 
     @property
     def engine_clip(self) -> Clip | None:

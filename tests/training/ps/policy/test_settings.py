@@ -4,6 +4,7 @@ import pytest
 
 from scalebook.training.ps import Settings
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove
+from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Softsync, Sync
 
 
@@ -40,3 +41,20 @@ def test_the_slots_that_rules_need() -> None:
     assert Settings(rule=Async(), host="process").slots(4) == 4
     assert Settings(rule=Sync(1)).slots(4) == 4
     assert Settings(rule=Softsync(3), host="process").slots(4) == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "averaged", "computed", "rarely", "in_turns"),
+    [
+        (Settings(), 1, 1, False, False),
+        (Settings(rule=Async(push_every=3)), 1, 3, True, False),
+        (Settings(rule=Sync(1)), 3, 4, False, True),
+        (Settings(rule=Softsync(2)), 2, 2, False, False),
+        (Settings(rule=Sync(), local=LocalSGD(5)), 1, 4, True, True),
+    ],
+)
+def test_what_four_workers_compute_while_one_step_is_counted(
+    settings: Settings, averaged: int, computed: int, rarely: bool, in_turns: bool
+) -> None:
+    assert (settings.averaged_in_step(4), settings.computed_in_step(4)) == (averaged, computed)
+    assert (settings.pushes_rarely, settings.in_turns) == (rarely, in_turns)
