@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
-from types import MappingProxyType
 from typing import Final
 
 import torch
@@ -42,9 +41,7 @@ class NodeLink(Others):
     `begin` it after the fork, ask `check` about once a second, and `end` it however the run has ended.
     """
 
-    def __init__(
-        self, meeting: Meeting, devices: int, deadline_s: float, config: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, meeting: Meeting, devices: int, deadline_s: float, config: Mapping[str, str]) -> None:
         """`config`: what must be the same everywhere, as digests by key."""
         self._meeting, self._place, self._deadline_s = meeting, meeting.place, deadline_s
         versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"

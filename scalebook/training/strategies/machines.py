@@ -40,7 +40,7 @@ def who_comes(devices: int, digest: str) -> tuple[Came, str]:
     """What this machine says when it comes."""
     versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
     seed = os.environ.get("PL_GLOBAL_SEED", "none")
-    return Came(socket.gethostname(), os.getpid(), devices, seed, versions), digest
+    return Came(socket.gethostname(), os.getpid(), devices, seed, versions, {}), digest
 
 
 def missing(who: str, place: Place, deadline_s: float, where: str) -> TimedOut:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import torch.distributed as dist
@@ -47,7 +46,7 @@ class Came(NamedTuple):
     devices: int
     seed: str
     versions: str
-    config: Mapping[str, str] = MappingProxyType({})
+    config: Mapping[str, str]
 
 
 def refuse_unlike(first: Came, other: Came, first_name: str, other_name: str) -> None:
