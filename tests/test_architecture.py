@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs", "modules",
-        "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
+        "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "importing", "jobs",
+        "modules", "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
         "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.target",
         "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
         "tracking.reading", "trust", "workspace",
@@ -22,10 +22,11 @@ BROWSER_MAY_USE = tuple(
 )  # fmt: skip
 LAYERS = {
     "training": [
-        "errors", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path", "workspace", "trust",
-        "modules", "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs", "notebook", "search",
-        "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data",
-        "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe", "cli", "runner",
+        "errors", "importing", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
+        "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs",
+        "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers",
+        "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe",
+        "cli", "runner",
         "commands", "__main__",
     ],
     "training/ps": [

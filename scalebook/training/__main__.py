@@ -7,6 +7,7 @@ from typing import Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.machine import refusals_told
+from scalebook.training.importing import importing
 from scalebook.training.safe_path import environment, leave_current_folder, python
 from scalebook.training.system import require_linux
 from scalebook.training.workspace import OWNER_ONLY
@@ -61,7 +62,8 @@ def main(argv: list[str] | None = None) -> int:
             from scalebook.training.config.classes import suggestion
 
             raise ConfigError(command, "is no command", suggestion(command, [*COMMANDS, "ui"]))
-        module = importlib.import_module(COMMANDS[command])
+        with importing():
+            module = importlib.import_module(COMMANDS[command])
         with refusals_told():
             code: int = module.main(argv if command in WITH_SUBCOMMAND else rest)
     except ConfigError as error:

@@ -12,6 +12,7 @@ from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.child import Child
 from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.ports import LOOPBACK
+from scalebook.training.importing import importing
 from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 
@@ -55,14 +56,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM. MLflow is imported here (4 s)."""
     workspace, access, port = as_server(MODULE, argv)
 
-    import uvicorn
-    from mlflow.server import constants, handlers
+    with importing():
+        import uvicorn
+        from mlflow.server import constants, handlers
 
     os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = workspace.tracking_uri()
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = ARTIFACTS
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
     os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = workspace.artifacts.resolve().as_uri()
-    from mlflow.server.fastapi_app import app
+    with importing():
+        from mlflow.server.fastapi_app import app
 
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
     guarded = Guard(app, access, port, HEALTH)

@@ -14,6 +14,7 @@ from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.page_settings import page_settings
 from scalebook.app.serving.ports import LOOPBACK
 from scalebook.app.serving.shell import Shell
+from scalebook.training.importing import importing
 from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
@@ -42,9 +43,10 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
 
 def warm_up() -> None:
     """Import what the pages need and open the store once: 3 s that the first visitor need not wait for."""
-    import plotly.graph_objects  # noqa: F401
+    with importing():
+        import plotly.graph_objects  # noqa: F401
 
-    from scalebook.training.tracking.reading import RunReader
+        from scalebook.training.tracking.reading import RunReader
 
     RunReader(Workspace.find().tracking_uri()).runs(limit=1)
 
@@ -53,10 +55,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM."""
     workspace, access, port = as_server(MODULE, argv)
 
-    from starlette.middleware import Middleware
-    from streamlit import App
+    with importing():
+        from starlette.middleware import Middleware
+        from streamlit import App
 
-    from scalebook.app.serving.left_pages import leave_out
+        from scalebook.app.serving.left_pages import leave_out
 
     leave_out()
     threading.Thread(target=warm_up, daemon=True, name="warm-up").start()

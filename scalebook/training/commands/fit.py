@@ -19,6 +19,7 @@ from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.importing import importing
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
 from scalebook.training.jobs.recorded import read_recorded
@@ -76,8 +77,9 @@ def _fit(
     workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description, first: bool
 ) -> int:
     """Here and now, recorded as a job like those of the browser. On several machines by the `first` one alone."""
-    from scalebook.training.cli import TrainingCLI, quieten
-    from scalebook.training.runner import run_job, take_part
+    with importing():
+        from scalebook.training.cli import TrainingCLI, quieten
+        from scalebook.training.runner import run_job, take_part
 
     quieten()
     TrainingCLI("fit", read_recorded(config, partial(find, workspace)), None, run=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking, says_full
+from scalebook.training.importing import importing
 from scalebook.training.jobs import submitting
 from scalebook.training.jobs.folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
 from scalebook.training.supervisor.job_watch import JobWatch
@@ -84,8 +85,9 @@ def memory_kills() -> int:
 
 def record(job: JobFolder) -> None:
     """Tell MLflow how the job ended, unless it knows; whatever MLflow raises goes to the caller."""
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
+    with importing():
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
 
     result = job.result()
     assert result is not None, f"{job.path} has no result to record"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from scalebook.training.importing import importing
 from scalebook.training.tracking import names
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ class RunReader:
 
     @cached_property
     def client(self) -> "MlflowClient":
-        from mlflow import MlflowClient
-
+        with importing():
+            from mlflow import MlflowClient
         return MlflowClient(self.tracking_uri)
 
     def run(self, run_id: str) -> RunRecord:

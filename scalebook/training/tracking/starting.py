@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalebook.training.files import locks
+from scalebook.training.importing import importing
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace, sqlite_address
 
@@ -44,7 +45,8 @@ def open_store(workspace: Workspace) -> "MlflowClient":
 def _client(uri: str, workspace: Workspace) -> "MlflowClient":
     workspace.create()
     with _locked(workspace):
-        from mlflow import MlflowClient
+        with importing():
+            from mlflow import MlflowClient
 
         for chatty in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)

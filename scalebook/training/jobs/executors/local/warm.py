@@ -9,7 +9,6 @@ socket that it is started with; when the supervisor's end closes, or the supervi
 
 import argparse
 import faulthandler
-import gc
 import importlib
 import json
 import os
@@ -27,6 +26,7 @@ from typing import Any
 
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
+from scalebook.training.importing import importing
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
@@ -174,11 +174,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--preload", default="", help="modules to import beforehand, with commas between")
     options: Any = parser.parse_args(argv)
     die_with_parent(options.parent)
-    for name in filter(None, options.preload.split(",")):
-        importlib.import_module(name)
-    runner = load(options.runner)
-    gc.collect()
-    gc.freeze()  # what was imported stays shared between the forks instead of being copied when it is counted
+    with importing():
+        for name in filter(None, options.preload.split(",")):
+            importlib.import_module(name)
+        runner = load(options.runner)
     Warm(socket.socket(fileno=options.socket), runner).serve()
     return 0
 
