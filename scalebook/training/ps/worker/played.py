@@ -1,5 +1,4 @@
-"""All workers of a virtual run, in the face of one that has joined: `VirtualWorkers` and the one model that stands for
-each of them in turn."""
+"""All workers of a virtual run, as one that has joined: `VirtualWorkers`, and the one model that stands for each."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,11 +9,11 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import Showing
 from scalebook.training.ps.optimizer.tables import is_table
+from scalebook.training.ps.worker.between_turns import BetweenTurns
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import LocalState, Pushed, Residuals, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
@@ -42,8 +41,7 @@ class PlayedJoined:
         self.last = 0
         """Whose turn it was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._put: dict[int, Tensor] = {}  # what the model shows between two turns
-        self._private = False  # that may be written to: it is a snapshot
+        self._between = BetweenTurns(workers, one_model, run.settings.writable(run.control.workers))
         self._has_started = self._has_begun = self._has_ended = False
         self._stopped = stopped
         self._readers: RowReaders | None = None
@@ -81,7 +79,7 @@ class PlayedJoined:
         self.one_model.carry(0)
         self.workers.start()
         self.one_model.start()
-        self._show_newest()
+        self._between.show_newest()
         self.show_state()
 
     def begin(self) -> None:
@@ -93,7 +91,7 @@ class PlayedJoined:
     def settle(self, moment: str, thorough: bool = True) -> None:
         """What somebody has written into the model belongs to the worker whose turn it is, or comes in between two."""
         if self.due is None:
-            self._settle_between(moment)
+            self._between.settle(moment)
             return
         self.one_model.carry(self.due)
         self.workers.joined[self.due].settle(moment, thorough)
@@ -105,14 +103,15 @@ class PlayedJoined:
     def turn(self) -> int | None:
         """See `PlayingEnd`."""
         self.push_pending()
-        self._settle_between("between two steps, since its last step, validation or checkpoint")
+        self._between.settle("between two steps, since its last step, validation or checkpoint")
         if not self._has_begun:
             self._has_begun = True
             self.workers.begin()
         self.due = None if self._has_ended else self.workers.next()
         if self.due is None:
             return None
-        self.last, self._put, self._private = self.due, {}, False
+        self.last = self.due
+        self._between.leave()
         self.one_model.show(self.due)
         self._notice(self.due)
         return self.due
@@ -133,7 +132,7 @@ class PlayedJoined:
         self.due = self._pending = None
         self.workers.push(valid)
         self.workers.advance()
-        self._show_newest()
+        self._between.show_newest()
 
     def push_rest(self) -> bool:
         """True: each worker pushes what it has left when it finishes."""
@@ -148,7 +147,7 @@ class PlayedJoined:
         self._has_ended, self.due = True, None
         if not self._stopped():
             self.workers.end()
-            self._show_newest()
+            self._between.show_newest()
 
     def under_way(self) -> dict[str, Any] | None:
         """See `PlayingEnd`."""
@@ -167,7 +166,7 @@ class PlayedJoined:
         go_on(self.workers, state)
         self.one_model.load(state["one_model"])
         self._has_begun = True
-        self._show_newest()
+        self._between.show_newest()
         self.show_state()
 
     def wait_for_others(self) -> None:
@@ -179,9 +178,7 @@ class PlayedJoined:
         if renew:
             self.one_model.be(0)
             self._notice(0)
-            self._put = {place: value.clone() for place, value in self._newest().items()}
-            self._private = True
-            self.one_model.put(self._put)
+            self._between.show_copy()
         states = [
             {"state": client.state.value(), "param_groups": mine.groups()}
             for client, mine in zip(self._clients(0), self.clients, strict=True)
@@ -239,51 +236,9 @@ class PlayedJoined:
     def _version(self, number: int) -> int:
         return min(shard.version for shard in self.workers.sections[number].shards)
 
-    def _versions_held(self, number: int) -> list[Newest]:
-        return [shard.newest() for shard in self.workers.sections[number].shards]
-
-    def _newest(self) -> dict[int, Tensor]:
-        """The parameters of the newest version, by their places in the model's."""
-        by_place: dict[int, Tensor] = {}
-        first = 0
-        for number, client in enumerate(self._clients(0)):
-            seen = client.replica.seen(self._versions_held(number))
-            by_place |= {first + place: value for place, value in seen.items()}
-            first += len(parameters_of(client.optimizer))
-        return by_place
-
-    def _show_newest(self) -> None:
-        self._put, self._private = self._newest(), False
-        self.one_model.put(self._put)
-
     def _show_again(self, worker: int) -> None:
         own = [p for client in self._clients(worker) for p in client.replica.parameters]
         self.one_model.put({place: parameter.data for place, parameter in enumerate(own)})
-
-    def _settle_between(self, moment: str) -> None:
-        """What was written into the model while nobody's gradient was due: part of the newest version where there is
-        one worker alone, else a `WrittenError`."""
-        if not self._put:
-            return
-        client, alone = self._clients(0)[0], self._run.settings.writable(self._run.control.workers)
-        if alone and not self._private:
-            self.one_model.carry(0)
-            client.settle(moment, thorough=True)
-            return
-        newest = self._newest() if self._private else self._put
-        written = [
-            place
-            for place, shown in newest.items()
-            if self.one_model.parameters[place].data_ptr() != self._put[place].data_ptr()
-            or (self._private and not _same(self.one_model.parameters[place].detach(), shown))
-        ]
-        if not written:
-            return
-        if not alone:
-            raise client.refused(written, moment)
-        self.one_model.carry(0)
-        client.settle(moment, thorough=True)
-        self._show_newest()
 
 
 class PlayedClient:
@@ -343,7 +298,3 @@ class PlayedClient:
     def _read_state(self) -> dict[Tensor, Any]:
         mine = parameters_of(self.optimizer)
         return {mine[place]: kept for place, kept in self._joined.client(self._number).state.value().items()}
-
-
-def _same(mine: Tensor, other: Tensor) -> bool:
-    return mine.shape == other.shape and bool(((mine == other) | (mine.isnan() & other.isnan())).all())
