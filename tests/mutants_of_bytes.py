@@ -47,8 +47,8 @@ MUTANTS_OF_BYTES = (
         (f"{PS}/test_sparse_tables.py::TestWorkers::test_concurrent_pushes_sum_exactly",),
     ),
     Mutant(
-        "engine", "training/ps/worker/client.py",
-        "size = taken.nbytes + ROW_NUMBER * len(rows)", "size = taken.nbytes",
+        "engine", "training/ps/worker/table_reads.py",
+        "{t.place: ROW_NUMBER + t.row_bytes for", "{t.place: t.row_bytes for",
         "the numbers of fetched rows are not counted as bytes",
         (f"{PS}/test_sparse_tables.py::TestOneWorker::test_bytes_are_those_of_rows",),
     ),
