@@ -75,6 +75,26 @@ class CodedPushes:
         """Copies of what a worker keeps, by shard; while it pushes, of some moment between two of its pushes."""
         return [self._read(number, worker) for number, plan in enumerate(self._plan.shards) if plan.kept]
 
+    def counting(self, worker: int) -> list[Tensor]:
+        """The same, where they lie; for the worker itself."""
+        pairs = enumerate(self._plan.shards)
+        return [
+            p.kept_memory(self._memory, worker, self._counters.shards[n].kept[worker] & 1) for n, p in pairs if p.kept
+        ]
+
+    def room(self, worker: int) -> list[Tensor]:
+        """Where what a worker keeps elsewhere may be written, before it counts by `keep`."""
+        pairs = enumerate(self._plan.shards)
+        return [
+            p.kept_memory(self._memory, worker, 1 - (self._counters.shards[n].kept[worker] & 1))
+            for n, p in pairs
+            if p.kept
+        ]
+
+    def most(self) -> list[int]:
+        """Bytes of the largest frames, by shard."""
+        return [coder.most for coder in self._coders]
+
     def restore(self, worker: int, kept: Sequence[Tensor]) -> None:
         """Before the first update: let a worker keep this, if it is of the same shards."""
         mine = [plan for plan in self._plan.shards if plan.kept]
@@ -129,20 +149,34 @@ class CodedPulls:
             for place, value in zip(shard.plan.parameters, shard.views[newest.buffer], strict=True):
                 self.known[place].copy_(value)
 
-    @torch.no_grad()
+    def most(self) -> list[int]:
+        """Bytes of the largest frames, by shard."""
+        return [coder.most for coder in self._coders]
+
     def take(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
         """Bring what is known of a shard to what it is now; returns the bytes of its frame. `newest`: the shard's own
         parameters; those at the places in `without` do not travel."""
+        frame = self.encode(number, newest, without)
+        self.learn(number, frame)
+        return frame.numel()
+
+    @torch.no_grad()
+    def encode(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> Tensor:
+        """The frame from which others learn a shard's parameters as `take` does."""
         self._count += 1  # each draws anew, also of one version
         places, coder = self._plan.shards[number].parameters, self._coders[number]
         given: list[Tensor | None] = [
             None if place in without else one - self.known[place] if self._delta else one
             for place, one in zip(places, newest, strict=True)
         ]
-        frame = coder.encode(given, None, 1 << 63 | self._count << 16 | self._worker).frame
+        return coder.encode(given, None, 1 << 63 | self._count << 16 | self._worker).frame
+
+    @torch.no_grad()
+    def learn(self, number: int, frame: Tensor) -> None:
+        """Have what such a frame says. FrameError for one that is none."""
+        places, coder = self._plan.shards[number].parameters, self._coders[number]
         for place, decoded in zip(places, coder.decode(frame), strict=True):
             if decoded is not None and self._delta:
                 self.known[place].add_(decoded)
             elif decoded is not None:
                 self.known[place].copy_(decoded)
-        return frame.numel()

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.hosts import Host
+from scalebook.training.ps.applying.coded import CodedPulls, CodedPushes
+from scalebook.training.ps.applying.hosts import Host, Way
 from scalebook.training.ps.applying.section import plan_sections
-from scalebook.training.ps.channel.asked import Offer, Reply, Room, numbers
-from scalebook.training.ps.channel.mirror import plan_digest, refuse_tables
+from scalebook.training.ps.channel.asked import Offer, Reply, Room, count, numbers
+from scalebook.training.ps.channel.mirror import coded_pulls, plan_digest, refuse_tables
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_host import OLD
 from scalebook.training.ps.channel.wire import ProtocolError
@@ -38,9 +39,13 @@ class EngineCalls:
         self._plans = plan_sections(run, optimizers)
         self._first = [[torch.empty(s.version.nbytes, dtype=torch.uint8) for s in p.shards] for p in self._plans]
         self._gradients: list[list[Tensor]] = []  # by section, one for each parameter
+        self._frames: list[list[Tensor]] = []  # by section, room for one of each shard
+        self._pulls: list[CodedPulls | None] = []  # by section: what the worker knows
+        self._knows: set[int] = set()  # sections of which it knows something
         self._joined: Joined | None = None
         self._hyper: dict[int, tuple[str, Groups]] = {}
         self._states: list[Tensor] = []
+        self._sent: list[Tensor] = []
         self.has_detached = False
 
     def offers(self) -> dict[str, Offer]:
@@ -56,6 +61,8 @@ class EngineCalls:
             "look": Offer((int,), self._look),
             "lay_down": Offer((int, list, list), self._lay_down, self._lay_down_room),
             "turn": Offer((int,), self._turn),
+            "kept": Offer((int,), self._kept),
+            "lay_kept": Offer((int,), self._lay_kept, self._lay_kept_room),
             "push": Offer((int, int, list, bool, bool, list, str), self._push, self._push_room),
         }
 
@@ -92,9 +99,15 @@ class EngineCalls:
                     for place, value in zip(shard.parameters, shard.version.views(flat), strict=True):
                         parameters[place].data.copy_(value)
         self._joined = self._end.join_for(self._optimizers, self._announce)
-        for plan in self._plans:
-            flat = torch.empty(plan.gradients.nbytes, dtype=torch.uint8)
-            self._gradients.append(plan.gradients.views(flat))
+        for plan, client in zip(self._plans, self._joined.clients, strict=True):
+            client.host.keeps = False
+            coded, nbytes = client.host.section.coded, plan.gradients.nbytes
+            self._gradients.append(
+                plan.gradients.views(torch.empty(nbytes, dtype=torch.uint8)) if coded is None else []
+            )
+            self._frames.append([] if coded is None else [torch.empty(m, dtype=torch.uint8) for m in coded.most()])
+            own = coded_pulls(plan, self._run.settings, self._end.worker, client.replica.parameters)
+            self._pulls.append(own)
         self._first = [[] for _ in self._plans]
         counters = [client.host.section.counters for client in self._joined.clients]
         known = [
@@ -116,9 +129,17 @@ class EngineCalls:
         client = self._client(section)
         return Reply(*self._newer(client, numbers(held, count=len(client.host.section.shards))))
 
-    def _newer(self, client: Client, held: Sequence[int]) -> tuple[list[int], Room]:
-        """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others."""
+    def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
+        """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others; or
+        all as frames, whose sizes come behind the numbers, where it knows something already."""
         client.hold()
+        section = client.host.section
+        pulls = self._pulls[section.number]
+        if pulls is not None and any(had != OLD for had in held):
+            return self._coded(client, pulls)
+        if pulls is not None and section.number not in self._knows:
+            self._knows.add(section.number)
+            pulls.know(client.bases, section.shards)
         versions: list[int] = []
         body: list[memoryview] = []
         for shard, base, had in zip(client.host.section.shards, client.bases, held, strict=True):
@@ -129,7 +150,17 @@ class EngineCalls:
                 shard.counters.meters[self._end.worker * METER + PULLED] += sum(
                     f.nbytes for f in shard.plan.version.fields
                 )
-        return versions, body
+        return (versions, []), body
+
+    def _coded(self, client: Client, pulls: CodedPulls) -> tuple[tuple[list[int], list[int]], Room]:
+        frames = []
+        for number, (shard, base) in enumerate(zip(client.host.section.shards, client.bases, strict=True)):
+            frames.append(pulls.encode(number, shard.views[base.buffer], client.replica.frozen))
+            pulls.learn(number, frames[-1])
+            shard.counters.meters[self._end.worker * METER + PULLED] += frames[-1].numel()
+        self._sent = frames  # from where they lie
+        sizes = [frame.numel() for frame in frames]
+        return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
 
     def _look(self, section: int) -> Reply:
         """Versions and states of one moment. States are copied, since the update after the next writes there."""
@@ -172,12 +203,18 @@ class EngineCalls:
         self._run.control.clock.play(host.await_turn(self._end.worker))
 
     def _push_room(
-        self, section: int, _seq: int, _bases: list[Any], _valid: bool, _wants: bool, present: list[Any], _groups: str
+        self, section: int, _seq: int, _bases: list[Any], valid: bool, _wants: bool, present: list[Any], _groups: str
     ) -> Room:
-        self._client(section)
-        gradients = self._gradients[section]
-        pairs = zip(gradients, numbers(present, count=len(gradients)), strict=True)
-        return [bytes_of(gradient) for gradient, here in pairs if here]
+        if self._client(section).host.section.coded is not None and valid:
+            rooms = self._frames[section]
+            pairs = zip(rooms, numbers(present, count=len(rooms)), strict=True)
+            return [bytes_of(room[: count(size, room.numel() + 1)]) for room, size in pairs]
+        places = len(self._plans[section].gradients.fields)
+        gradients: Sequence[Tensor | None] = self._gradients[section] or [None] * places
+        pairs = zip(gradients, numbers(present, count=places), strict=True)
+        if not valid and any(present):
+            raise ProtocolError("channel: gradients that are none")
+        return [bytes_of(gradient) for gradient, here in pairs if here and gradient is not None]
 
     def _push(
         self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
@@ -185,17 +222,45 @@ class EngineCalls:
         client, before = self._client(section), self._waited()
         if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
             raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
-        pairs = zip(self._gradients[section], present, strict=True)
-        gradients = [gradient if here else None for gradient, here in pairs]
+        way = self._way(client, valid, present)
         play = self._run.control.clock.play
-        outcome = play(client.hand_in(gradients, self._groups(section, groups), valid))
-        versions: list[int] = [OLD] * len(bases)
+        outcome = play(client.deliver(way, self._groups(section, groups), valid))
+        come: tuple[list[int], list[int]] = [OLD] * len(bases), []
         body: Room = ()
         if wants:
             self._await_turn(client.host)
-            versions, body = self._newer(client, bases)
+            come, body = self._newer(client, bases)
         waited = self._waited() - before
-        return Reply([outcome.verdict.value, outcome.staleness, client.host.is_over(), waited, versions], body)
+        return Reply([outcome.verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
+
+    def _way(self, client: Client, valid: bool, present: list[Any]) -> Way:
+        """What has come: frames, or gradients as they are; nothing of one that must not be applied."""
+        section = client.host.section
+        places = len(self._plans[section.number].gradients.fields)
+        if section.coded is None or not valid:
+            rooms: Sequence[Tensor | None] = self._gradients[section.number] or [None] * places
+            gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
+            return Way(gradients, None, client.host.sizes(gradients))
+        frames = [room[:size] for room, size in zip(self._frames[section.number], present, strict=True)]
+        return Way([None] * places, frames, present)
+
+    # --- what a codec leaves out -------------------------------------------------------------------------------------
+
+    def _kept(self, section: int) -> Reply:
+        coded = self._coded_of(section)
+        return Reply(None, [bytes_of(one) for one in coded.counting(self._end.worker)])
+
+    def _lay_kept_room(self, section: int) -> Room:
+        return [bytes_of(one) for one in self._coded_of(section).room(self._end.worker)]
+
+    def _lay_kept(self, section: int) -> None:
+        self._coded_of(section).keep(self._end.worker, self._client(section).seq)
+
+    def _coded_of(self, section: int) -> CodedPushes:
+        coded = self._client(section).host.section.coded
+        if coded is None:
+            raise ProtocolError("channel: no codec leaves anything out")
+        return coded
 
     def _groups(self, section: int, text: str) -> Groups:
         """Read once, as long as they stay the same."""

@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+import torch
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.optimizer.tables import is_table
+from scalebook.training.ps.policy.codecs import Fp32
 from scalebook.training.ps.policy.contradictions import FAR, Contradiction
 from scalebook.training.ps.policy.settings import Settings
 
@@ -38,9 +42,6 @@ def refuse_far(settings: Settings) -> None:
     for refusal in FAR:
         if getattr(settings, refusal.key) == refusal.value:
             raise Contradiction(*refusal[:3]).error()
-    for key, codec in (("push_codec", settings.push_codec), ("pull_codec", settings.pull_codec)):
-        if codec.codes:
-            raise Contradiction(key, "between machines all travels as it is so far", "Write fp32.").error()
 
 
 def refuse_tables(optimizers: Sequence[Optimizer]) -> None:
@@ -56,10 +57,21 @@ def mirrored(
 ) -> Mirror:
     """Take the memory, with nothing in it."""
     refuse_tables(optimizers)
-    run = SharedRun(workers, replace(settings, trace=None, host="inline", overlap=False))
+    given = replace(settings, trace=None, host="inline", overlap=False, pull_codec=Fp32(), pull_delta=False)
+    run = SharedRun(workers, given)
     plans = plan_sections(run, optimizers, VERSIONS)
     allocate(run, plans)
     return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), Lending.of(run.memory))
+
+
+def coded_pulls(
+    plan: SectionPlan, settings: Settings, worker: int, parameters: Sequence[Parameter]
+) -> CodedPulls | None:
+    """What a worker knows of the versions, on both sides the same, where they travel as frames."""
+    if not settings.pull_codec.codes:
+        return None
+    known = [torch.empty_like(parameter, device="cpu") for parameter in parameters]
+    return CodedPulls(plan, settings.pull_codec, settings.pull_delta, worker, known)
 
 
 def settings_digest(settings: Settings) -> str:

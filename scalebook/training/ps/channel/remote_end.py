@@ -13,7 +13,7 @@ from typing_extensions import override
 from scalebook.training.ps.channel.calls import most_text
 from scalebook.training.ps.channel.channel import Channel, Reach
 from scalebook.training.ps.channel.greeting import Hello
-from scalebook.training.ps.channel.mirror import mirrored, plan_digest, refuse_far, settings_digest
+from scalebook.training.ps.channel.mirror import coded_pulls, mirrored, plan_digest, refuse_far, settings_digest
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_beside import RemoteCursor, RemoteMeetings, RemoteRows, RemoteSignals
 from scalebook.training.ps.channel.remote_host import RemoteHost
@@ -61,6 +61,7 @@ class RemoteJoined(Joined):
 
     channel: Channel
     rows: RemoteRows = field(repr=False)
+    hosts: list[RemoteHost] = field(repr=False)
 
     @override
     def begin_steps(self) -> Steps[None]:
@@ -70,12 +71,18 @@ class RemoteJoined(Joined):
     @override
     def rest_steps(self) -> Steps[None]:
         yield from super().rest_steps()
+        self._lay_kept()
         self.channel.call("rest")
 
     @override
     def finish_steps(self) -> Steps[None]:
         yield from super().finish_steps()
+        self._lay_kept()
         self.channel.call("finish")
+
+    def _lay_kept(self) -> None:
+        for host in self.hosts:
+            host.lay_kept()
 
     @override
     def snapshot(self, renew: bool = True) -> Snapshot:
@@ -154,18 +161,20 @@ class RemoteEnd:
             body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
             meanwhile=lambda *need: announce(Need(*need)),
         )
-        clients = []
+        clients, hosts = [], list[RemoteHost]()
         for section, optimizer, parameters, (seq, steps, since) in zip(
             mirror.sections, optimizers, first, known, strict=True
         ):
             section.counters.begun[self.worker] = seq
             for worker in range(self.workers):
                 section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
-            host = RemoteHost(section, self.channel, self.worker, self.rows.write)
+            pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
+            host = RemoteHost(section, self.channel, self.worker, self.rows.write, pulls)
+            hosts.append(host)
             clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
         self._control = mirror.run.control
         membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)
-        joined = RemoteJoined(mirror.run, membership, clients, late, channel=self.channel, rows=self.rows)
+        joined = RemoteJoined(mirror.run, membership, clients, late, channel=self.channel, rows=self.rows, hosts=hosts)
         joined.pull()
         return joined
 

@@ -1,13 +1,15 @@
 """A worker's way to shards on another machine: gradients go there whole, versions come back whole."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
-from scalebook.training.ps.applying.hosts import Host, Outcome, Push
+from scalebook.training.ps.applying.coded import CodedPulls
+from scalebook.training.ps.applying.hosts import Host, Outcome, Push, Way
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.channel.channel import Buffers, Channel
@@ -17,17 +19,28 @@ from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Encoder
 
+LAY_S: Final = 30.0
+"""How often what a codec has left out travels, for checkpoints."""
 OLD: Final = -1
 """Stands for a version that is not newer than the one held, and does not travel."""
 
 
 class RemoteHost(Host):
     """`section`: of the mirror. Where a pull follows each push the newest versions come with its reply.
-    `before_push`: what else others are to see by then."""
+    `before_push`: what else others are to see by then. `pulls`: what is known of the versions, where they travel as
+    frames; then the mirror has what is decoded.
+    """
 
     shares_memory = False
 
-    def __init__(self, section: Section, channel: Channel, worker: int, before_push: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        section: Section,
+        channel: Channel,
+        worker: int,
+        before_push: Callable[[], None],
+        pulls: CodedPulls | None = None,
+    ) -> None:
         super().__init__(section)
         self._before_push = before_push
         self._channel, self._worker = channel, worker
@@ -36,11 +49,15 @@ class RemoteHost(Host):
         self._wants = settings.rule.pull_every == 1 and not settings.local.keeps
         self._has_come = self._is_over = False
         self._fields = section.plan.gradients.fields
+        self._frames: list[Tensor] | None = None  # of the push under way
+        self._pulls = pulls
+        self._come = [] if pulls is None else [torch.empty(most, dtype=torch.uint8) for most in pulls.most()]
+        self._laid = monotonic()
+        self._knows = False
 
     @override
     def push(self, push: Push) -> Steps[Outcome]:
-        sent = [None if gradient is None or not push.valid else gradient for gradient in push.gradients]
-        laid_out = [None if g is None else as_laid_out(g, field) for g, field in zip(sent, self._fields, strict=True)]
+        present, body = self._body(push)
         self._before_push()
         asked = monotonic()
         verdict, staleness, self._is_over, waited_s, versions = self._channel.call(
@@ -50,9 +67,9 @@ class RemoteHost(Host):
             [base.version for base in push.bases],
             push.valid,
             self._wants,
-            [int(gradient is not None) for gradient in laid_out],
+            present,
             self._encode(push.groups).decode(),
-            body=[bytes_of(gradient) for gradient in laid_out if gradient is not None],
+            body=body,
             into=lambda reply: self._room(reply[4]),
         )
         self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - asked)
@@ -60,6 +77,34 @@ class RemoteHost(Host):
         self._has_come = self._wants
         yield from ()  # nothing here waits on this machine's clock
         return Outcome(Verdict(verdict), staleness)
+
+    @override
+    def receive(self, way: Way) -> list[Tensor | None]:
+        """It is decoded where the shards are."""
+        self._frames = way.frames
+        return way.gradients
+
+    def _body(self, push: Push) -> tuple[list[int], Buffers]:
+        """Which gradients are there, or bytes of the frames, by shard; and their bytes."""
+        if self._frames is not None:
+            return [frame.numel() for frame in self._frames], [bytes_of(frame) for frame in self._frames]
+        sent = push.gradients if push.valid else [None] * len(push.gradients)
+        laid_out = [None if g is None else as_laid_out(g, field) for g, field in zip(sent, self._fields, strict=True)]
+        here = [int(gradient is not None) for gradient in laid_out]
+        return here, [bytes_of(gradient) for gradient in laid_out if gradient is not None]
+
+    @override
+    def keep(self, push: Push, outcome: Outcome) -> None:
+        """And now and then where checkpoints are written from."""
+        super().keep(push, outcome)
+        if monotonic() - self._laid > LAY_S:
+            self.lay_kept()
+
+    def lay_kept(self) -> None:
+        """What the codec has left out of this worker's pushes so far is known where the shards are."""
+        if self._coded is not None and (kept := self._coded.counting(self._worker)):
+            self._channel.call("lay_kept", self.section.number, body=[bytes_of(one) for one in kept])
+            self._laid = monotonic()
 
     @override
     def settle(self, worker: int) -> Steps[None]:
@@ -95,9 +140,11 @@ class RemoteHost(Host):
         places = [shard.newest() for shard in self._shards]
         room = [bytes_of(shard.content(place)[0]) for shard, place in zip(self._shards, places, strict=True)]
         nothing = [OLD] * len(self._shards)
-        versions = self._channel.call("pull", self.section.number, nothing, into=lambda _: room)
+        versions, _ = self._channel.call("pull", self.section.number, nothing, into=lambda _: room)
         for shard, place, version in zip(self._shards, places, versions, strict=True):
             shard.publish(version, place.buffer, place.state)
+        if self._coded is not None and (kept := self._coded.counting(self._worker)):
+            self._channel.call("kept", self.section.number, into=lambda _: [bytes_of(one) for one in kept])
 
     @override
     def lay_down(self) -> None:
@@ -130,7 +177,10 @@ class RemoteHost(Host):
         newest, held = shard.newest(), shard.counters.held[self._worker]
         return (1 - held if held >= 0 else newest.buffer), 1 - newest.state
 
-    def _room(self, versions: Any) -> Buffers:
+    def _room(self, come: Any) -> Buffers:
+        versions, sizes = come
+        if sizes:
+            return [bytes_of(room[:size]) for room, size in zip(self._come, sizes, strict=True)]
         pairs = zip(self._shards, versions, strict=True)
         return [bytes_of(shard.flats[self._beside(shard)[0]]) for shard, version in pairs if version != OLD]
 
@@ -141,7 +191,22 @@ class RemoteHost(Host):
         buffer, state = self._beside(shard)
         return shard.content(Newest(0, buffer, state))
 
-    def _have(self, versions: Sequence[int]) -> None:
-        for shard, version in zip(self._shards, versions, strict=True):
-            if version != OLD:
-                shard.publish(version, self._beside(shard)[0], shard.newest().state)
+    def _have(self, come: Any) -> None:
+        versions, sizes = come
+        for number, (shard, version) in enumerate(zip(self._shards, versions, strict=True)):
+            if version == OLD:
+                continue
+            buffer = self._beside(shard)[0]
+            if sizes:
+                self._decode(number, buffer, sizes[number])
+            shard.publish(version, buffer, shard.newest().state)
+        if self._pulls is not None and not sizes and not self._knows:
+            self._pulls.know([shard.newest() for shard in self._shards], self._shards)
+            self._knows = True
+
+    def _decode(self, number: int, buffer: int, size: int) -> None:
+        assert self._pulls is not None
+        self._pulls.learn(number, self._come[number][:size])
+        shard = self._shards[number]
+        for place, view in zip(shard.plan.parameters, shard.views[buffer], strict=True):
+            view.copy_(self._pulls.known[place])

@@ -117,6 +117,12 @@ class Coder:
         """Numbers (fp32) of the residual; 0 without error feedback. Zeros at first."""
         return self._plans[self._all].kept
 
+    @property
+    def most(self) -> int:
+        """Bytes of the largest frame: with values as they are, and bits that say which tensors are there."""
+        plan = self._plans[self._all]
+        return HEADER + bitmap_bytes(len(self.specs)) + max(plan.parts.nbytes, plan.plain.nbytes)
+
     def nbytes(self, present: Sequence[bool] | None = None) -> int:
         """Bytes of a frame with these tensors (all of them), if their values are finite; with zstd, at most."""
         where = self._all if present is None else tuple(present)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.ps.applying.hosts import Host, Outcome, Push
+from scalebook.training.ps.applying.hosts import Host, Outcome, Push, Way
 from scalebook.training.ps.applying.rounds import clip_
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
@@ -347,6 +347,10 @@ class Client:
         """A push and nothing else: neither a turn nor newer parameters follow."""
         way = self.host.send(self._worker, self._seq + 1, gradients, valid)
         yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
+        return (yield from self.deliver(way, groups, valid))
+
+    def deliver(self, way: Way, groups: Groups, valid: bool) -> Steps[Outcome]:
+        """The rest of `hand_in`, when it has travelled."""
         gradients = self.host.receive(way)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq

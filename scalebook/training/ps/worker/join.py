@@ -317,7 +317,7 @@ def make_client(
         own.is_late = late
         return own
     own_memory = control.settings.own_replica and not stands_in
-    replica = Replica(section, parameters, own_memory, lending, worker)
+    replica = Replica(section, parameters, own_memory, lending, worker, decodes=not stands_in)
     return Client(control, worker, host, replica, optimizer)
 
 

@@ -38,6 +38,7 @@ class Replica:
         own: bool,
         lending: Lending | None = None,
         worker: int = 0,
+        decodes: bool = True,
     ) -> None:
         self.parameters = list(parameters)
         self.frozen = {place for place, p in enumerate(self.parameters) if not p.requires_grad}
@@ -54,7 +55,7 @@ class Replica:
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
         self._staging = self._stage()
         self._own = self._allocate()
-        self._pulls = self._coded(section, worker)
+        self._pulls = self._coded(section, worker) if decodes else None
         self._held: list[Newest] = []
         self._touched = self._stepped = False
         self._watch()

@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps.channel.certificate import serving
 from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.codecs import Bf16, Int8, PowerSgd, Qsgd, Sign, TopK
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.ps.policy.settings import Settings
@@ -116,9 +117,25 @@ def test_averages_of_equal_gradients_are_one_process() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rule": Async(push_every=3)}, {"rule": Async(pull_every=4)}, {"local": LocalSGD(every=4), "rule": Sync()}],
+    [
+        {"rule": Async(push_every=3)},
+        {"rule": Async(pull_every=4)},
+        {"local": LocalSGD(every=4), "rule": Sync()},
+        {"push_codec": TopK(share=0.05), "shards": 2},
+        {"push_codec": PowerSgd()},
+        {"push_codec": Qsgd(), "rule": Async(push_every=3)},
+        {"pull_codec": Int8(), "pull_delta": True, "shards": 2},
+        {"pull_codec": Bf16(), "push_codec": Sign()},
+        {
+            "push_codec": TopK(share=0.05),
+            "pull_codec": Int8(),
+            "pull_delta": True,
+            "local": LocalSGD(every=4),
+            "rule": Sync(),
+        },
+    ],
 )
-def test_a_worker_s_own_steps_are_those_that_it_makes_beside_the_shards(settings: dict[str, Any]) -> None:
+def test_a_worker_s_own_steps_and_frames_are_those_that_it_makes_beside_the_shards(settings: dict[str, Any]) -> None:
     make = adam if "local" in settings else plain
     launch, parameters = Launch(1, Settings(**settings)), fresh()
     joined = launch.worker(0, DEADLINE_S).join([make(parameters)])

@@ -1,6 +1,6 @@
 """Where shards live, and who applies: one contract, two implementations."""
 
-from scalebook.training.ps.applying.hosts.base import ROW_NUMBER, Host, Outcome, Push
+from scalebook.training.ps.applying.hosts.base import ROW_NUMBER, Host, Outcome, Push, Way
 from scalebook.training.ps.applying.hosts.inline import InlineHost
 from scalebook.training.ps.applying.hosts.played import PlayedServers
 from scalebook.training.ps.applying.hosts.process import ProcessHost
@@ -14,4 +14,4 @@ def make_host(section: Section) -> Host:
     return PlayedServers(section) if section.control.clock.server_process else InlineHost(section)
 
 
-__all__ = ["ROW_NUMBER", "Host", "InlineHost", "Outcome", "PlayedServers", "ProcessHost", "Push", "make_host"]
+__all__ = ["ROW_NUMBER", "Host", "InlineHost", "Outcome", "PlayedServers", "ProcessHost", "Push", "Way", "make_host"]

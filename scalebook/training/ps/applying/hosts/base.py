@@ -82,6 +82,8 @@ class Host(ABC):
         ]
         self._meters = [shard.counters.meters for shard in section.shards]
         self._coded = section.coded
+        self.keeps = True
+        """Whether what a codec leaves out is kept here, and not where the worker computes."""
 
     @abstractmethod
     def push(self, push: Push) -> Steps[Outcome]:
@@ -154,12 +156,12 @@ class Host(ABC):
 
     def keep(self, push: Push, outcome: Outcome) -> None:
         """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
-        if self._coded is not None and push.valid and outcome.verdict is Verdict.ADMIT:
+        if self._coded is not None and self.keeps and push.valid and outcome.verdict is Verdict.ADMIT:
             self._coded.keep(push.worker, push.seq)
 
     def come_back(self, worker: int) -> None:
         """Of a worker that died in a push and is back, once that is settled: as `keep`, if it had come so far."""
-        if self._coded is not None:
+        if self._coded is not None and self.keeps:
             self._coded.come_back(worker, self._shards)
 
     def _contribute(self, push: Push) -> Steps[Outcome]:
