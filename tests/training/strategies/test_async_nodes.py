@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut
 from scalebook.training.ps.far import Secret
 from scalebook.training.strategies import AsyncPS, key_file
 from scalebook.training.strategies.key_file import read_key
+from scalebook.training.strategies.portable import KEY
 from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
@@ -31,24 +33,44 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trained(folder: Path, rule: str, settings: dict[str, Any], **trainers: Any) -> dict[str, Any]:
-    made = trainer(folder, AsyncPS(rule, **settings), callbacks=[Diary(folder)], **trainers)  # type: ignore[arg-type]
+    saving = ModelCheckpoint(folder / "saved", filename="last")
+    made = trainer(
+        folder, AsyncPS(rule, **settings), callbacks=[Diary(folder), saving], enable_checkpointing=True, **trainers
+    )  # type: ignore[arg-type]
     model = seeded_model()
     weights = fit(made, model)
-    return {"weights": weights, "steps": made.global_step, "after": weights_of(model)}
+    told = {"weights": weights, "steps": made.global_step, "after": weights_of(model)}
+    if made.is_global_zero:
+        told |= torch.load(folder / "saved" / "last.ckpt", weights_only=True)[KEY]
+    return told
 
 
-def test_two_machines_are_one_to_the_last_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"push_codec": "topk", "pull_codec": "int8", "pull_delta": True},
+        {"local": "local_sgd", "push_codec": "int8"},
+    ],
+    ids=["plain", "codecs both ways", "local steps"],
+)
+def test_two_machines_are_one_to_the_last_bit(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Also what codecs leave out, as checkpoints have it."""
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    alone = trained(one, "sync", {}, devices=2)
-    told = together(by_hand(), lambda: trained(two, "sync", {}, num_nodes=2), tmp_path)
+    alone = trained(one, "sync", settings, devices=2)
+    told = together(by_hand(), lambda: trained(two, "sync", settings, num_nodes=2), tmp_path)
     for machine in told:
         assert torch.equal(machine["weights"], alone["weights"])
-        assert machine["steps"] == alone["steps"] == 12
+        assert machine["steps"] == alone["steps"]
     same = ("train", "val", "lrs", "updates", "histogram")
     pairs = zip(diaries(two), diaries(one), strict=True)
     assert all([a[key] == b[key] for key in same] for a, b in pairs)
+    residuals = [one.get("residuals", []) for one in (told[0], alone)]
+    assert bool(residuals[0]) is ("push_codec" in settings)
+    flat = [[shard for section in one for worker in section for shard in worker] for one in residuals]
+    assert all(torch.equal(a, b) for a, b in zip(*flat, strict=True))
 
 
 @pytest.mark.parametrize("started", ["a task a machine", "a task a worker", "torchrun"])

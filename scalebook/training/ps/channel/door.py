@@ -36,10 +36,10 @@ class Door:
         expected: Hello,
         begins: Callable[[int], None],
         lost: Callable[[str], None] = lambda why: None,
-        dead_s: float = DEAD_S,
+        dead_s: float | None = None,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
-        self._begins, self._lost, self._dead_s = begins, lost, dead_s
+        self._begins, self._lost, self._dead_s = begins, lost, dead_s or DEAD_S
         self._state = threading.Condition()
         self._mine: int | None = None  # the incarnation that this life is of
         self._heard = monotonic()

@@ -11,7 +11,6 @@ from torch.optim import SGD
 from scalebook.training.ps.channel.remote_beside import LETTER
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.codecs import Bf16
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, SECRET, far
 from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, counting, serving
@@ -44,12 +43,12 @@ def test_a_letter_that_is_too_long_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "key"),
-    [(Settings(push_codec=Bf16()), "push_codec"), (Settings(pull_codec=Bf16()), "pull_codec")],
+    [(Settings(host="process", overlap=True), "overlap")],
 )
 def test_what_does_not_go_between_machines_is_refused_by_name(settings: Settings, key: str) -> None:
     launch = Launch(1, settings)
     listener = listening(LOOPBACK)
-    with pytest.raises(ValueError, match=rf"{key}: .* Write fp32"):
+    with pytest.raises(ValueError, match=rf"{key}: .* Write false"):
         launch.post(0, "run", listener, SECRET, None)
     listener.close()
     launch.close()
