@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut
 from scalebook.training.ps.far import Secret
+from scalebook.training.ps.policy.rules import RuleName
 from scalebook.training.strategies import AsyncPS, key_file
 from scalebook.training.strategies.key_file import read_key
 from scalebook.training.strategies.portable import KEY
@@ -32,11 +33,11 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def trained(folder: Path, rule: str, settings: dict[str, Any], **trainers: Any) -> dict[str, Any]:
+def trained(folder: Path, rule: RuleName, settings: dict[str, Any], **trainers: Any) -> dict[str, Any]:
     saving = ModelCheckpoint(folder / "saved", filename="last")
     made = trainer(
         folder, AsyncPS(rule, **settings), callbacks=[Diary(folder), saving], enable_checkpointing=True, **trainers
-    )  # type: ignore[arg-type]
+    )
     model = seeded_model()
     weights = fit(made, model)
     told = {"weights": weights, "steps": made.global_step, "after": weights_of(model)}

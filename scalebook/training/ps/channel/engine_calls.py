@@ -211,10 +211,10 @@ class EngineCalls:
             return [bytes_of(room[: count(size, room.numel() + 1)]) for room, size in pairs]
         places = len(self._plans[section].gradients.fields)
         gradients: Sequence[Tensor | None] = self._gradients[section] or [None] * places
-        pairs = zip(gradients, numbers(present, count=places), strict=True)
+        offered = zip(gradients, numbers(present, count=places), strict=True)
         if not valid and any(present):
             raise ProtocolError("channel: gradients that are none")
-        return [bytes_of(gradient) for gradient, here in pairs if here and gradient is not None]
+        return [bytes_of(gradient) for gradient, here in offered if here and gradient is not None]
 
     def _push(
         self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str

@@ -1,0 +1,145 @@
+"""From another machine to the server: the ends of the workers there, and news for their monitor."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from mmap import mmap
+from time import time_ns
+from typing import Any, Final, NamedTuple
+
+from scalebook.training.ps.channel.channel import Channel, ChannelLost, Reach
+from scalebook.training.ps.channel.desk import MOST_TEXT
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret
+from scalebook.training.ps.channel.mirror import refuse_far
+from scalebook.training.ps.channel.remote_end import RemoteEnd
+from scalebook.training.ps.policy.settings import Settings
+
+LOST_CODE: Final = 75
+"""Exit code of a process whose other side is lost (EX_TEMPFAIL of sysexits.h); why it noted where its monitor reads."""
+COME_AGAIN_S: Final = 30.0
+"""How long a worker that was there before may need to come anew."""
+_NOTE: Final = 1024  # bytes
+NewsLost = ChannelLost
+
+
+class Run(NamedTuple):
+    """What all machines must know. `name`: the same on all, another for each launch. `host`, `port`: of the server."""
+
+    name: str
+    secret: Secret
+    tls: bool
+    host: str
+    port: int
+    workers: int
+    settings: Settings
+
+
+class Notes:
+    """One short text for each number, in memory that processes share."""
+
+    def __init__(self, count: int) -> None:
+        self._memory = mmap(-1, _NOTE * count)
+
+    def write(self, number: int, text: str) -> None:
+        self._memory[number * _NOTE : (number + 1) * _NOTE] = text.encode()[: _NOTE - 1].ljust(_NOTE, b"\0")
+
+    def take(self, number: int) -> str:
+        """And forget it."""
+        text = self._memory[number * _NOTE : (number + 1) * _NOTE].rstrip(b"\0").decode(errors="replace")
+        self.write(number, "")
+        return text
+
+
+class Passage:
+    """To the server, from one of the other machines; made by its monitor before the fork. `machine`: its number, from
+    1; `first`, `count`: of its workers. ValueError for settings that do not go between machines."""
+
+    def __init__(self, run: Run, machine: int, first: int, count: int) -> None:
+        refuse_far(run.settings)
+        self._run, self._machine, self._first = run, machine, first
+        self._notes = Notes(count)
+        self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
+        self._news: Channel | None = None
+        self._known = 0
+        self.unfound = ""
+        """Why the server's monitor was not to be asked when last looked for."""
+
+    def _reach(self, gate: int) -> Reach:
+        return Reach(self._run.host, self._run.port, self._run.secret, self._run.tls, gate)
+
+    # --- in a worker -------------------------------------------------------------------------------------------------
+
+    def worker(self, worker: int, deadline_s: float) -> RemoteEnd:
+        """Become worker `worker`. Where the server is lost later this process ends at once, with `LOST_CODE`.
+        `Refused`, `ChannelLost` where it cannot be reached for so long at first."""
+        run, place = self._run, worker - self._first
+        is_first_life, self._lives[place] = self._lives[place] == 0, time_ns()
+        reach, within_s = self._reach(worker), deadline_s if is_first_life else COME_AGAIN_S
+        try:
+            return RemoteEnd(
+                reach, run.name, run.settings, worker, run.workers, self._lives[place], within_s, self._lost(worker)
+            )
+        except (Refused, ChannelLost) as error:
+            if not is_first_life:
+                self._lost(worker)(str(error))
+            raise
+
+    def _lost(self, worker: int) -> Callable[[str], None]:
+        def lost(why: str) -> None:
+            self._notes.write(worker - self._first, why)
+            os._exit(LOST_CODE)
+
+        return lost
+
+    # --- in the monitor ----------------------------------------------------------------------------------------------
+
+    def why(self, worker: int) -> str:
+        """Why a worker has ended whose server was lost; once, empty for others."""
+        return self._notes.take(worker - self._first)
+
+    def find(self, within_s: float) -> bool:
+        """Whether the server's monitor can be asked. `Refused`."""
+        if self._news is None:
+            run, gate = self._run, self._run.workers + self._machine - 1
+            hello = Hello(run.name, "", gate, time_ns())
+            news = Channel(self._reach(gate), hello, MOST_TEXT)
+            try:
+                news.open(within_s, pulse=False)
+            except ChannelLost as error:
+                self.unfound = str(error)
+                return False
+            self._news, self._known = news, 0
+        return True
+
+    def say(self, text: str) -> None:
+        """To the server's monitor. `NewsLost`."""
+        self._call("say", text)
+
+    def news(self) -> list[str]:
+        """What it has said since the last call. `NewsLost`."""
+        texts = [str(text) for text in self._call("news", self._known)]
+        self._known += len(texts)
+        return texts
+
+    def tell_death(self, worker: int, why: str) -> None:
+        """Of a worker here, so that nobody there waits for signs of life. `NewsLost`."""
+        self._call("died", worker, self._lives[worker - self._first], why)
+
+    def leave(self) -> None:
+        """Nothing more will be said."""
+        if self._news is not None:
+            with suppress(OSError):
+                self._call("leave")
+        if self._news is not None:
+            self._news.close()
+            self._news = None
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if self._news is None:
+            raise NewsLost("channel: not connected")
+        try:
+            return self._news.call(name, *arguments)
+        except OSError as error:
+            self._news.close()
+            self._news = None
+            raise NewsLost(str(error)) from error
