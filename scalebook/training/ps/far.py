@@ -30,7 +30,8 @@ from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import DataCursor, Meetings
 
 __all__ = [
-    "LEAVE_S", "NewsLost", "OnePort", "Passage", "Refused", "Run", "Saying", "Secret", "StandInEnd", "run_name", "settings_digest",
+    "LEAVE_S", "NewsLost", "OnePort", "Passage", "Refused", "Run", "Saying", "Secret", "StandInEnd", "run_name",
+    "settings_digest",
 ]  # fmt: skip
 
 LEAVE_S: Final = 8.0
