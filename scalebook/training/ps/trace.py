@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.optimizer.hyper import Encoder, Groups, decode
+from scalebook.training.ps.policy.settings import Settings
 
 RECORD: Final = struct.Struct("<qqqqqd")
 """version that it made, worker, push, version it was computed from, gradients averaged in that update, rate."""
@@ -54,6 +55,20 @@ class Head(NamedTuple):
     last: list[list[int]]
     push_codec: str = ""
     """"" in a trace of before it was told."""
+
+    @classmethod
+    def of(cls, settings: Settings, workers: int, first: list[int], last: list[list[int]]) -> "Head":
+        """Of a run of so many workers."""
+        return cls(
+            workers=workers,
+            shards=settings.shards,
+            most=settings.most(workers),
+            rule=repr(settings.rule),
+            damping=repr(settings.damping),
+            first=first,
+            last=last,
+            push_codec=repr(settings.push_codec),
+        )
 
 
 class ShardTrace:

@@ -137,16 +137,9 @@ class SharedRun:
         """Write `trace.json`: the settings of the run, and the versions before its first and after its last update."""
         assert self.settings.trace is not None
         used = _used(self.control)
-        head = Head(
-            workers=self.control.workers,
-            shards=self.settings.shards,
-            most=self.settings.most(self.control.workers),
-            rule=repr(self.settings.rule),
-            damping=repr(self.settings.damping),
-            first=[counters.admission[1] for counters in used],
-            last=[[shard.newest[0] >> 17 for shard in counters.shards] for counters in used],
-            push_codec=repr(self.settings.push_codec),
-        )
+        first = [counters.admission[1] for counters in used]
+        last = [[shard.newest[0] >> 17 for shard in counters.shards] for counters in used]
+        head = Head.of(self.settings, self.control.workers, first, last)
         write_head(self.settings.trace, head)
 
     # --- measures: readable at any time, by every process of the run ----------------------------------------------
