@@ -30,9 +30,11 @@ from scalebook.training.callbacks.threads import Threads
 from scalebook.training.checkpoints import PlainCheckpoints
 from scalebook.training.config.alike import digests
 from scalebook.training.config.rate_scaling import KEY, RateScaling
+from scalebook.training.config.sparse_tables import TORCHS, unfit
 from scalebook.training.config.translate import translated
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.model_making import parameters_of
 from scalebook.training.strategies import DDP
 from scalebook.training.tee import TALKERS
 from scalebook.training.tracking.logger import RunLogger
@@ -120,6 +122,9 @@ class TrainingCLI(LightningCLI):
             return
 
         def configure_optimizers(module: LightningModule) -> Any:
+            name = optimizer_init["class_path"].removeprefix(TORCHS)
+            if why := unfit(parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False):
+                raise ConfigError("optimizer", *why)
             optimizer = instantiate_class((module.parameters(),), optimizer_init)
             scheduler = instantiate_class(optimizer, scheduler_init) if scheduler_init else None
             return self.configure_optimizers(module, optimizer, scheduler)

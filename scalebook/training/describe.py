@@ -36,8 +36,10 @@ DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "i
 
 OPTIMIZERS: Final = (
     "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
+    "SparseAdam",
 )  # fmt: skip
-"""Those that step once per gradient on dense parameters of any shape (not LBFGS, SparseAdam, Muon, Rprop)."""
+"""Those that step once per gradient on parameters of any shape (not LBFGS, Muon, Rprop); SparseAdam on sparse tables
+alone."""
 
 SCHEDULERS: Final = (
     "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",

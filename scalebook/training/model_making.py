@@ -24,16 +24,19 @@ def parameters(config: Mapping[str, Any]) -> ModelParameters:
             model = _made(config)
         except Exception as error:  # noqa: BLE001 - whatever it raises is what there is to say
             return ModelParameters([], f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return ModelParameters(parameters_of(model))
+
+
+def parameters_of(model: nn.Module) -> list[ModelParameter]:
+    """Those that it has by now."""
     layers = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
     tables = {id(layer.weight) for layer in layers if layer.sparse}
-    return ModelParameters(
-        [
-            ModelParameter(
-                name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad, id(one) in tables
-            )
-            for name, one in model.named_parameters()
-        ]
-    )
+    return [
+        ModelParameter(
+            name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad, id(one) in tables
+        )
+        for name, one in model.named_parameters()
+    ]
 
 
 def _made(config: Mapping[str, Any]) -> LightningModule:

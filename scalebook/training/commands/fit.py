@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config import catalogue
+from scalebook.training.config import catalogue, sparse_tables
 from scalebook.training.config.command_line import merge, parse, read
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import GROUPS, Description
@@ -58,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
         return 0 if len(argv) > 1 else 2
     if (run_id := line.options.get("--run")) is not None:
         line.config = _of_run(find(workspace, run_id), line.config, description)
+    if command == "fit":
+        sparse_tables.look(line.config, description)
     for problem in validate(line.config, description, typed=True):
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config import asynchronous, codecs, rate_problems, validations
+from scalebook.training.config import asynchronous, codecs, rate_problems, sparse_tables, validations
 from scalebook.training.config.addresses import checkpoint_problems
 from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
 from scalebook.training.config.confined import class_problems, path_problems
@@ -43,7 +43,7 @@ def validate(
             known = sorted(info.name for info in getattr(description, group))
             problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
     problems += checkpoint_problems(config)
-    for about in (asynchronous, codecs, rate_problems, validations):
+    for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
         problems += about.problems(config, description)
     problems += _without_effect(config, description)
     problems += [] if typed else queue_problems(config)

@@ -156,7 +156,9 @@ class AsyncPS(SharedMeasures, Playing):
             self._serve(trainer)
         super().setup(trainer)
         if self._end is not None:
-            refuse_model(trainer.lightning_module, self.workers)  # what configure_model has made, too
+            refuse_model(
+                trainer.lightning_module, self.workers, self._end.settings
+            )  # what configure_model has made, too
             refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
             self._share_statistics(self._end)
             self.play_if_virtual(trainer)

@@ -139,7 +139,7 @@ class Forking(Snapshots, AroundFork):
         workers = self.workers
         settings = self.arguments.settings(trainer)
         refuse_settings(trainer, workers, settings)
-        refuse_model(trainer.lightning_module, workers)
+        refuse_model(trainer.lightning_module, workers, settings)
         self._kept = StateFile()
         if self._place is None or self._place.index == 0:
             self._launch = Launch(workers, settings, seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))

@@ -20,6 +20,7 @@ from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
+from scalebook.training.ps.optimizer.tables import refuse_settings as refuse_beside_tables
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.tuners import is_finder
@@ -68,8 +69,11 @@ def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
             )
 
 
-def refuse_model(module: LightningModule, workers: int) -> None:
-    """ValueError for layers that write into their weights in every forward pass: each worker into its own copy."""
+def refuse_model(module: LightningModule, workers: int, settings: Settings) -> None:
+    """ValueError for layers that write into their weights in every forward pass: each worker into its own copy; and
+    for settings that do not go with sparse tables."""
+    if any(isinstance(layer, Embedding | EmbeddingBag) and layer.sparse for layer in module.modules()):
+        refuse_beside_tables(settings)
     if workers > 1:
         for name, layer in module.named_modules():
             if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:

@@ -88,18 +88,6 @@ def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
     assert errors(small, "AsyncPS") == {}
 
 
-def test_a_codec_beside_a_sparse_table_is_said_before_the_run(small: Description) -> None:
-    place = model_parameters._path(CONFIG, small)
-    assert place is not None
-    save(place, ModelParameters([ModelParameter("table.weight", [50, 4], "float32", sparse=True)]))
-    said = "is int8, and table.weight is a sparse table, whose rows travel as they are. Write fp32, or make the table "
-    remedy = said + "dense (sparse: false)."
-    assert errors(small, "AsyncPS", push_codec="int8", pull_codec="int8") == {
-        "push_codec": remedy, "pull_codec": remedy,
-    }  # fmt: skip
-    assert errors(small, "AsyncPS") == errors(small, "DDP", codec="int8") == {}
-
-
 def test_the_model_is_made_with_the_data_that_shapes_it(small: Description) -> None:
     """In a process of its own; what it tells is kept by what the model was given."""
     wider = {**CONFIG, "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 24, "layers": 1}}}

@@ -14,6 +14,7 @@ def fit(
     data: dict[str, Any] | None = None,
     trainer: dict[str, Any] | None = None,
     ckpt_path: Path | None = None,
+    optimizer: dict[str, Any] | None = None,
 ) -> TrainingCLI:
     """The CLI after its fit."""
     config = {
@@ -28,7 +29,7 @@ def fit(
         },
         "model": model,
         "data": data or {"class_path": "scalebook.training.data.Digits"},
-        "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
+        "optimizer": optimizer or {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
         "ckpt_path": None if ckpt_path is None else str(ckpt_path),
     }
     return TrainingCLI("fit", config, None)

@@ -10,19 +10,25 @@ from scalebook.training.ps import Settings, SharedRun, join
 from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.policy.codecs import Bf16
 from scalebook.training.ps.policy.damping import DelayCompensation
+from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async
 from tests.training.ps.towers import ROWS, WIDTH, Make, Towers, sgd
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
 
 
+class SparserSGD(SGD):
+    """A user's own may do more than rows."""
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("make", "says"),
         [
-            (Adam, "optimizer: Adam cannot step on single rows"),
-            (lambda p: SGD(p, momentum=0.9), "optimizer: momentum is 0.9"),
-            (lambda p: Adagrad(p, weight_decay=0.1), "optimizer: weight_decay is 0.1"),
+            (SparserSGD, "optimizer: is tests.training.ps.test_sparse_refused.SparserSGD, which"),
+            (Adam, "optimizer: is Adam, which cannot step on single rows"),
+            (lambda p: SGD(p, momentum=0.9), "optimizer: has momentum 0.9, which"),
+            (lambda p: Adagrad(p, weight_decay=0.1), "optimizer: has weight_decay 0.1, which"),
         ],
     )
     def test_optimizers(self, make: Make, says: str) -> None:
@@ -39,12 +45,15 @@ class TestRefused:
             (Settings(push_codec=Bf16()), "push_codec"),
             (Settings(pull_codec=Bf16()), "pull_codec"),
             (Settings(damping=DelayCompensation(adaptive=True)), "damping"),
+            (Settings(local=LocalSGD(4)), "local"),
         ],
         ids=str,
     )
     def test_settings(self, settings: Settings, key: str) -> None:
         model, run = Towers(), SharedRun(1, settings)
-        with pytest.raises(ValueError, match=f"model: .*trainer.strategy.init_args.{key} .*sparse=False"):
+        with pytest.raises(
+            ValueError, match=rf"^trainer\.strategy\.init_args\.{key}: .* sparse tables.* sparse: false"
+        ):
             join(run, run.member(0, 1.0), [sgd(model.parameters())], model=model)
 
     def test_models(self) -> None:

@@ -8,6 +8,13 @@ from typing import Final
 
 import pytest
 
+from scalebook.training.ps.policy.beside_tables import (
+    SPARSE_ALONE,
+    settings_beside_tables,
+    unfit_for_dense,
+    unfit_for_rows,
+)
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 REFUSING: Final = (
     "strategies/refused.py",
@@ -88,7 +95,20 @@ def listed() -> dict[str, str]:
 
 def in_code() -> set[str]:
     messages = {message for name in REFUSING for message in said(ROOT / "training" / name)}
-    return {message for message in messages if REMEDY.search(message)}
+    return {message for message in messages if REMEDY.search(message)} | beside_tables()
+
+
+def beside_tables() -> set[str]:
+    """What does not go with sparse tables, which forms say in the same words."""
+    every, codecs = {"push_every": 9, "pull_every": 9}, {"push_codec": "…", "pull_codec": "…"}
+    settings = [str(one.error()) for one in settings_beside_tables("…", every, codecs, keeps_squares=True)]
+    unfit = [
+        unfit_for_rows("…", {}),
+        unfit_for_rows("SGD", {"momentum": 9}),
+        unfit_for_dense(SPARSE_ALONE, ["…"], True),
+    ]
+    optimizers = [f"optimizer: {one.message}. {one.remedy}" for one in unfit if one is not None]
+    return {one.replace("momentum 9", "… …").replace("is 9", "is …") for one in [*settings, *optimizers]}
 
 
 def test_the_document_says_what_the_code_says() -> None:

@@ -1,5 +1,6 @@
 """The ranker with sparse tables under AsyncPS: as in one process, among several workers, on a virtual clock."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -106,5 +107,13 @@ def test_virtual_workers_read_the_rows_of_the_version_that_they_hold() -> None:
 
 
 def test_an_optimizer_that_cannot_step_on_rows_is_refused() -> None:
-    with pytest.raises(ValueError, match="optimizer: Adam cannot step on single rows"):
+    with pytest.raises(ValueError, match="optimizer: is Adam, which cannot step on single rows"):
         fitted(AsyncPS(workers=1), Adam)
+
+
+def test_settings_that_need_a_copy_of_the_tables_are_refused_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a worker was forked"))
+    with pytest.raises(ValueError, match=r"^trainer\.strategy\.init_args\.local: is local_sgd, and each worker would"):
+        fitted(AsyncPS(workers=2, local="local_sgd"), adagrad)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from scalebook.app import resources
 from scalebook.app.shared.services import form
+from scalebook.training.config import sparse_tables
 from scalebook.training.config.codecs import codecs_of
 from scalebook.training.config.description import Description
 from scalebook.training.config.model_parameters import ModelParameters, known
@@ -16,23 +17,26 @@ from scalebook.training.ps.policy.frames import Codec, numel
 
 EVERY_S = 1.0
 PENDING = "Bytes of a push and a pull: the model is being looked at, which takes some seconds."
+LOOKING = "Whether this goes with the model: it is being looked at, which takes some seconds."
 
 
 def draw(config: form.Config, description: Description) -> None:
-    """A line below the strategy's fields. The model is looked at, behind the page, once a codec is chosen."""
+    """A line below the strategy's fields. The model is looked at, behind the page, once a codec is chosen, or something
+    that does not go with every model."""
     codecs = codecs_of(config, description)
     found = known(config, description)
-    if found is None and any(codec.codes for codec in codecs.values()):
-        _wait(config, description)
-    elif found is not None and found.problem and any(codec.codes for codec in codecs.values()):
+    has_codec = any(codec.codes for codec in codecs.values())
+    if found is None and (has_codec or sparse_tables.asks(config, description)):
+        _wait(config, description, PENDING if has_codec else LOOKING)
+    elif found is not None and found.problem and has_codec:
         st.caption(f"Bytes are not known before the run: {found.problem}")
     elif codecs and found is not None and found.parameters:
         st.caption(words(codecs, found, workload(config, description).workers))
 
 
 @st.fragment(run_every=EVERY_S)
-def _wait(config: form.Config, description: Description) -> None:
-    st.caption(PENDING)
+def _wait(config: form.Config, description: Description, words: str) -> None:
+    st.caption(words)
     if known(config, description) is None:
         resources.look_at_model(config, description)
     else:

@@ -9,16 +9,14 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
+from torch.optim import Optimizer
 
+from scalebook.training.ps.policy.beside_tables import settings_beside_tables, unfit_for_rows
 from scalebook.training.ps.policy.settings import Settings
 
 _MARK: Final = "_scalebook_table"
 FEW_ROWS: Final = 2
 """Rows of what stands for a table where an optimizer is tried."""
-OPTIMIZERS: Final[tuple[type[Optimizer], ...]] = (SGD, Adagrad, SparseAdam)
-"""Those whose step changes the rows of the gradient alone, and each by itself."""
-_OFF: Final = ("momentum", "weight_decay", "fused", "differentiable", "capturable")
 
 
 def mark_tables(model: nn.Module) -> None:
@@ -49,47 +47,29 @@ def mark(parameter: Tensor) -> None:
 
 def refuse_optimizer(optimizer: Optimizer) -> None:
     """ValueError, with the remedy, for an optimizer that does not step row by row over the tables that it has."""
+    kind = type(optimizer)
+    is_torchs = kind.__module__.startswith("torch.optim.")
+    name = kind.__name__ if is_torchs else f"{kind.__module__}.{kind.__qualname__}"
     for group in optimizer.param_groups:
         if not any(map(is_table, group["params"])):
             continue
-        if type(optimizer) not in OPTIMIZERS:
-            raise ValueError(
-                f"optimizer: {type(optimizer).__name__} cannot step on single rows, and the model has a table with "
-                "sparse gradients. Use torch.optim.SGD without momentum, Adagrad or SparseAdam, or sparse=False."
-            )
-        for key in _OFF:
-            if group.get(key):
-                raise ValueError(
-                    f"optimizer: {key} is {group[key]}, which would change rows that a sparse gradient has not. Set it "
-                    "to 0, or sparse=False."
-                )
+        if unfit := unfit_for_rows(name, group):
+            raise ValueError(f"optimizer: {unfit.message}. {unfit.remedy}")
         if any(parameter.is_cuda for parameter in group["params"]):
             raise ValueError("model: tables with sparse gradients are shared on the CPU. Write sparse=False on a GPU.")
 
 
 def refuse_settings(settings: Settings) -> None:
     """ValueError, with key and remedy, for what does not go with tables."""
-    for key, wrong in {
-        "local": settings.local.steps,
-        "rule.init_args.push_every": settings.rule.push_every > 1,
-        "rule.init_args.pull_every": settings.rule.pull_every > 1,
-    }.items():
-        if wrong:
-            raise ValueError(
-                f"model: a worker with trainer.strategy.init_args.{key} needs a copy of each of its sparse tables. "
-                "Leave that out, or write sparse=False."
-            )
-    for key, codec in {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}.items():
-        if codec.codes:
-            raise ValueError(
-                f"model: rows of its sparse tables travel as they are, and trainer.strategy.init_args.{key} is "
-                f"{codec.facts().name}. Write fp32 there, or sparse=False."
-            )
-    if settings.keeps_squares:
-        raise ValueError(
-            "model: it has sparse tables, and trainer.strategy.init_args.damping would keep squares of all their rows. "
-            "Write adaptive: false there, or sparse=False."
-        )
+    local, rule = settings.local, settings.rule
+    codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
+    for contradiction in settings_beside_tables(
+        local.name if local.steps else None,
+        {"push_every": rule.push_every, "pull_every": rule.pull_every},
+        {key: codec.facts().name for key, codec in codecs.items() if codec.codes},
+        settings.keeps_squares,
+    ):
+        raise contradiction.error()
 
 
 def rows_of(indices: Tensor, values: Tensor, rows: int) -> Tensor:

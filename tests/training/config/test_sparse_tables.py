@@ -1,0 +1,104 @@
+"""What a model's sparse tables forbid is said before the run, by key and remedy."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalebook.training.config import model_parameters
+from scalebook.training.config.description import Description
+from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
+from scalebook.training.config.sparse_tables import asks
+from scalebook.training.config.validate import validate
+from scalebook.training.files.records import save
+
+TABLE = ModelParameter("table.weight", [50, 4], "float32", sparse=True)
+LAYER = ModelParameter("layer.weight", [4, 4], "float32")
+FROZEN = ModelParameter("frozen", [4], "float32", trained=False)
+SERVER = "scalebook.training.strategies.AsyncPS"
+SGD: dict[str, Any] = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}
+SPARSE_ADAM = {"class_path": "torch.optim.SparseAdam", "init_args": {"lr": 0.1}}
+
+
+def config(optimizer: Any, strategy: str = SERVER, **args: Any) -> dict[str, Any]:
+    trainer = {"devices": 2, "strategy": {"class_path": strategy, "init_args": args} if args else strategy}
+    return {"model": "MLPClassifier", "data": "Digits", "optimizer": optimizer, "trainer": trainer}
+
+
+def with_model(description: Description, folder: Path, *parameters: ModelParameter) -> Description:
+    """A cache in which stands what the model has."""
+    known = replace(description, folder=str(folder))
+    place = model_parameters._path(config(SGD), known)
+    assert place is not None
+    place.parent.mkdir(parents=True)
+    save(place, ModelParameters(list(parameters)))
+    return known
+
+
+def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
+    found = [one for one in validate(asked, description) if one.severity == "error"]
+    return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}" for one in found}
+
+
+COPY = "and each worker would need a copy of the model's sparse tables."
+AS_THEY_ARE = "and rows of the model's sparse tables travel as they are. Write fp32, or sparse: false in the model."
+
+
+@pytest.mark.parametrize(
+    ("args", "key", "said"),
+    [
+        ({"local": "diloco"}, "local", f"is diloco, {COPY} Write none, or sparse: false in the model."),
+        (
+            {"rule": {"class_path": "Async", "init_args": {"push_every": 4}}}, "rule.init_args.push_every",
+            f"is 4, {COPY} Write 1, or sparse: false in the model.",
+        ),
+        (
+            {"rule": {"class_path": "Async", "init_args": {"pull_every": 3}}}, "rule.init_args.pull_every",
+            f"is 3, {COPY} Write 1, or sparse: false in the model.",
+        ),
+        ({"push_codec": "int8"}, "push_codec", f"is int8, {AS_THEY_ARE}"),
+        ({"pull_codec": "bf16"}, "pull_codec", f"is bf16, {AS_THEY_ARE}"),
+        (
+            {"damping": {"class_path": "DelayCompensation", "init_args": {"adaptive": True}}}, "damping",
+            "would keep squares of all rows of the model's sparse tables. Write adaptive: false there, or sparse: "
+            "false in the model.",
+        ),
+    ],
+)  # fmt: skip
+def test_settings(args: dict[str, Any], key: str, said: str, description: Description, tmp_path: Path) -> None:
+    sparse = with_model(description, tmp_path / "sparse", TABLE, LAYER)
+    assert errors(sparse, config(SGD, **args)) == {key: said}
+    assert asks(config(SGD, **args), sparse)
+    assert errors(with_model(description, tmp_path / "dense", LAYER), config(SGD, **args)) == {}
+    assert errors(description, config(SGD, **args)) == {}, "nobody has looked at the model"
+    assert errors(sparse, config(SGD, host="inline")) == {}
+    assert not asks(config(SGD, host="inline"), sparse)
+
+
+def test_a_parameter_server_steps_on_rows_with_optimizers_that_can(description: Description, tmp_path: Path) -> None:
+    sparse = with_model(description, tmp_path, TABLE, LAYER)
+    cannot = (
+        "is Adam, which cannot step on single rows, and the model has a table with sparse gradients. Use "
+        "torch.optim.SGD without momentum, Adagrad or SparseAdam, or sparse: false in the model."
+    )
+    assert errors(sparse, config(None)) == {"optimizer": cannot}, "by default"
+    momentum = {**SGD, "init_args": {"lr": 0.1, "momentum": 0.9}}
+    said = errors(sparse, config(momentum))["optimizer"]
+    assert said.startswith("has momentum 0.9, which would change rows that a sparse gradient has not. Set it to 0")
+    assert errors(sparse, config({**SGD, "class_path": "torch.optim.Adagrad"})) == {}
+    assert errors(sparse, config(momentum, "ddp")) == {}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "ddp", SERVER])
+def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Description, tmp_path: Path) -> None:
+    asked = config(SPARSE_ADAM, strategy)
+    alone = "is SparseAdam, which steps on sparse gradients alone, and layer.weight has a dense one. Use "
+    assert errors(with_model(description, tmp_path / "both", TABLE, LAYER), asked) == {
+        "optimizer": f"{alone}torch.optim.SGD without momentum or Adagrad, which step on both."
+    }
+    assert errors(with_model(description, tmp_path / "dense", LAYER), asked) == {
+        "optimizer": f"{alone}torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
+    }
+    assert errors(with_model(description, tmp_path / "tables", TABLE, FROZEN), asked) == {}
+    assert asks(asked, description)
