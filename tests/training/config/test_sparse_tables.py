@@ -61,8 +61,8 @@ AS_THEY_ARE = "and rows of the model's sparse tables travel as they are. Write f
         ({"pull_codec": "bf16"}, "pull_codec", f"is bf16, {AS_THEY_ARE}"),
         (
             {"damping": {"class_path": "DelayCompensation", "init_args": {"adaptive": True}}}, "damping",
-            "would keep squares of all rows of the model's sparse tables. Write adaptive: false there, or sparse: "
-            "false in the model.",
+            ("would keep squares of all rows of the model's sparse tables. Write adaptive: false there, or sparse: "
+            "false in the model."),
         ),
     ],
 )  # fmt: skip
