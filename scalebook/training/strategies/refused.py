@@ -20,7 +20,7 @@ from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
-from scalebook.training.ps.optimizer.tables import refuse_settings as refuse_beside_tables
+from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.tuners import is_finder

@@ -3,10 +3,10 @@
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from scalebook.training.config.description import Description
-from scalebook.training.config.search.point import grid_points, is_single
+from scalebook.training.config.search.point import grid_points, is_single, put_strategy
 from scalebook.training.config.search.settings import MOST_POINTS
 from scalebook.training.config.search.sharing import candidates
 from scalebook.training.config.search.types import SearchSpec
@@ -54,11 +54,18 @@ def trials_wanted(spec: SearchSpec) -> int:
 
 
 def _cores_taken(spec: SearchSpec, description: Description) -> float:
-    """Workers x threads of a trial, in the mean over the values of both and the strategies."""
+    """Processes x threads of a trial, in the mean over the values of both and the strategies: as many as workers, but
+    one that plays all virtual ones."""
     load = workload(spec.config, description)
     workers = candidates(spec.dimension("workers"))[:MOST_COUNTED] if spec.has("workers") else [load.workers]
     threads = candidates(spec.dimension("threads"))[:MOST_COUNTED] if spec.has("threads") else [load.threads]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else (None,)
-    single = sum(is_single(strategy) for strategy in strategies)
+    single = sum(_is_one_process(strategy, spec, description) for strategy in strategies)
     mean = (single + (len(strategies) - single) * sum(workers) / len(workers)) / len(strategies)
     return max(1.0, mean * sum(threads) / len(threads))
+
+
+def _is_one_process(strategy: Any, spec: SearchSpec, description: Description) -> bool:
+    """Whether a trial under this strategy, None for the config's own, has a single process, whatever its workers."""
+    config = spec.config if strategy is None else put_strategy(spec.config, strategy, description)
+    return is_single(strategy) or workload(config, description).is_virtual

@@ -14,7 +14,8 @@ from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
 from scalebook.training.ps.memory.row_log import RowLog
 from scalebook.training.ps.optimizer.hyper import encode
 from scalebook.training.ps.optimizer.rebuilding import StateEntry, discover, groups_of, parameters_of, refuse_coupling
-from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer, refuse_settings
+from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer
+from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
 from scalebook.training.ps.policy.settings import Settings
 
 ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
@@ -175,7 +176,7 @@ def plan_section(
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     if tables:
-        refuse_settings(settings)
+        refuse_beside_tables(settings)
     if settings.shards > len(parameters):
         raise ValueError(
             f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from scalebook.training.ps.policy.beside_tables import settings_beside_tables, unfit_for_rows
-from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.beside_tables import unfit_for_rows
 
 _MARK: Final = "_scalebook_table"
 FEW_ROWS: Final = 2
@@ -57,19 +56,6 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
             raise ValueError(f"optimizer: {unfit.message}. {unfit.remedy}")
         if any(parameter.is_cuda for parameter in group["params"]):
             raise ValueError("model: tables with sparse gradients are shared on the CPU. Write sparse=False on a GPU.")
-
-
-def refuse_settings(settings: Settings) -> None:
-    """ValueError, with key and remedy, for what does not go with tables."""
-    local, rule = settings.local, settings.rule
-    codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
-    for contradiction in settings_beside_tables(
-        local.name if local.steps else None,
-        {"push_every": rule.push_every, "pull_every": rule.pull_every},
-        {key: codec.facts().name for key, codec in codecs.items() if codec.codes},
-        settings.keeps_squares,
-    ):
-        raise contradiction.error()
 
 
 def rows_of(indices: Tensor, values: Tensor, rows: int) -> Tensor:

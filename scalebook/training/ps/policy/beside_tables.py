@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from scalebook.training.ps.policy.contradictions import Contradiction
+from scalebook.training.ps.policy.settings import Settings
 
 ROW_OPTIMIZERS: Final = ("SGD", "Adagrad", "SparseAdam")
 """Of torch's, those whose step changes the rows of the gradient alone, and each by itself."""
@@ -40,6 +41,19 @@ def settings_beside_tables(
         why = "would keep squares of all rows of the model's sparse tables"
         found.append(Contradiction("damping", why, f"Write adaptive: false there, or {_DENSE}."))
     return found
+
+
+def refuse_beside_tables(settings: Settings) -> None:
+    """ValueError, with key and remedy, for what does not go with tables."""
+    local, rule = settings.local, settings.rule
+    codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
+    for contradiction in settings_beside_tables(
+        local.name if local.steps else None,
+        {"push_every": rule.push_every, "pull_every": rule.pull_every},
+        {key: codec.facts().name for key, codec in codecs.items() if codec.codes},
+        settings.keeps_squares,
+    ):
+        raise contradiction.error()
 
 
 def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:

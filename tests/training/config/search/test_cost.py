@@ -34,3 +34,20 @@ def test_runs_and_minutes(
 ) -> None:
     spec = read_search({"objective": "val/loss", "space": yaml.load(space), **told}, CONFIG, description)
     assert cost(spec, description, cores, seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("space", "at_a_time"),
+    [
+        (HIDDEN, 2),
+        ("{workers: {values: [8, 128]}}", 2),
+        ("{strategy: {values: [async, sync]}}", 2),
+        ("{strategy: {values: [sync, ddp]}, workers: {values: [2, 4]}}", 1),  # 1 and 3 processes in the mean: 2
+    ],
+)
+def test_a_virtual_run_has_one_process(space: str, at_a_time: int, description: Description) -> None:
+    given = {"host": "virtual", "workers": 8, "clock": {"gradient_s": 0.05}}
+    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": given}
+    config = {**CONFIG, "trainer": {"strategy": strategy, "max_epochs": 3}}
+    search = {"objective": "val/loss", "space": yaml.load(space), "trials": 8}
+    assert cost(read_search(search, config, description), description, 2, 3.0).side_by_side == at_a_time
