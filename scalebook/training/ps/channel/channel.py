@@ -18,6 +18,8 @@ from scalebook.training.ps.worker.end import WrittenError
 
 FIRST_BACKOFF_S: Final = 0.02
 MOST_BACKOFF_S: Final = 1.0
+ANSWER_S: Final = 1.0
+"""Of a monitor's call, which has a death to see to meanwhile."""
 ERRORS: Final[dict[str, type[Exception]]] = {
     one.__name__: one for one in (TimeoutError, OSError, RuntimeError, TypeError, ValueError, WrittenError)
 }
@@ -67,6 +69,7 @@ class Channel:
         self._raw: socket.socket | None = None  # the same connection, to be cut by any thread
         self._number, self._turn = 0, threading.RLock()
         self._failing_since: float | None = None
+        self._answer_s: float | None = None
         self._lost = ""
         self._closing = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
@@ -74,7 +77,9 @@ class Channel:
     def open(self, within_s: float, pulse: bool = True) -> None:
         """Connect, while the other side is still to come up too. `Refused`; `ChannelLost` after so many seconds.
 
-        Without a `pulse` only calls show that this side lives."""
+        Without a `pulse` only calls show that this side lives, and each is lost that is not answered within
+        `ANSWER_S`."""
+        self._answer_s = None if pulse else ANSWER_S
         with self._turn:
             self._connect(monotonic() + within_s)
         if pulse:
@@ -121,7 +126,7 @@ class Channel:
                 except OSError as error:
                     self._drop()
                     is_asked = False
-                    if monotonic() > self._until():
+                    if self._answer_s is not None or monotonic() > self._until():
                         self._lost_for_good(str(error))
                         raise ChannelLost(f"channel: no call comes through: {error}") from error
                     continue
@@ -135,7 +140,7 @@ class Channel:
                 is_asked = self._say(Kind.ANSWER, number)
 
     def _next(self, wire: Wire, number: int) -> tuple[WireHead, Any]:
-        head = wire.head(self._most_text, self._lives)
+        head = wire.head(self._most_text, self._lives, self._answer_s)
         if head.number != number or head.kind not in (Kind.REPLY, Kind.ERROR, Kind.EVENT):
             raise ProtocolError("channel: an answer to something else")
         if head.kind != Kind.REPLY and head.body:
@@ -177,7 +182,7 @@ class Channel:
             if not lives():
                 raise ChannelLost(self._lost or "channel: closed")
             try:
-                connection = connected(self._reach.host, self._reach.port)
+                connection = connected(self._reach.host, self._reach.port, until - monotonic())
                 raw = connection.dup()
                 try:
                     if self._reach.gate is not None:

@@ -8,6 +8,7 @@ DEAD_S: Final = 5.0
 PULSE_S: Final = 0.5
 """Between two signs of life."""
 CONNECT_S: Final = 2.0
+LEAST_S: Final = 0.25
 _WAITING: Final = 16  # connections that nobody has taken yet
 
 
@@ -25,9 +26,9 @@ def listening(host: str, port: int = 0) -> socket.socket:
     return listener
 
 
-def connected(host: str, port: int) -> socket.socket:
-    """OSError where nobody answers in time."""
-    connection = socket.create_connection((host, port), CONNECT_S)
+def connected(host: str, port: int, within_s: float = CONNECT_S) -> socket.socket:
+    """OSError where nobody answers in time, which is `CONNECT_S` at most."""
+    connection = socket.create_connection((host, port), min(CONNECT_S, max(LEAST_S, within_s)))
     set_up(connection)
     return connection
 
