@@ -25,8 +25,12 @@ class Prepared(NamedTuple):
         """Put both where Scalebook looks for them; for a workspace without modules of a user's."""
         workspace.create()
         shutil.copy(self.store, workspace.database)
-        shutil.copy(self.description, workspace.cache / f"describe-{catalogue.content_hash(workspace)}.json")
+        self.describe(workspace)
         return workspace
+
+    def describe(self, workspace: Workspace) -> None:
+        """Put the description alone there."""
+        shutil.copy(self.description, workspace.cache / f"describe-{catalogue.content_hash(workspace)}.json")
 
 
 def prepare(factory: pytest.TempPathFactory) -> Prepared:

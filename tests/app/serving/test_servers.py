@@ -14,6 +14,7 @@ from scalebook.app.serving.page_server import page_server
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 from tests.ports import kernels_choice
+from tests.prepared import Prepared
 
 pytestmark = pytest.mark.long
 
@@ -35,11 +36,12 @@ class Servers:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Servers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         workspace = Workspace(tmp_path_factory.mktemp("served")).create()
+        prepared.describe(workspace)
         (workspace.root / "notes.md").write_text("# Notes\n", encoding="utf-8")
         access = Access.of(workspace, (PROXY,))
         mlflow = mlflow_server(workspace, access, kernels_choice())

@@ -88,6 +88,7 @@ def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
     assert errors(small, "AsyncPS") == {}
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_the_model_is_made_with_the_data_that_shapes_it(small: Description) -> None:
     """In a process of its own; what it tells is kept by what the model was given."""
     wider = {**CONFIG, "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 24, "layers": 1}}}

@@ -4,7 +4,6 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,11 +64,9 @@ CASES: dict[str, tuple[str, str]] = {
 
 
 @pytest.fixture
-def _small_heap() -> Iterator[None]:
+def _small_heap() -> None:
     """What other tests have left in this process is not looked through for garbage within the time that is measured."""
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_small_heap")

@@ -124,6 +124,7 @@ def test_old_answers_make_room(workspace: Workspace, monkeypatch: pytest.MonkeyP
     assert [path.name for path in answers.iterdir()] == ["newer.json"]
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_a_target_of_a_metric_that_the_model_does_not_record_is_refused_before_anything_runs(
     workspace: Workspace,
 ) -> None:

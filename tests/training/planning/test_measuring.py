@@ -130,8 +130,9 @@ def test_the_largest_shard() -> None:
 
 
 def test_an_experiment_of_a_notebook_is_planned_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    prepared.into(Workspace(tmp_path))
     page = tmp_path / "page.md"
     page.write_text(f"# Page\n\n```yaml experiment=digits\n{yaml.dump({'config': CONFIG})}```\n", encoding="utf-8")
     asked: list[Any] = []
