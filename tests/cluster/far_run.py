@@ -26,7 +26,7 @@ from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.join import Joined
+from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.cluster.namespaces import Machines
 from tests.training.ps.accounts import Account, settle

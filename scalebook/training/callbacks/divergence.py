@@ -9,7 +9,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
-from scalebook.training.callbacks.measure import Measure, loss_of
+from scalebook.training.callbacks.batches import loss_of
+from scalebook.training.callbacks.measure import Measure
 from scalebook.training.failures import Diverged
 from scalebook.training.tracking.names import TRAIN_LOSS
 

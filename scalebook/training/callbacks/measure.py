@@ -1,7 +1,6 @@
 """What every run records: loss against updates, samples and seconds; throughput; where the time went; staleness."""
 
 import math
-from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
+from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
 from scalebook.training.callbacks.figures import (
@@ -289,20 +289,3 @@ class Measure(Callback):
 
 def _ours(trainer: Trainer) -> list[RunLogger]:
     return [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
-
-
-def batch_size(batch: Any) -> int:
-    """Samples in a batch: the length of the first tensor found in it; 1 where there is none."""
-    if isinstance(batch, Tensor):
-        return batch.shape[0] if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
-    for part in parts:
-        if isinstance(part, Tensor | Mapping | list | tuple):
-            return batch_size(part)
-    return 1
-
-
-def loss_of(outputs: Any) -> Tensor | None:
-    """The loss that a training step returned, as Lightning passes it on (divided by the accumulated batches)."""
-    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-    return loss if isinstance(loss, Tensor) and loss.numel() == 1 else None

@@ -15,7 +15,8 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from typing_extensions import override
 
-from scalebook.training.callbacks.measure import Measure, batch_size, loss_of
+from scalebook.training.callbacks.batches import batch_size, loss_of
+from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.errors import ConfigError
 from scalebook.training.tracking import names

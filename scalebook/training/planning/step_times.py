@@ -11,8 +11,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
+from scalebook.training.callbacks.batches import batch_size
 from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.measure import batch_size
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.files import records

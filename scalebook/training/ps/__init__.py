@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from scalebook.training.ps.policy.settings import Clip, HostName, Settings
     from scalebook.training.ps.worker.client import Client
     from scalebook.training.ps.worker.end import Pushed, Snapshot, WrittenError
-    from scalebook.training.ps.worker.join import Joined, join
+    from scalebook.training.ps.worker.join import join
+    from scalebook.training.ps.worker.joined import Joined
 
 __all__ = [
     "Client",
@@ -54,7 +55,8 @@ _ROOMS: Final = {
     "policy.settings": ("Clip", "HostName", "Settings"),
     "worker.client": ("Client",),
     "worker.end": ("Pushed", "Snapshot", "WrittenError"),
-    "worker.join": ("Joined", "join"),
+    "worker.join": ("join",),
+    "worker.joined": ("Joined",),
 }
 
 

@@ -9,8 +9,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from typing_extensions import override
 
+from scalebook.training.callbacks.batches import loss_of
 from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.measure import loss_of
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 import torch
 from lightning.pytorch.profilers import SimpleProfiler
@@ -8,34 +6,9 @@ from scalebook.training.callbacks import clock as clock_module
 from scalebook.training.callbacks import counted as counted_module
 from scalebook.training.callbacks import measure as measure_module
 from scalebook.training.callbacks.clock import DataClock
-from scalebook.training.callbacks.measure import Measure, batch_size, loss_of
+from scalebook.training.callbacks.measure import Measure
 from scalebook.training.tracking import names
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
-
-
-@pytest.mark.parametrize(
-    ("batch", "size"),
-    [
-        (torch.zeros(5, 2), 5),
-        ((torch.zeros(4, 2), torch.zeros(3)), 4),
-        ({"x": [torch.zeros(7)]}, 7),
-        (["text", torch.zeros(2, 2)], 2),
-        (torch.tensor(1.0), 1),
-        ("text", 1),
-        ([], 1),
-    ],
-)
-def test_the_size_of_a_batch(batch: Any, size: int) -> None:
-    assert batch_size(batch) == size
-
-
-def test_the_loss_among_what_a_step_returns() -> None:
-    loss = torch.tensor(2.0)
-    assert loss_of({"loss": loss}) is loss
-    assert loss_of(loss) is loss
-    assert loss_of({"x": 1}) is None
-    assert loss_of(None) is None
-    assert loss_of(torch.zeros(2)) is None
 
 
 def test_the_loss_is_recorded_against_updates_however_many_batches_make_one() -> None:

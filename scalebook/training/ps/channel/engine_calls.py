@@ -23,7 +23,7 @@ from scalebook.training.ps.optimizer.hyper import Groups, decode
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Need
-from scalebook.training.ps.worker.join import Joined
+from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.ps.worker.shared_end import SharedEnd
 
 Tell = Callable[..., None]

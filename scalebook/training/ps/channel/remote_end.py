@@ -32,7 +32,8 @@ from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.took import Took
 from scalebook.training.ps.worker.end import JoinedEnd, Need, Part, Snapshot
-from scalebook.training.ps.worker.join import Joined, make_client
+from scalebook.training.ps.worker.join import make_client
+from scalebook.training.ps.worker.joined import Joined
 
 _PARTS: Final[tuple[Part, ...]] = ("compute", "data")
 

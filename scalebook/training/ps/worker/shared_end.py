@@ -20,7 +20,8 @@ from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES, Sha
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import JoinedEnd, Need, Part
-from scalebook.training.ps.worker.join import Joined, join, join_steps
+from scalebook.training.ps.worker.join import join, join_steps
+from scalebook.training.ps.worker.joined import Joined
 
 PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
 

@@ -14,7 +14,8 @@ from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMPUTE, ROW
 from scalebook.training.ps.worker.beside import Work
 from scalebook.training.ps.worker.end import Need, Pushed
-from scalebook.training.ps.worker.join import Common, Joined, join_steps
+from scalebook.training.ps.worker.join import Common, join_steps
+from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.ps.worker.journey import Leg
 
 
