@@ -6,7 +6,6 @@ hold the version that they use. A buffer may be written to if nobody holds its v
 being applied. A worker may take a version while an update is made: it takes the newest, to which nobody writes.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -17,22 +16,12 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
+from scalebook.training.ps.applying.meter import PushMeter
 from scalebook.training.ps.applying.plan import ShardPlan
 from scalebook.training.ps.applying.state import SharedState
 from scalebook.training.ps.applying.tables import Tables, rows_compensated, with_values
 from scalebook.training.ps.memory.lock import Held
-from scalebook.training.ps.memory.region import (
-    AGE,
-    APPLIED,
-    BINS,
-    DRIFT,
-    DRIFTS,
-    DUPLICATES,
-    FIRST_BIN,
-    GAUGE,
-    METER,
-    ShardCounters,
-)
+from scalebook.training.ps.memory.region import ShardCounters
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import parameters_of, rebuild, step
 from scalebook.training.ps.optimizer.seen import copied
@@ -85,7 +74,7 @@ class Shard:
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
         self.views = [plan.version.views(flat) for flat in self.flats]
         self._workers = len(counters.held)
-        self._damping, self._norms, self._trace, self._now = settings.damping, settings.norms, trace, now
+        self._damping, self._trace, self._now = settings.damping, trace, now
         self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
@@ -98,6 +87,7 @@ class Shard:
             assert row_memory is not None
             forgetful = settings.host != "virtual"
             self.tables = Tables(plan, memory, row_memory, counters, self.optimizer, self._parameters, forgetful)
+        self._meter = PushMeter(counters, self.views, self.tables, settings.norms, now)
 
     # --- versions ------------------------------------------------------------------------------------------------
 
@@ -180,10 +170,10 @@ class Shard:
         row = newest.buffer * self._workers
         applied = self.counters.applied
         if len(origins) == 1 and origins[0].seq <= applied[row + origins[0].worker]:
-            self.counters.meters[origins[0].worker * METER + DUPLICATES] += 1
+            self._meter.duplicate(origins[0])
             return False
         rate = self._damping.rate([newest.version - origin.base_version for origin in origins])
-        drifts = [self._drift(newest.buffer, origin) for origin in origins] if self._norms else []
+        drifts = self._meter.drifts(newest.buffer, origins)
         target = self._free(newest.buffer, giver)
         state = self._state.begin(newest.state)
         if self._damping.compensates:
@@ -199,7 +189,7 @@ class Shard:
             self.tables.write(newest.version + 1)
         with self._versions:  # who holds the new version finds it measured
             self.publish(newest.version + 1, target, state)
-            self._meter(newest.version, origins, drifts)
+            self._meter.applied(newest.version, origins, drifts)
         if self.tables is not None:
             self.tables.close()
         return True
@@ -266,27 +256,6 @@ class Shard:
             self._damping.compensate(gradient, self.views[newest][place], base, square, out)
             corrected.append(out)
         return corrected
-
-    # --- measures ------------------------------------------------------------------------------------------------
-
-    def _drift(self, newest: int, origin: Origin) -> float:
-        """||w - w_base||, Euclidean, over the shard."""
-        if newest == origin.base_buffer:
-            return 0.0
-        pairs = zip(self.views[newest], self.views[origin.base_buffer], strict=True)
-        drift = float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
-        return drift if self.tables is None else math.hypot(drift, self.tables.moved(origin.base_version))
-
-    def _meter(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
-        meters, gauges, time_s = self.counters.meters, self.counters.gauges, self._now()
-        for origin in origins:
-            row = origin.worker * METER
-            meters[row + APPLIED] += 1
-            meters[row + FIRST_BIN + min(version - origin.base_version, BINS - 1)] += 1
-            gauges[origin.worker * GAUGE + AGE] += time_s - origin.pulled
-        for origin, drift in zip(origins, drifts, strict=False):
-            gauges[origin.worker * GAUGE + DRIFT] += drift
-            gauges[origin.worker * GAUGE + DRIFTS] += 1
 
     @contextmanager
     def serving(self, gradients: int = 1) -> Iterator[None]:
