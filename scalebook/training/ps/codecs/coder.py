@@ -69,16 +69,27 @@ class _Plan:
         self.kept = codec.kept(self.shapes)
         self._values, self._views = torch.empty(0), list[Tensor]()
         self._scratch = torch.empty(0)
+        self._like = [torch.empty(shape, device="meta") for shape in self.shapes]
+        self._decoded: tuple[Tensor, Tensor, list[Tensor]] | None = None
 
     def cut(self, values: Tensor) -> list[Tensor]:
         """`values` [count] as the tensors' views."""
-        return [part.view(shape) for part, shape in zip(torch.split(values, self.lengths), self.shapes, strict=True)]
+        return list(torch._C._nn.unflatten_dense_tensors(values, self._like)) if self._like else []
+
+    def decoded(self, into: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The first `count` of `into`, as they are and cut; who decodes into the same memory again gets the same."""
+        if self._decoded is None or self._decoded[0] is not into:
+            values = into[: self.count]
+            self._decoded = into, values, self.cut(values)
+        return self._decoded[1], self._decoded[2]
 
     def collected(self, tensors: Sequence[Tensor]) -> Tensor:
         """All values one behind the other, fp32 [count]; until the next call."""
-        if not self._views:
+        if self._values.numel() != self.count:
             self._values = torch.empty(self.count)
             self._views = self.cut(self._values)
+        if self.is_fp32:
+            return torch.cat([tensor.reshape(-1) for tensor in tensors], out=self._values)
         torch._foreach_copy_(self._views, list(tensors))
         return self._values
 
@@ -140,7 +151,12 @@ class Coder:
         plan, here = self._plan(present), [tensor for tensor in tensors if tensor is not None]
         start, flags = HEADER + self._bitmap(present), 0
         frame = torch.empty(start + plan.parts.nbytes, dtype=torch.uint8)
-        if residual is None:
+        if not here:  # nothing to encode, and nothing is owed for it
+            frame[start:] = 0
+            fits, after = True, residual
+            if residual is not None and into is not None:
+                after = into.copy_(residual)
+        elif residual is None:
             fits, after = self._write(plan, frame[start:], here, draw), None
         else:
             assert residual.numel() == self.kept, "a residual of another codec"
@@ -210,11 +226,16 @@ class Coder:
             raise FrameError(f"frame: {head.plain} bytes, not {start - HEADER + parts.nbytes}")
         body = self._unpacked(frame[start:], parts.nbytes) if head.flags & PACKED else frame[start:]
         found = parts.arrays(body)
+        if not plan.shapes:
+            return [None] * len(present)
         if plan.kernel is None or head.flags & PLAIN:
             return self._placed([v.view(s) for v, s in zip(found, plan.shapes, strict=True)], present)
-        values = torch.empty(plan.count) if into is None else into[: plan.count]
+        if into is None:
+            values = torch.empty(plan.count)
+            tensors = plan.cut(values)
+        else:
+            values, tensors = plan.decoded(into)
         plan.kernel.read(found, values, head.draw, self._feedback)
-        tensors = plan.cut(values)
         if not plan.is_fp32:
             tensors = [v.to(dtype) for v, dtype in zip(tensors, plan.dtypes, strict=True)]
         return self._placed(tensors, present)

@@ -40,14 +40,14 @@ class FrameError(ValueError):
 def write_head(frame: Tensor, head: FrameHead) -> None:
     """Into the first bytes of a frame (uint8)."""
     packed = _HEAD.pack(_MAGIC, head.codec, head.flags, head.tensors % 65536, head.draw, head.plain, head.sent)
-    frame[:HEADER] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+    frame.numpy().data[:HEADER] = packed
 
 
 def read_head(frame: Tensor, codec: int, tensors: int) -> FrameHead:
     """FrameError for one of another codec or plan, or of another length than it says."""
     if frame.dtype != torch.uint8 or frame.dim() != 1 or frame.numel() < HEADER:
         raise FrameError(f"frame: {frame.numel()} bytes are less than a header")
-    magic, *fields = _HEAD.unpack(frame[:HEADER].numpy().tobytes())
+    magic, *fields = _HEAD.unpack_from(frame.numpy().data)
     head = FrameHead(*fields)
     if magic != _MAGIC or head.flags & ~_FLAGS or (not head.flags & PACKED and head.plain != head.sent):
         raise FrameError("frame: no header")
@@ -85,4 +85,4 @@ class FrameLayout:
     def clear_gaps(self, body: Tensor) -> None:
         """So that equal frames have equal bytes."""
         for end in self.gaps:
-            body[end - 8 : end] = 0
+            body.numpy()[end - 8 : end] = 0

@@ -14,7 +14,7 @@ from scalebook.training.ps.policy.frames import Shape
 
 _SAMPLE: Final = 8192
 """Magnitudes, evenly spaced, from which the threshold is guessed below which nothing is among the largest."""
-_NO_SIGN: Final = np.int32(0x7FFFFFFF)
+_ALL_BELOW: Final = np.uint64(0x0101010101010101)
 _SPARE: Final = 4.0
 """Standard deviations of the sample's count by which the guess is low: too high a one costs a second look."""
 
@@ -25,11 +25,11 @@ class TopKKernel(Kernel[TopK]):
     def __init__(self, codec: TopK, shapes: Sequence[Shape]) -> None:
         super().__init__(codec, shapes)
         self._k = shared(codec.share, self.count)
-        self._above = np.zeros(-(-self.count // 8) * 8, dtype=bool)
+        self._below, self._over = (np.ones(-(-self.count // 8) * 8, dtype=bool) for _ in range(2))
 
     def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
         places, chosen = parts
-        found = self._candidates(values, scratch)
+        found = self._candidates(values)
         magnitudes = torch.abs(values, out=scratch) if found is None else torch.index_select(values, 0, found).abs_()
         if not finite(magnitudes):  # what is not finite is among the candidates
             return False
@@ -41,10 +41,10 @@ class TopKKernel(Kernel[TopK]):
         torch.index_select(values, 0, largest, out=chosen)
         return True
 
-    def _candidates(self, values: Tensor, scratch: Tensor) -> Tensor | None:
+    def _candidates(self, values: Tensor) -> Tensor | None:
         """Places of all magnitudes from a guessed threshold on, which are k or more; None where that saves nothing.
 
-        Compared are the bits of fp32 without their sign, whole numbers: of what is not finite they are the largest.
+        What is not below it is one: what is not finite, too, since nothing is true of NaN.
         """
         step = self.count // _SAMPLE
         if step < 2 or self._k * 4 > self.count:
@@ -52,12 +52,13 @@ class TopKKernel(Kernel[TopK]):
         sample = values[::step].abs()
         expected = self._k / step
         rank = min(sample.numel(), int(expected + _SPARE * expected**0.5) + 2)
-        threshold = float(torch.topk(sample, rank, sorted=False).values.min())
-        least, bits = np.float32(threshold).view(np.int32), values.view(torch.int32).numpy()
-        unsigned = np.bitwise_and(bits, _NO_SIGN, out=scratch.view(torch.int32).numpy())
-        np.greater_equal(unsigned, least, out=self._above[: self.count])
-        eights = np.flatnonzero(self._above.view(np.uint64) != 0)  # most are empty, and need no second look
-        within = np.flatnonzero(self._above.reshape(-1, 8)[eights])
+        threshold = np.float32(torch.topk(sample, rank, sorted=False).values.min())
+        below, numbers = self._below, values.numpy()
+        np.less(numbers, threshold, out=below[: self.count])
+        np.greater(numbers, -threshold, out=self._over[: self.count])
+        np.bitwise_and(below.view(np.uint64), self._over.view(np.uint64), out=below.view(np.uint64))
+        eights = np.flatnonzero(below.view(np.uint64) != _ALL_BELOW)  # of most all are, and need no second look
+        within = np.flatnonzero(~below.reshape(-1, 8)[eights])
         found = eights[within >> 3] * 8 + (within & 7)
         return torch.from_numpy(found) if self._k <= found.size else None
 

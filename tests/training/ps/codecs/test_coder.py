@@ -74,6 +74,17 @@ def test_shapes_types_and_bytes_are_as_declared(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", EVERY, ids=repr)
+def test_a_push_may_have_no_gradient_at_all(codec: Codec) -> None:
+    """As of a shard whose layers a batch does not use: nothing is decoded, and nothing more or less is owed."""
+    of, nothing = coder(codec), [None] * len(SHAPES)
+    owed = of.encode(drawn(1), first(of)).residual
+    frame, after = of.encode(nothing, owed, into=first(of))
+    assert of.decode(frame) == nothing
+    assert frame.numel() == of.nbytes([False] * len(SHAPES))
+    assert after is None if owed is None else after is not None and torch.equal(after, owed)
+
+
+@pytest.mark.parametrize("codec", EVERY, ids=repr)
 def test_equal_arguments_give_equal_bytes_and_change_nothing(codec: Codec) -> None:
     tensors = drawn(2)
     before, one, other = [tensor.clone() for tensor in tensors], coder(codec), coder(codec)
