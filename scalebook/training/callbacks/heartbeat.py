@@ -91,7 +91,8 @@ class Heartbeat(Callback):
 
     def _say(self, progress: Progress) -> None:
         if self.lines:
-            print(line(progress), flush=True)
+            measured = self.measure.measured
+            print(line(progress, measured is not None and measured.is_virtual), flush=True)
 
 
 def fraction(trainer: Trainer, updates: int) -> float | None:
@@ -112,10 +113,15 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
     return min(1.0, max(parts)) if parts else None
 
 
-def line(progress: Progress) -> str:
-    """One line for people: `42 %  epoch 3  1,440 updates  12.3 s  train/loss 0.123  ...`."""
+def line(progress: Progress, virtual: bool = False) -> str:
+    """One line for people: `42 %  epoch 3  1,440 updates  12.3 s  train/loss 0.123  ...`; `virtual`: the run's seconds
+    are, `12.3 virtual s`."""
     words = [] if progress.fraction is None else [f"{progress.fraction:4.0%}"]
-    words += [f"epoch {progress.epoch}", f"{progress.updates:,} updates", f"{progress.seconds:.1f} s"]
+    words += [
+        f"epoch {progress.epoch}",
+        f"{progress.updates:,} updates",
+        f"{progress.seconds:.1f} {'virtual ' * virtual}s",
+    ]
     words += [f"{name} {progress.metrics[name]:.4g}" for name in SHOWN if name in progress.metrics]
     if progress.left_s is not None and progress.phase != "ending":
         words.append(f"{progress.left_s:.0f} s left")
