@@ -110,6 +110,7 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.sparse
 	$(BIN)/python -m benchmarks.local_steps
 	$(BIN)/python -m benchmarks.cluster
+	$(BIN)/python -m benchmarks.cluster_rates
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.kill_drills

@@ -1,0 +1,196 @@
+"""Updates a second against machines that are joined at 1 Gbit/s, by codec, and where it bends; beside the planner.
+
+The shards are on one machine, and each of 1 to 4 others has a worker: network namespaces of this one (root; their links
+are shaped by `tc`). A gradient of 2.7 MB takes 5 ms, in which nobody computes, so that two cores are enough for five
+machines. The planner is given what one worker alone shows: seconds of a gradient, seconds of the shards for a push,
+bytes; and the link as it is declared. It plays the rest. A knee is as the planner finds it, of either row.
+
+    python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2]
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from benchmarks.cluster import end_at_once
+from benchmarks.engine_ps import DEADLINE_S
+from benchmarks.engine_task import make_optimizer, perceptron
+from benchmarks.machine import machine
+from scalebook.training.planning.answering import find_knee
+from scalebook.training.planning.links import NETWORKS
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.reliability import reliability_of
+from scalebook.training.ps.channel.channel import Reach
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
+from scalebook.training.ps.channel.remote_end import RemoteEnd
+from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.strategies.processes import run_workers
+from tests.cluster.far_run import Numbers, wait
+from tests.cluster.namespaces import Namespaces, namespaces, why_not
+from tests.training.strategies.machines import Machine
+
+RUN: Final = "rates"
+BITS_PER_S: Final = 1e9
+COMPUTE_S: Final = 0.005
+WARM_UP_S: Final = 1.0
+MOST: Final = 4
+CODECS: Final[dict[str, Settings]] = {
+    "fp32": Settings(),
+    "bf16": Settings(push_codec=Bf16(), pull_codec=Bf16()),
+    "int8": Settings(push_codec=Int8(), pull_codec=Int8(), pull_delta=True),
+    "top-k 1 %, pulls int8": Settings(push_codec=TopK(), pull_codec=Int8(), pull_delta=True),
+}
+
+
+class Rate(NamedTuple):
+    """Of one run. Bytes are of one push and one pull; `server_s`: mean seconds of the shards for a push."""
+
+    updates_per_s: float
+    push_bytes: float
+    pull_bytes: float
+    server_s: float
+
+
+class Rated:
+    """One run: `workers` machines beside that of the shards."""
+
+    def __init__(self, machines: Namespaces, workers: int, settings: Settings, folder: Path) -> None:
+        self._machines, self._workers, self._settings = machines, workers, settings
+        self._secret = Secret(os.urandom(KEY_BYTES))
+        self._ports, self._pushes, self._over = Numbers(workers, "q"), Numbers(workers, "q"), Numbers(1, "q")
+        bodies: list[Callable[[], Any]] = [self._serve, *[partial(self._work, n) for n in range(workers)]]
+        self._all = [Machine({}, body, folder / str(n)) for n, body in enumerate(bodies)]
+
+    def rate(self, seconds: float) -> Rate:
+        """Measured for so long, and ended."""
+        try:
+            wait(lambda: min(self._pushes.all()) > 3, DEADLINE_S)
+            time.sleep(WARM_UP_S)
+            began, before = time.monotonic(), sum(self._pushes.all())
+            time.sleep(seconds)
+            per_s = (sum(self._pushes.all()) - before) / (time.monotonic() - began)
+            self._over[0] = 1
+            pushed, pulled, server_s = self._all[0].result()
+            gradients = sum(self._pushes.all())
+            return Rate(per_s, pushed / gradients, pulled / gradients, server_s)
+        finally:
+            for one in self._all:
+                one.end()
+
+    def _serve(self) -> tuple[int, int, float]:
+        self._machines.enter(0)
+        listeners = [listening(self._machines.addresses[0]) for _ in range(self._workers)]
+        launch = Launch(self._workers, self._settings)
+        posts = [launch.post(n, RUN, one, self._secret, None) for n, one in enumerate(listeners)]
+        for n, one in enumerate(listeners):
+            self._ports[n] = one.getsockname()[1]
+
+        def stand_in(worker: int) -> None:
+            posts[worker].serve([make_optimizer(perceptron())], DEADLINE_S, DEADLINE_S, lost=end_at_once)
+
+        try:
+            run_workers(self._workers, stand_in, threads=1)
+            measured, server = launch.figures.pushes(), launch.figures.timings().server
+            sums = sum(one.pushed_bytes for one in measured), sum(one.pulled_bytes for one in measured)
+            return *sums, 0.0 if server is None else server.mean
+        finally:
+            launch.close()
+
+    def _work(self, worker: int) -> None:
+        self._machines.enter(worker + 1)
+        torch.set_num_threads(1)
+        wait(lambda: self._ports[worker] > 0, DEADLINE_S)
+        reach = Reach(self._machines.addresses[0], self._ports[worker], self._secret, False)
+        model = perceptron()
+        end = RemoteEnd(reach, RUN, self._settings, worker, self._workers, 1, DEADLINE_S)
+        joined = end.join([make_optimizer(model)])
+        gradients = [1e-3 * torch.randn_like(parameter) for parameter in model.parameters()]
+        joined.start()
+        joined.begin()
+        while not self._over[0]:
+            time.sleep(COMPUTE_S)
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = gradient
+            joined.clients[0].push()
+            self._pushes[worker] += 1
+        joined.finish()
+        joined.wait_for_others()
+        joined.detach()
+        end.close()
+
+
+def measured(settings: Settings, workers: int, seconds: float) -> Rate:
+    """Over links of 1 Gbit/s."""
+    with namespaces(workers + 1) as machines, tempfile.TemporaryDirectory() as folder:
+        for n in range(machines.count):
+            machines.shape(n, BITS_PER_S)
+        return Rated(machines, workers, settings, Path(folder)).rate(seconds)
+
+
+def profile_of(one: Rate) -> Profile:
+    """What one worker alone shows: what is neither link nor shards is its own."""
+    network = NETWORKS["1gbe"]
+    bandwidth = network.link.bandwidth
+    assert isinstance(bandwidth, float)
+    own_s = 1 / one.updates_per_s - (one.push_bytes + one.pull_bytes) / bandwidth - one.server_s
+    return Profile(max(COMPUTE_S, own_s), 1, one.push_bytes, one.pull_bytes, one.server_s, network=network)
+
+
+def row(name: str, rates: Sequence[Rate]) -> list[str]:
+    """Lines of the table for one codec, by machines."""
+    profile = profile_of(rates[0])
+    points = [play(profile, workers) for workers in range(1, len(rates) + 1)]
+    found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
+    within = reliability_of(profile).updates_per_s
+    knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
+    size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
+    ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]
+    lines = [
+        [name, size, *[f"{rate.updates_per_s:.1f}" for rate in rates], _knee(knees[0])],
+        ["planner", "", *[f"{point.samples_per_s:.1f}" for point in points], _knee(knees[1])],
+        ["planner / measured", "", *ratios, ""],
+    ]
+    if knees[0] is not None and knees[1] is not None:
+        lines[2][-1] = f"{knees[1].workers / knees[0].workers:.2f}"
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _knee(knee: Any) -> str:
+    return f"{knee.workers:.1f}" if knee is not None else f"beyond {MOST}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0, help="measured, of each number of machines and codec")
+    parser.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
+    arguments = parser.parse_args()
+    if why := why_not():
+        print(f"nothing was measured: {why}")
+        return
+    print(machine())
+    head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
+    print(f"\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
+    for name, settings in CODECS.items():
+        turns = [
+            [measured(settings, workers, arguments.seconds) for workers in range(1, MOST + 1)]
+            for _ in range(arguments.repeats)
+        ]
+        medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
+        print("\n".join(row(name, medians)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
