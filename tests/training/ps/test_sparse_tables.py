@@ -101,6 +101,7 @@ def trains(steps: int) -> Body:
 
 
 class TestOneWorker:
+    @pytest.mark.each_once
     @pytest.mark.parametrize(
         ("make", "rule", "host", "shards"),
         pairs([sgd, adagrad, sparse_adam], [Async(), Bounded(1), Sync()], [*REAL_HOSTS], [1, 2]),
@@ -136,6 +137,7 @@ class TestOneWorker:
 
 
 class TestWorkers:
+    @pytest.mark.each_once
     @pytest.mark.parametrize(
         ("rule", "host", "shards"), pairs([Async(), Bounded(2), Softsync(2)], [*REAL_HOSTS], [1, 2]), ids=str
     )
