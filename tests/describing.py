@@ -15,10 +15,14 @@ _run = subprocess.run
 
 @pytest.fixture
 def forked_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`scalebook describe` runs in a fork of this process, which has imported what a new one imports in 6 s. The
+    """`scalebook describe` runs in a fork of this process, which has imported what a new one imports in 4 s. The
     user's modules are imported there alone.
     """
-    monkeypatch.setattr(subprocess, "run", _forked_if_describing)
+    fork_descriptions(monkeypatch)
+
+
+def fork_descriptions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(subprocess, "run", _forked_if_describing)
 
 
 def _forked_if_describing(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -23,10 +23,14 @@ class Prepared(NamedTuple):
 
     def into(self, workspace: Workspace) -> Workspace:
         """Put both where Scalebook looks for them; for a workspace without modules of a user's."""
-        workspace.create()
-        shutil.copy(self.store, workspace.database)
+        self.open(workspace)
         self.describe(workspace)
         return workspace
+
+    def open(self, workspace: Workspace) -> None:
+        """Put the store alone there."""
+        workspace.create()
+        shutil.copy(self.store, workspace.database)
 
     def describe(self, workspace: Workspace) -> None:
         """Put the description alone there."""

@@ -24,6 +24,8 @@ from scalebook.training.ps.trace import read_head
 from scalebook.training.tracking import names
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
+from tests.describing import fork_descriptions
+from tests.prepared import Prepared
 from tests.training.runs import config, reader
 
 MODULE = '''
@@ -71,14 +73,16 @@ class Root(Damping):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Description]:
+def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> tuple[Workspace, Description]:
     """A trusted folder with the module, and its description."""
     with pytest.MonkeyPatch.context() as patch:
         root = tmp_path_factory.mktemp("own")
         patch.setenv("SCALEBOOK_WORKSPACE", str(root))
+        fork_descriptions(patch)
         (root / "own_policy.py").write_text(MODULE, encoding="utf-8")
         (root / "scalebook.toml").write_text('modules = ["own_policy"]\n', encoding="utf-8")
         workspace = Workspace(root)
+        prepared.open(workspace)
         trust(workspace)
         return workspace, describe(workspace)
 

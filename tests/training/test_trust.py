@@ -68,6 +68,7 @@ def ran(workspace: Workspace) -> bool:
     return (workspace.root / "it ran").exists()
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     assert notebook.main(["check", str(folder.root / "page.md")]) == 2
     told = capsys.readouterr().err
