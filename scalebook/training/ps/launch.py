@@ -24,7 +24,7 @@ from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, PlayingEnd, WorkerEnd
 from scalebook.training.ps.worker.played_end import PlayedEnd
-from scalebook.training.ps.worker.shared_end import SharedEnd, SharedFigures
+from scalebook.training.ps.worker.shared_end import SharedEnd
 
 __all__ = ["Launch", "ServerEnd", "anonymous_file"]
 
@@ -54,7 +54,7 @@ class Launch:
     @property
     def figures(self) -> Figures:
         """What the run has measured; also after `close`."""
-        return SharedFigures(self._run)
+        return self._run
 
     def post(self, worker: int, run: str, listener: Listener, secret: Secret, tls: Serving | None) -> Post:
         """Before the fork: where worker `worker` is waited for, which another machine has (`RemoteEnd`). `run`: a name

@@ -177,7 +177,7 @@ class Forking(Snapshots, AroundFork):
         _without_finders(trainer)
         if self._launch is not None or self._spread is not None:
             end = self._worker_end(worker)
-            self._end = self._figures = end
+            self._end, self._figures = end, end.figures
             self._begin_collectives(trainer, worker, end.meetings)
             if end.settings.clip is not None:
                 trainer.gradient_clip_val = None  # the engine does it

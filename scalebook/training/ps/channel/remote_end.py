@@ -31,7 +31,7 @@ from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.took import Took
-from scalebook.training.ps.worker.end import JoinedEnd, Need, Part, Snapshot
+from scalebook.training.ps.worker.end import Figures, JoinedEnd, Need, Part, Snapshot
 from scalebook.training.ps.worker.join import make_client
 from scalebook.training.ps.worker.joined import Joined
 
@@ -200,6 +200,10 @@ class RemoteEnd:
         self._samples += samples
 
     # --- figures -------------------------------------------------------------------------------------------------
+
+    @property
+    def figures(self) -> Figures:
+        return self
 
     def counts(self) -> Counts:
         return Counts(*self.channel.call("counts"))

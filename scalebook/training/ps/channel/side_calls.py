@@ -31,6 +31,7 @@ class SideCalls:
     def offers(self) -> dict[str, Offer]:
         """By name."""
         end, cursor, signals, worker = self._end, self._end.cursor, self._end.signals, self._end.worker
+        figures = end.figures
         return {
             "rendezvous": Offer((str,), end.rendezvous),
             "living": Offer((), end.living),
@@ -60,10 +61,10 @@ class SideCalls:
             "rows.map": Offer((int,), self._map),
             "rows.write": Offer((), self._write, lambda: [bytes_of(self._row)]),
             "rows.read": Offer((), lambda: Reply(None, [bytes_of(self._rows)])),
-            "counts": Offer((), end.counts),
-            "worker_times": Offer((), end.worker_times),
+            "counts": Offer((), figures.counts),
+            "worker_times": Offer((), figures.worker_times),
             "staleness": Offer((), self._staleness),
-            "pushes": Offer((), end.pushes),
+            "pushes": Offer((), figures.pushes),
             "timings": Offer((), self._timings),
         }
 
@@ -98,10 +99,10 @@ class SideCalls:
             self._rows[self._end.worker].copy_(self._row)
 
     def _staleness(self) -> Any:
-        return self._end.staleness().counts.tolist()
+        return self._end.figures.staleness().counts.tolist()
 
     def _timings(self) -> Any:
-        timings = self._end.timings()
+        timings = self._end.figures.timings()
         return [[_plain(one) for one in timings.workers], _plain(timings.server)]
 
 

@@ -247,8 +247,15 @@ class Figures(Protocol):
         """What gradients and pushes took; nothing of a virtual run."""
 
 
-class WorkerEnd(Figures, Protocol):
+class WorkerEnd(Protocol):
     """One worker of a run, from the start of its process on."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def figures(self) -> Figures:
+        """Of the whole run, every worker's."""
 
     @property
     def worker(self) -> int:

@@ -6,53 +6,19 @@ from typing import Final
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from scalebook.training.ps.coordination.measures import (
-    Counts,
-    PushMeasures,
-    StalenessHistogram,
-    Timings,
-    WorkerTimes,
-)
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES, SharedRows
-from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.ps.worker.end import JoinedEnd, Need, Part
+from scalebook.training.ps.worker.end import Figures, JoinedEnd, Need, Part
 from scalebook.training.ps.worker.join import join, join_steps
 from scalebook.training.ps.worker.joined import Joined
 
 PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
 
 
-class SharedFigures:
-    """What has been measured of a run in shared memory; readable in each of its processes."""
-
-    def __init__(self, run: SharedRun) -> None:
-        self._run = run
-
-    @property
-    def settings(self) -> Settings:
-        return self._run.settings
-
-    def counts(self) -> Counts:
-        return self._run.counts()
-
-    def worker_times(self) -> list[WorkerTimes]:
-        return self._run.worker_times()
-
-    def staleness(self) -> StalenessHistogram:
-        return self._run.staleness()
-
-    def pushes(self) -> list[PushMeasures]:
-        return self._run.pushes()
-
-    def timings(self) -> Timings:
-        return self._run.timings()
-
-
-class SharedEnd(SharedFigures):
+class SharedEnd:
     """A `WorkerEnd`; made in the worker's process, of what was made before the fork."""
 
     def __init__(
@@ -65,11 +31,15 @@ class SharedEnd(SharedFigures):
         meetings: SharedMeetings,
         rows: SharedRows,
     ) -> None:
-        super().__init__(run)
+        self._run, self.settings = run, run.settings
         self.worker, self.workers = worker, run.control.workers
         self.cursor, self.signals, self.rows = cursor, signals, rows
         self.meetings = meetings.of(worker, deadline_s)
         self._membership = run.member(worker, deadline_s)
+
+    @property
+    def figures(self) -> Figures:
+        return self._run
 
     def rendezvous(self, name: str) -> None:
         self._run.control.clock.play(self._membership.rendezvous(name))
@@ -96,7 +66,7 @@ class SharedEnd(SharedFigures):
 
     def is_over(self) -> bool:
         most = self.settings.max_updates
-        return self.signals.stop or (most is not None and self.counts().updates >= most)
+        return self.signals.stop or (most is not None and self._run.counts().updates >= most)
 
     def now(self) -> float:
         return self._run.control.clock.now()

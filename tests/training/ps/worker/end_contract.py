@@ -374,10 +374,10 @@ class EndContract(ABC):
             second.end.add_samples(16)
             second.push()
             second.end.sign_of_life()
-            times = first.end.worker_times()
+            times = first.end.figures.worker_times()
             assert [(one.compute, one.data, one.samples, one.updates) for one in times] == [(2, 0, 0, 0), (0, 3, 16, 1)]
             assert times[1].pushed_bytes == 7 * 4
-            assert first.end.counts() == (1, 16)
-            assert first.end.staleness().mean() == 0.0
+            assert first.end.figures.counts() == (1, 16)
+            assert first.end.figures.staleness().mean() == 0.0
             assert second.end.now() >= before
             assert first.end.settings.rule.name == "async"
