@@ -1,13 +1,16 @@
 """A parameter server's run that is spread over machines: this machine's part in it, made before the fork."""
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.nodes import Place
 from scalebook.training.ps.far import OnePort, Passage, Run, run_name, settings_digest
 from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.deaths import Deaths
 from scalebook.training.strategies.key_file import key_file, read_key
@@ -38,6 +41,11 @@ class MachinePart:
         return range(self.here if self.port is not None else workers, workers)
 
 
+def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether what is sent there leaves this machine."""
+    return not address.is_loopback
+
+
 def spread(
     place: Place,
     launch: Launch | None,
@@ -58,7 +66,7 @@ def spread(
     port, first = place.port + place.hosted, place.index * here
     name = run_name(environment, place.where, next(_launches))
     secret = read_key(key_file(environment), makes=place.index == 0)
-    encrypted = tls and not address.is_loopback
+    encrypted = tls and goes_out(address)
     run = Run(name, secret, encrypted, str(address), port, here * place.count, settings)
     me = who_comes(devices, settings_digest(settings))
     if launch is None:
@@ -67,7 +75,12 @@ def spread(
         return MachinePart(here, first, side, FarDeaths(side, restarts), way=way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
-        one = OnePort(launch, run, listener, here, place.count - 1)
+        try:
+            one = OnePort(launch, run, listener, here, place.count - 1)
+        except ModuleNotFoundError as error:
+            why = f"needs the package {error.name}, which is not installed here"
+            remedy = "Install it, or write false where the network is your own."
+            raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
     server = ServerSide(place, one, me, deadline_s)
     return MachinePart(here, first, server, ServerDeaths(launch, restarts, server, here), port=one)

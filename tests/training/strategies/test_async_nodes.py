@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut
 from scalebook.training.ps.far import Secret
 from scalebook.training.ps.policy.rules import RuleName
-from scalebook.training.strategies import AsyncPS, key_file
+from scalebook.training.strategies import AsyncPS, key_file, spread
 from scalebook.training.strategies.key_file import read_key
 from scalebook.training.strategies.portable import KEY
 from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
@@ -49,14 +50,18 @@ def trained(folder: Path, rule: RuleName, settings: dict[str, Any], **trainers: 
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        {"tls": True},
         {"push_codec": "topk", "pull_codec": "int8", "pull_delta": True},
         {"local": "local_sgd", "push_codec": "int8"},
     ],
-    ids=["plain", "codecs both ways", "local steps"],
+    ids=["TLS", "codecs both ways", "local steps"],
 )
-def test_two_machines_are_one_to_the_last_bit(settings: dict[str, Any], tmp_path: Path) -> None:
-    """Also what codecs leave out, as checkpoints have it."""
+def test_two_machines_are_one_to_the_last_bit(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what codecs leave out, as checkpoints have it; and as if it were not loopback."""
+    monkeypatch.setattr(spread, "goes_out", lambda _: True)
+    settings = {"tls": False, **settings}
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
@@ -202,23 +207,48 @@ def test_a_machine_that_is_gone_is_told_and_the_rest_trains_on(
     assert seconds_until("told", tmp_path) < 2 * TOLD_S
 
 
-def test_when_the_server_s_machine_is_gone_the_others_end_and_say_so(tmp_path: Path) -> None:
+def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where workers meet in each step, as this model's do."""
+
     def body() -> Any:
-        fit(
-            trainer(
-                tmp_path,
-                AsyncPS(),
-                num_nodes=2,
-                max_epochs=100_000,
-                enable_checkpointing=True,
-                callbacks=[dying(lambda _: os.killpg(0, signal.SIGKILL), 0, tmp_path)],
-            )
-        )
+        callbacks = [UntilFewer(tmp_path, 2), dying(lambda _: os.kill(os.getppid(), signal.SIGTERM), 1, tmp_path)]
+        made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=100_000, callbacks=callbacks)
+        return fit(made), caplog.text
+
+    (_, said), stopped = outcomes(body, tmp_path)
+    assert isinstance(stopped, SystemExit)
+    assert f"worker 1 died: on node 1 ({HOST}), it has left in the middle of its training. Training goes on wi" in said
+    assert seconds_until("told", tmp_path) < TOLD_S
+
+
+def test_when_the_server_s_machine_is_gone_the_others_end_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
+    saved = tmp_path / "saved" / "last.ckpt"
+
+    def body() -> Any:
+        resumed = saved if saved.exists() else None
+
+        def gone(_trainer: Trainer) -> None:
+            if resumed is None:
+                (tmp_path / "died").touch()
+                os.killpg(0, signal.SIGKILL)
+
+        saving = ModelCheckpoint(saved.parent, filename="last", enable_version_counter=False)
+        callbacks = [AtBatch(0, 50, gone), saving]  # 12 batches an epoch are everybody's
+        made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=20, enable_checkpointing=True, callbacks=callbacks)
+        return fit(made, ckpt_path=resumed), made.global_step
 
     _, there = outcomes(body, tmp_path)
     assert isinstance(there, NodeLost)
     assert str(there).startswith(f"node 0 ({HOST}) is lost to this machine, at 127.0.0.1:")
     assert seconds_until("ended-1", tmp_path) < 2 * TOLD_S
+    before = torch.load(saved, weights_only=True)["global_step"]
+    assert 0 < before < 20 * 12
+    (here, steps), (there, steps_there) = outcomes(body, tmp_path)
+    assert torch.equal(here, there)
+    assert steps == steps_there
+    assert 20 * 12 <= steps <= 20 * 12 + 4  # what was under way when the checkpoint was written comes again
 
 
 def test_an_exception_ends_both(tmp_path: Path) -> None:
@@ -294,3 +324,15 @@ def test_another_key_gets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert isinstance(here, TimedOut)
     assert "node 1 has not come" in str(here)
     assert "another key" in str(there)
+
+
+def test_without_what_makes_certificates_tls_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a bare machine has only torch and Lightning, on which everything else works."""
+    monkeypatch.setattr(spread, "goes_out", lambda _: True)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+
+    def body() -> None:
+        fit(trainer(tmp_path, AsyncPS(), num_nodes=2))
+
+    with pytest.raises(ConfigError, match=r"init_args.tls: needs the package cryptography, .*Install it, or write fal"):
+        together(by_hand()[:1], body, tmp_path)

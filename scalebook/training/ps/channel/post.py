@@ -8,12 +8,13 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.channel.calls import Calls, most_text
 from scalebook.training.ps.channel.certificate import Serving
-from scalebook.training.ps.channel.door import Door
+from scalebook.training.ps.channel.door import Door, Gone
 from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
 from scalebook.training.ps.channel.mirror import refuse_far, settings_digest
 from scalebook.training.ps.channel.stand_in import StandIn
 from scalebook.training.ps.coordination.run import SharedRun
+from scalebook.training.ps.memory.region import FINISHED
 from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.worker.shared_end import SharedEnd
 
@@ -47,7 +48,8 @@ class Post:
         opened: Callable[[Door], None] = lambda door: None,
     ) -> None:
         """Be the worker for its process elsewhere, with the same model and optimizers as that has; returns when it has
-        trained and gone. `Gone` when it is dead, or did not come in time. `deadline_s` bounds each of its waits.
+        trained and gone. `Gone` when it is dead, did not come in time, or left before its end. `deadline_s` bounds each
+        of its waits.
 
         `lost` is called at once when it is dead, from another thread, and may end this process: it may stand in a wait.
         """
@@ -62,6 +64,8 @@ class Post:
             StandIn(calls, door, most_text(end.workers), come_within_s).serve()
         finally:
             door.close()
+        if not self._run.control.counter(end.worker, FINISHED):
+            raise Gone("it has left in the middle of its training")
 
     @property
     def newest(self) -> int:
