@@ -199,7 +199,8 @@ def _devices(job: JobFolder) -> str:
     started = job.started()
     if started is None or started.inline:
         return ""
-    return ", ".join([*started.gpus, *(f"core {core}" for core in started.cores)])
+    devices = ", ".join([*started.gpus, *(f"core {core}" for core in started.cores)])
+    return f"{started.machine}: {devices}" if started.machine else devices
 
 
 def _machine() -> str:

@@ -75,7 +75,7 @@ def submit(
         seed=0,
         workers=load.processes,
         threads=load.threads,
-        accelerator=_accelerator(load),
+        accelerator=_accelerator(load, workspace),
         notebook=notebook,
         cell=cell,
         config_hash=hashed or config_hash(config, description),
@@ -276,11 +276,12 @@ def checkpoint_file(word: str, folder: Path) -> str:
     return str(path)
 
 
-def _accelerator(load: Workload) -> Literal["cpu", "gpu"]:
+def _accelerator(load: Workload, workspace: Workspace) -> Literal["cpu", "gpu"]:
     """What `auto` means where jobs run; ConfigError for a GPU that is not there."""
+    machines = chosen(workspace).machines()
     if load.accelerator not in ("auto", "gpu", "cuda"):
         return "cpu"
-    if any(machine.gpus for machine in chosen().machines()):
+    if any(machine.gpus for machine in machines):
         return "gpu"
     if load.accelerator != "auto":
         raise ConfigError("trainer.accelerator", "asks for a GPU and this machine has none", "Write auto or cpu.")

@@ -114,7 +114,8 @@ def plan(
     for request in in_order(waiting):
         fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
         if not fit:
-            reasons[request.id] = "waits for a GPU; this machine has none"
+            is_named = any(machine.name for machine in machines)
+            reasons[request.id] = f"waits for a GPU; {'no machine has one' if is_named else 'this machine has none'}"
             continue
         lasts_s = lasts.get(request.id)
         place = min(fit, key=lambda machine: machine.lacking(request, lasts_s))
@@ -227,15 +228,16 @@ def _reason(request: JobRequest, place: _Place) -> str:
     """Which devices the first job of the queue lacks, who has them, and for how long."""
     wanted, total = gpus_wanted(request, place.machine), len(place.uuids)
     if wanted > len(place.gpus):
-        return _sentence("GPU", wanted, len(place.gpus), total, place.leases, place.held_gpus())
+        return _sentence(place, "GPU", wanted, len(place.gpus), total, place.held_gpus())
     wanted, total = cores_wanted(request, place.machine), len(place.machine.cores)
-    return _sentence("core", wanted, len(place.cores), total, place.leases, place.held_cores())
+    return _sentence(place, "core", wanted, len(place.cores), total, place.held_cores())
 
 
-def _sentence(kind: str, wanted: int, free: int, total: int, running: Sequence[Lease], held: dict[str, int]) -> str:
-    """E.g. `waits for 2 cores; 1 of 2 free, run A has the other, about 40 s left`."""
-    holders = [lease for lease in running if held[lease.id]]
-    parts = [f"waits for {wanted} {kind}{'s' if wanted > 1 else ''}; {free} of {total} free"]
+def _sentence(place: _Place, kind: str, wanted: int, free: int, total: int, held: dict[str, int]) -> str:
+    """E.g. `waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this one, without a name."""
+    holders = [lease for lease in place.leases if held[lease.id]]
+    on = f" on {place.machine.name}" if place.machine.name else ""
+    parts = [f"waits for {wanted} {kind}{'s' if wanted > 1 else ''}; {free} of {total} free{on}"]
     if len(holders) == 1:
         parts.append(f"run {holders[0].name} has {_share(held[holders[0].id], total)}")
     elif holders:

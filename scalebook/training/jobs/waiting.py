@@ -31,7 +31,14 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return {**reasons, **dict.fromkeys((request.id for request in waiting), f"waits for room: {full}")}
     running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
-    planned = plan(waiting, running, chosen().machines(), _expected(waiting, all_jobs(workspace))).reasons
+    executor = chosen(workspace)
+    machines = executor.machines()
+    if not machines:
+        return {
+            **reasons,
+            **dict.fromkeys((request.id for request in waiting), supervisor.problem or executor.without()),
+        }
+    planned = plan(waiting, running, machines, _expected(waiting, all_jobs(workspace))).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
     return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
 

@@ -45,7 +45,7 @@ def supervise(
     while True:
         if not lock.acquire():
             return 1
-        turns = Turns(lock, limits, chosen(), runner, preload, driver)
+        turns = Turns(lock, limits, chosen(workspace), runner, preload, driver)
         try:
             while not leaving.is_set() and not turns.idle():
                 turns.turn()

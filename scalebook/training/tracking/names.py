@@ -136,6 +136,8 @@ BATCHES_JSON: Final = "batches.json"  # of the largest-batch test: every try
 SAMPLES_PICTURE: Final = "samples.png"
 LOG_ARTIFACT: Final = "log.txt"
 
+SPOOL: Final = "mlflow"  # folder of a job on another machine: what it tells MLflow, on its way to the store
+
 
 def is_virtual(tags: Mapping[str, str]) -> bool:
     """Whether the run's seconds are those of virtual workers."""

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from scalebook.training.failures import TimedOut
+from scalebook.training.tracking.spool import SPOOL, Spool
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -130,6 +131,9 @@ class MetricWriter:
 
 def client_after_fork(tracking_uri: str) -> "MlflowClient":
     """A client that shares no database connection with the process from which this one was forked."""
+    if folder := os.environ.get(SPOOL):  # of a job whose store is on another machine
+        spool: Any = Spool(Path(folder))
+        return cast("MlflowClient", spool)
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri)

@@ -90,7 +90,7 @@ def test_a_job_goes_where_it_fits_and_waits_where_least_is_lacking() -> None:
     running = [Lease("x", "x", [0, 1], machine="here"), Lease("y", "y", [0, 1, 2], machine="there")]
     waits = plan([request("a", 2), request("b", 1, created=1)], running, [here, there])
     assert waits.reasons == {
-        "a": "waits for 2 cores; 1 of 4 free, run y has the others",
+        "a": "waits for 2 cores; 1 of 4 free on there, run y has the others",
         "b": STARTS,  # y ends with more than a needs
     }
 

@@ -36,6 +36,10 @@ class Executor(ABC, Generic[H]):
     def machines(self) -> list[Machine]:
         """All devices that jobs may be lent, whoever holds them just now."""
 
+    def without(self) -> str:
+        """Why there is no machine, where there is none, for people."""
+        return "waits for a machine; none is there"
+
     @abstractmethod
     def alive(self, handle: H) -> bool:
         """Whether the job's main process runs."""

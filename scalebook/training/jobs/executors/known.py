@@ -2,14 +2,20 @@
 
 from typing import Any, Final
 
+from scalebook.training.errors import ConfigError
+from scalebook.training.jobs.executors.cluster.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.local.executor import LocalExecutor, LocalHandle
+from scalebook.training.trust import OPTION, trusted
+from scalebook.training.workspace import SETTINGS, Workspace
 
 LOCAL: Final = LocalExecutor()
-EXECUTORS: Final[dict[str, Executor[Any]]] = {LOCAL.name: LOCAL}
+EXECUTORS: Final[dict[str, Executor[Any]]] = {LOCAL.name: LOCAL, RayExecutor.name: RayExecutor()}
 """By the name that is in their handles."""
 
-Handle = LocalHandle
+Handle = LocalHandle | RayHandle
 """Of a job of any of them."""
 
 
@@ -18,6 +24,13 @@ def executor_of(handle: Handle) -> Executor[Any]:
     return EXECUTORS[handle.executor]
 
 
-def chosen() -> Executor[Any]:
-    """Who runs the jobs that are started now."""
-    return LOCAL
+def chosen(workspace: Workspace) -> Executor[Any]:
+    """Who runs the jobs that are started now. ConfigError where that cannot be."""
+    if not workspace.settings.cluster:
+        return LOCAL
+    key = f"{SETTINGS}: cluster.address"
+    require_ray(key)
+    if not trusted(workspace):
+        remedy = f"Add {OPTION} to the command, once, if it is yours."
+        raise ConfigError(key, "sends jobs to other machines, from a folder that you have not trusted", remedy)
+    return RayExecutor(workspace)

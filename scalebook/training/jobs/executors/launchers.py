@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.executors.cluster.launcher import RayLauncher
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.launcher import Launcher
 from scalebook.training.jobs.executors.local.executor import LocalExecutor
@@ -11,7 +13,10 @@ from scalebook.training.jobs.process import Children
 from scalebook.training.workspace import Workspace
 
 MakesLauncher = Callable[[Workspace, Children, str | None, Sequence[str] | None], Launcher]
-LAUNCHERS: Final[dict[str, MakesLauncher]] = {LocalExecutor.name: LocalLauncher}
+LAUNCHERS: Final[dict[str, MakesLauncher]] = {
+    LocalExecutor.name: LocalLauncher,
+    RayExecutor.name: RayLauncher,
+}
 """By the executor's name."""
 
 

@@ -120,7 +120,11 @@ class Driver:
 
     def _tell(self) -> None:
         self.telling.progress(
-            self.records, self.running, self.spec, self.asking.wall.words(), side_by_side(self.spec, self.description)
+            self.records,
+            self.running,
+            self.spec,
+            self.asking.wall.words(),
+            side_by_side(self.spec, self.description, self.folder.workspace),
         )
 
     def _keep_watched(self) -> None:
@@ -200,7 +204,7 @@ class Driver:
     def _submit(self) -> None:
         """Keep as many runs waiting as can run side by side, so that no device waits for the driver."""
         waiting = sum(job.state() == "waiting" for trial in self.running.values() for job in trial.runs.values())
-        lacking = side_by_side(self.spec, self.description) - waiting
+        lacking = side_by_side(self.spec, self.description, self.folder.workspace) - waiting
         for trial in list(self.running.values()):
             if lacking > 0 and (seed := self._wanted(trial)) is not None:
                 self._run(trial, seed)

@@ -15,6 +15,7 @@ from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import ENDED, JobFolder, TrialOf
 from scalebook.training.jobs.queue import all_jobs, submit
 from scalebook.training.search.folder import SearchFolder
+from scalebook.training.workspace import Workspace
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
 """What a trial's trainer is told unless its config says otherwise: hundreds of checkpoints are of no use."""
@@ -79,13 +80,13 @@ class TrialJobs:
         return job
 
 
-def side_by_side(spec: SearchSpec, description: Description) -> int:
+def side_by_side(spec: SearchSpec, description: Description, workspace: Workspace) -> int:
     """Runs that fit side by side; one where times are compared."""
     if spec.exclusive:
         return 1
     load = workload(spec.config, description)
     each = max(1, load.processes * load.threads)
-    return max(1, sum(len(machine.cores) // each for machine in chosen().machines()))
+    return max(1, sum(len(machine.cores) // each for machine in chosen(workspace).machines()))
 
 
 class CurveTail:

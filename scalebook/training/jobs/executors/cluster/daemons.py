@@ -117,6 +117,7 @@ def ray_environment(loopback: bool = False) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": str(found_token()),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # an actor that asks for no GPU sees them all: leases are ours
+        "RAY_worker_niceness": "0",  # jobs would else run at Ray's 15, and wait for whatever else the machine does
         # Without it Ray takes another address of the machine in place of loopback, and listens on all of them
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0" if loopback else "1",
     }

@@ -3,9 +3,11 @@
 import select
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Literal
 
+from scalebook.training.jobs.executors.cluster.beginning import Away
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.executors.local.warm import Order
 from scalebook.training.jobs.executors.local.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess
@@ -53,9 +55,11 @@ class LocalLauncher(Launcher):
             self._loading_since = time.monotonic()
         return self._warm.ready
 
-    def start(self, job: JobFolder, lease: Lease) -> bool:
+    def start(self, job: JobFolder, lease: Lease, away: Away | None = None) -> bool:
+        """`away`: for a job of another machine's workspace, of which `job` is a copy."""
         assert self._warm is not None, "prepare first"
-        ordered = self._warm.order(Order(str(job.path), str(self.workspace.root), lease.cores, lease.gpus))
+        root, told = job.path.parents[2], None if away is None else asdict(away)
+        ordered = self._warm.order(Order(str(job.path), str(root), lease.cores, lease.gpus, told))
         if ordered:
             self._running[job.id] = job
         return ordered

@@ -27,10 +27,13 @@ from typing import Any
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.importing import importing
+from scalebook.training.jobs.executors.cluster.beginning import Away, permitted
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import die_with_parent
+from scalebook.training.tracking import names
+from scalebook.training.tracking.spool import SPOOL
 
 Runner = Callable[[Path], int]
 PACKET = 65536
@@ -44,6 +47,8 @@ class Order:
     workspace: str
     cores: list[int]
     gpus: list[str]
+    away: dict[str, str] | None = None
+    """An `Away`, of a job whose folder is on another machine."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +142,26 @@ def _run(order: Order, runner: Runner) -> int:
         os.sched_setaffinity(0, order.cores)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
     os.chdir(order.workspace)
-    me = LocalHandle.own()
-    if not job.claim(Started(me, time.time(), order.cores, order.gpus)):
+    if not _is_mine(job, order):
         return CLAIMED_ELSEWHERE
     gpus = f", GPUs {', '.join(order.gpus)}" if order.gpus else ""
     cores = ", ".join(map(str, order.cores))
-    print(f"scalebook: job {job.id}, process {me.process.pid}, cores {cores}{gpus}", flush=True)
+    print(f"scalebook: job {job.id}, process {os.getpid()}, cores {cores}{gpus}", flush=True)
     return runner(job.path)
+
+
+def _is_mine(job: JobFolder, order: Order) -> bool:
+    """Whether this process is the one that runs the job; where its folder is elsewhere, that is decided there."""
+    me = LocalHandle.own()
+    if order.away is None:
+        return job.claim(Started(me, time.time(), order.cores, order.gpus))
+    away = Away(**order.away)
+    started = Started(away.handle(me.process), time.time(), order.cores, order.gpus, machine=away.machine)
+    if not permitted(Path(away.asks), started):
+        return False
+    job.claim(started)  # where this is a copy of the folder
+    os.environ[SPOOL] = str(job.path / names.SPOOL)
+    return True
 
 
 def _redirect(log: Path) -> None:

@@ -1,0 +1,296 @@
+"""On each machine of a cluster, for each workspace that has jobs there: keeps a process warm and starts jobs from it.
+
+It is the launcher and the executor of this machine (`executors/local`), reached from another one. Ray makes it as an
+actor that outlives whoever made it. Its methods are called by threads of Ray's; whatever touches processes is done by
+one thread of its own, since the kernel ends a warm process together with the thread that started it.
+"""
+
+import os
+import queue
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.files import records
+from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.executors.cluster.beginning import ANSWER, ASKED, YES, Away
+from scalebook.training.jobs.executors.cluster.carrying import Has, Piece, files_of, news
+from scalebook.training.jobs.executors.cluster.sending import Parcel, digest_of, package_hash, with_checkpoint
+from scalebook.training.jobs.executors.cluster.token import cluster_home
+from scalebook.training.jobs.executors.executor import Taken
+from scalebook.training.jobs.executors.launcher import Ended, LauncherLost
+from scalebook.training.jobs.executors.local.executor import LocalExecutor, LocalHandle
+from scalebook.training.jobs.executors.local.launcher import LocalLauncher
+from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.process import Children, adopt_orphans
+from scalebook.training.jobs.schedule import Lease
+from scalebook.training.trust import trust, withdraw
+from scalebook.training.workspace import OWNER_ONLY, Workspace
+
+TURN_S: Final = 0.02
+TAKEN_S: Final = 2.0
+PAUSE_S: Final = 0.05
+"""Between two looks at the files of the jobs, while somebody waits for news."""
+
+
+@dataclass
+class _Job:
+    """What this machine knows of a job."""
+
+    folder: JobFolder
+    asks: Path
+    shared: bool
+    """Whether it runs in its own folder, which this machine sees, too."""
+    lease: Lease
+    version: int = 0
+    handle: LocalHandle | None = None
+    begun: str = ""
+    """The question of its process, as JSON."""
+    ended: bool = False
+    code: int | None = None
+    problem: str = ""
+    clearing: bool = False
+    cleared: bool = False
+    taken: Taken | None = None
+
+
+@dataclass(frozen=True)
+class JobNews:
+    """What is told of a job. `complete`: it has ended, and nothing of its files is left to be brought."""
+
+    job: str
+    shared: bool
+    begun: str
+    ended: bool
+    code: int | None
+    problem: str
+    cleared: bool
+    taken: Taken | None
+    complete: bool = False
+    paths: list[str] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+
+
+class Agent:
+    """`key`: of the workspace; `cores`: how many of this machine's jobs may have, None for all."""
+
+    def __init__(
+        self, key: str, name: str, cores: int | None, runner: str | None = None, preload: Sequence[str] | None = None
+    ) -> None:
+        os.umask(OWNER_ONLY)
+        adopt_orphans()
+        self.name, self.incarnation = name, uuid.uuid4().hex
+        here = this_machine()
+        self.machine = Machine(here.cores[:cores], here.gpus, name)
+        self.folder = cluster_home() / "work" / key
+        shutil.rmtree(self.folder, ignore_errors=True)  # of an agent that has died, and its jobs with it
+        self.files = self.folder / "files"
+        self.files.mkdir(parents=True, mode=0o700)
+        self.children, self.local = Children(), LocalExecutor()
+        self.launcher = LocalLauncher(Workspace(self.folder / "warm").create(), self.children, runner, preload)
+        self.jobs: dict[str, _Job] = {}
+        self._waiting: list[str] = []
+        """Jobs that are to be started as soon as the warm process is ready."""
+        self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._problem = ""
+        threading.Thread(target=self._serve, name="agent", daemon=True).start()
+
+    # Called from the other machine
+
+    def hello(self) -> dict[str, Any]:
+        return {
+            "incarnation": self.incarnation, "machine": self.machine, "package": package_hash(),
+            "state": self.launcher.state, "problem": self._problem, "jobs": list(self.jobs),
+        }  # fmt: skip
+
+    def missing(self, hashes: Sequence[str]) -> list[str]:
+        return [digest for digest in hashes if not (self.files / digest).exists()]
+
+    def put(self, digest: str, offset: int, data: bytes, last: bool) -> None:
+        """Part of a file; kept when it is whole and has this hash."""
+        beside = self.files / f".{digest}"
+        with beside.open("r+b" if offset else "wb") as file:
+            file.seek(offset)
+            file.write(data)
+        if last and digest_of(beside) == digest:
+            beside.replace(self.files / digest)
+
+    def start(self, parcel: Parcel) -> None:
+        """Once: what is asked again is there already."""
+        self._todo.put(lambda: self._take(parcel))
+
+    def permit(self, job: str, allowed: bool) -> None:
+        records.put(self.jobs[job].asks / ANSWER, YES.encode() if allowed else b"no")
+
+    def ask(self, job: str, what: str, words: str = "") -> None:
+        """stop, terminate, kill, clear. Of a job that nobody knows here, nothing is left to do."""
+        self._todo.put(lambda: self._obey(job, what, words))
+
+    def news(self, known: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
+        """Of the jobs in `known`, with what of their files is there already; and of all that are new.
+
+        `seen`: versions of what was told; returns (versions, news) as soon as there is any, or after `wait_s`.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            told = [self._told(name, job, known.get(name), seen.get(name)) for name, job in list(self.jobs.items())]
+            found = [one for one in told if one is not None]
+            if found or time.monotonic() > deadline:
+                return {one.job: version for version, one in found}, [one for _, one in found]
+            time.sleep(PAUSE_S)
+
+    def forget(self, job: str) -> None:
+        self._todo.put(lambda: self._forget(job))
+
+    # In the agent's own thread
+
+    def _serve(self) -> None:
+        measured = 0.0
+        while True:
+            self.children.look()
+            while not self._todo.empty():
+                self._todo.get()()
+            for event in self.launcher.events(TURN_S):
+                self._hear(event)
+            if self.launcher.prepare(fresh=bool(self._waiting)):
+                self._start_waiting()
+            for job in list(self.jobs.values()):
+                self._look_at(job)
+            if time.monotonic() - measured > TAKEN_S:
+                measured = time.monotonic()
+                self._measure()
+
+    def _take(self, parcel: Parcel) -> None:
+        if parcel.job in self.jobs:
+            return
+        shared = self._is_shared(parcel)
+        asks = self.folder / "asks" / parcel.job
+        asks.mkdir(parents=True, exist_ok=True)
+        folder = Path(parcel.home) if shared else self._unpacked(parcel)
+        lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
+        self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease)
+        (asks / "home").write_text(parcel.home, encoding="utf-8")
+        self._waiting.append(parcel.job)
+
+    def _is_shared(self, parcel: Parcel) -> bool:
+        path, word = parcel.mark
+        try:
+            return bool(word) and Path(path).read_text(encoding="ascii") == word and Path(parcel.home).is_dir()
+        except (OSError, ValueError):
+            return False
+
+    def _unpacked(self, parcel: Parcel) -> Path:
+        """The job's folder, in a workspace with exactly the code that it was sent with."""
+        workspace = Workspace(self.folder / "code" / parcel.code_hash[:16])
+        if not workspace.root.exists():
+            beside = workspace.root.with_name(f".{workspace.root.name}")
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+            for path, digest in parcel.code.items():
+                target = beside / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.files / digest, target)
+            beside.rename(workspace.root)
+            workspace.create()
+            if parcel.trusted:
+                trust(workspace)
+        folder = workspace.jobs / parcel.job
+        folder.mkdir(exist_ok=True)
+        for name, digest in parcel.files.items():
+            content = (self.files / digest).read_bytes()
+            if name == "config.yaml" and parcel.checkpoint:
+                content = with_checkpoint(content, self.files / parcel.checkpoint)
+            records.put(folder / name, content)
+        return folder
+
+    def _start_waiting(self) -> None:
+        for name in list(self._waiting):
+            job = self.jobs[name]
+            home = (job.asks / "home").read_text(encoding="utf-8")
+            away = Away(self.name, self.incarnation, home, str(job.asks))
+            if not self.launcher.start(job.folder, job.lease, away):
+                return
+            self._waiting.remove(name)
+
+    def _hear(self, event: Ended | LauncherLost) -> None:
+        if isinstance(event, LauncherLost):
+            self._problem = event.problem
+            for name, job in self.jobs.items():
+                if job.handle is None and not job.ended and name not in self._waiting:
+                    self._end(job, 1, event.problem)
+            return
+        if (found := self.jobs.get(event.job)) is not None:
+            self._end(found, event.code, event.problem)
+
+    def _end(self, job: _Job, code: int | None, problem: str = "") -> None:
+        self._look_at(job)
+        if not job.ended:
+            job.ended, job.code, job.problem = True, code, problem
+            job.version += 1
+
+    def _look_at(self, job: _Job) -> None:
+        if job.handle is None and (job.asks / ASKED).exists():
+            started = records.load(job.asks / ASKED, Started)
+            assert started is not None
+            job.handle = LocalHandle(started.handle.process)
+            job.begun = (job.asks / ASKED).read_text(encoding="utf-8")
+            job.version += 1
+        if job.clearing and not job.cleared and (job.handle is None or self.local.clear(job.handle)):
+            job.cleared = True
+            job.version += 1
+
+    def _measure(self) -> None:
+        for job in self.jobs.values():
+            if job.handle is not None and not job.ended:
+                job.taken = self.local.taken(job.handle)
+                job.version += 1
+
+    def _obey(self, name: str, what: str, words: str) -> None:
+        job = self.jobs.get(name)
+        if job is None:
+            return
+        if what == "stop" and not job.shared:
+            job.folder.ask_to_stop(words)
+        elif what == "terminate" and job.handle is not None:
+            self.local.stop(job.handle, "terminate")
+        elif what == "kill" and job.handle is not None:
+            self.local.stop(job.handle, "kill")
+        elif what == "clear" and job.ended:
+            job.clearing = True
+
+    def _forget(self, name: str) -> None:
+        job = self.jobs.pop(name, None)
+        if job is None:
+            return
+        shutil.rmtree(job.asks, ignore_errors=True)
+        if not job.shared:
+            shutil.rmtree(job.folder.path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Its jobs have ended: leave nothing here. The actor ends after that."""
+        for root in (self.folder / "code").glob("[!.]*"):
+            withdraw(Workspace(root))
+        self.launcher.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # In a thread of the one who asks: reads alone
+
+    def _told(
+        self, name: str, job: _Job, has: Mapping[str, Has] | None, seen: int | None
+    ) -> tuple[int, JobNews] | None:
+        version, ended = job.version, job.ended
+        facts = (name, job.shared, job.begun, ended, job.code, job.problem, job.cleared, job.taken)
+        if job.shared or has is None:
+            return (2 * version, JobNews(*facts, complete=ended and job.shared)) if seen != 2 * version else None
+        paths = files_of(job.folder.path)
+        pieces = list(news(job.folder.path, has, paths))
+        complete = ended and not pieces
+        told = 2 * version + complete  # that all has come is news, too
+        if not pieces and seen == told:
+            return None
+        return told, JobNews(*facts, complete=complete, paths=paths, pieces=pieces)

@@ -1,0 +1,60 @@
+"""How a job begins on another machine: its process asks, and the machine that has the folder says whether it may.
+
+So of several that try exactly one runs it, as here: the folder is claimed there, by `process.json`, before a line of
+the job has run.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from scalebook.training.files import records
+from scalebook.training.jobs.process import ProcessId
+
+ASKED: Final = "begun.json"
+ANSWER: Final = "permit"
+YES: Final = "yes"
+PATIENCE_S: Final = 120.0
+"""So long it waits for the answer: a link may be down."""
+EVERY_S: Final = 0.002
+
+
+@dataclass(frozen=True)
+class RayHandle:
+    """A job as a process of a machine of a cluster, started by an agent there."""
+
+    process: ProcessId
+    """On that machine."""
+    machine: str
+    agent: str
+    """Which start of the agent: what another one says of its jobs does not count."""
+    folder: str
+    """The job's, on the machine of its workspace."""
+    executor: Literal["ray"] = "ray"
+
+
+@dataclass(frozen=True)
+class Away:
+    """What the process of a job must know to begin on another machine."""
+
+    machine: str
+    agent: str
+    home: str
+    """The job's folder, where its workspace is."""
+    asks: str
+    """A folder of this machine, for the question and the answer."""
+
+    def handle(self, process: ProcessId) -> RayHandle:
+        return RayHandle(process, self.machine, self.agent, self.home)
+
+
+def permitted(asks: Path, started: Any) -> bool:
+    """In the job's process: put the question, and wait for the answer. False also where none comes."""
+    records.save(asks / ASKED, started)
+    answer, deadline = asks / ANSWER, time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if answer.exists():
+            return answer.read_text(encoding="ascii") == YES
+        time.sleep(EVERY_S)
+    return False

@@ -1,0 +1,291 @@
+"""`python -m scalebook.training.jobs.executors.cluster.courier FOLDER`: who reaches the machines, for one workspace.
+
+One process per workspace, and the only one here that imports Ray. It sees which machines there are, has an agent on
+each, and passes on and brings what `desk` and `link` say. It stays while somebody wants it or a job runs elsewhere, and
+ends the agents when it leaves; killed, it is replaced by the next, which goes on where it was.
+"""
+
+import argparse
+import hashlib
+import os
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import locks
+from scalebook.training.files.output import forgive
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.executors.cluster import daemons
+from scalebook.training.jobs.executors.cluster.agent import Agent
+from scalebook.training.jobs.executors.cluster.desk import Desk, Machines, RemoteState, state_of
+from scalebook.training.jobs.executors.cluster.link import CALL_S, LISTEN_S, TURN_S, Link, give_up
+from scalebook.training.jobs.executors.cluster.ray_core import ray_core
+from scalebook.training.jobs.executors.cluster.recording import Recording
+from scalebook.training.jobs.executors.cluster.sending import package_hash
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.workspace import OWNER_ONLY, Workspace
+
+LOOK_S: Final = 1.0
+"""Between two looks at which machines there are."""
+RETRY_S: Final = 5.0
+LOST_S: Final = 120.0
+"""Without a machine that knows a job, before it is given up. Ray ends all on a machine without a head after 60 s."""
+LEAVE_S: Final = 30.0
+
+
+class MachineLink:
+    """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
+
+    def __init__(self, courier: "Courier", node: dict[str, Any], name: str) -> None:
+        self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
+        self.cores = int(node["Resources"].get("CPU", 0)) or None
+        self.words = "is being asked"
+        self.machine: Machine | None = None
+        self.link: Link | None = None
+        self.over = False
+        self.leaving = False
+        self._actor: Any = None
+        self._asked: Any = None
+        self.thread = threading.Thread(target=self._run, name=f"machine {name}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        exceptions = self.courier.ray.exceptions
+        while not self.over:
+            try:
+                self._turn()
+            except exceptions.ActorUnavailableError:
+                self._away("does not answer")
+            except exceptions.GetTimeoutError:
+                self._away("does not answer")
+            except exceptions.RayActorError as error:
+                self._lost(str(error))
+            except OSError as error:
+                self._away(str(error))
+            except Exception as error:  # noqa: BLE001 - one machine must not keep the courier from the others
+                traceback.print_exc()
+                self._away(f"{type(error).__name__}: {str(error)[:200]}")
+
+    def _away(self, words: str) -> None:
+        self.words, self._asked = words, None
+        time.sleep(LOOK_S)
+
+    def _lost(self, words: str) -> None:
+        print(f"scalebook: {self.name} is lost: {words}", flush=True)
+        self.words, self.over = "is lost", True
+        if self.link is not None:
+            self.link.lost(f"lost with {self.name}")
+
+    def _turn(self) -> None:
+        if self._actor is None:
+            self._actor = self.courier.agent(self.node_id, self.name, self.cores)
+        if self.link is None or self.machine is None:
+            self._meet()
+            return
+        link, ray = self.link, self.courier.ray
+        for order in self.courier.desk.ordered():
+            if order.machine == self.name:
+                link.send(order)
+        link.pass_on()
+        if self._asked is None:
+            self._asked = self._actor.news.remote(*link.question(), 0.0 if self.leaving else LISTEN_S)
+        ready, _ = ray.wait([self._asked], timeout=TURN_S)
+        if ready:
+            asked, self._asked = self._asked, None
+            link.hear(*ray.get(asked))
+            self.words = ""
+        link.settle_all()
+        if self.leaving and link.clear_ended():
+            self.over = True
+
+    def _meet(self) -> None:
+        told = self.call("hello")
+        if told["package"] != package_hash():
+            self.words = "has another version of Scalebook"
+            time.sleep(RETRY_S)
+        elif told["state"] != "ready":
+            self.words = told["problem"] or "loads what runs need (about 6 s, once)"
+            time.sleep(0.1)
+        self.link = self.link or Link(
+            self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording
+        )
+        if told["package"] == package_hash() and told["state"] == "ready":
+            self.machine, self.words = told["machine"], ""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=CALL_S)
+
+    def end(self) -> None:
+        """Its agent, when no job is left."""
+        if self._actor is not None and self.words != "is lost":
+            try:
+                self.call("close")
+                self.courier.ray.kill(self._actor)
+            except Exception as error:  # noqa: BLE001 - it is gone, or goes with its machine
+                print(f"scalebook: the agent on {self.name}: {error}", flush=True)
+
+
+class Courier:
+    """All machines of one workspace."""
+
+    def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
+        self.workspace, self.runner, self.preload = workspace, runner, preload
+        self.desk = Desk(workspace).create()
+        self.recording = Recording()
+        self.ray: Any = None
+        self.places: dict[str, MachineLink] = {}
+        self._me = ProcessId.of()
+        self._said: Machines | None = None
+        self._orphans: dict[str, float] = {}
+        self._looked = 0.0
+
+    def serve(self) -> None:
+        """Until nobody wants it, and no job runs elsewhere."""
+        problem = ""
+        while self.ray is None:
+            try:
+                self.ray = connected(self.workspace)
+            except Exception as error:  # noqa: BLE001 - whatever Ray says, it is told, and tried again
+                problem = str(error.problem) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+                print(f"scalebook: {problem}", flush=True)
+                self.note(problem[:300])
+                self._give_up_orphans()
+                time.sleep(RETRY_S)
+            if self.ray is None and not self.desk.wanted():
+                return
+        last = time.monotonic()
+        while True:
+            self._look()
+            self.note("")
+            if self.desk.wanted() or self._any_alive():
+                last = time.monotonic()
+            elif time.monotonic() - last > 1.0:
+                break
+            time.sleep(0.1)
+        self._leave()
+
+    def agent(self, node: str, name: str, cores: int | None) -> Any:
+        """The actor on this machine: found, or made."""
+        key = f"{hashlib.sha256(str(self.workspace.root).encode()).hexdigest()[:16]}-{node[:12]}"
+        near = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        made = self.ray.remote(Agent).options(
+            name=f"agent-{key}", lifetime="detached", get_if_exists=True, num_cpus=0, max_concurrency=8,
+            max_restarts=0, scheduling_strategy=near,
+        )  # fmt: skip
+        return made.remote(key, name, cores, self.runner, self.preload)
+
+    def note(self, problem: str) -> None:
+        ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
+        others = {place.name: place.words for place in self.places.values() if place.words}
+        said = Machines(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        if said != self._said:
+            self.desk.note(said)
+            self._said = said
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        nodes = {str(node["NodeID"]): node for node in self.ray.nodes() if node["Alive"]}
+        for node_id, place in list(self.places.items()):
+            if (place.over and node_id not in nodes) or (place.over and not place.leaving):
+                del self.places[node_id]
+        for node_id, node in nodes.items():
+            if node_id not in self.places:
+                self.places[node_id] = MachineLink(self, node, self._name(node))
+        self._adopt()
+
+    def _name(self, node: dict[str, Any]) -> str:
+        name = str(node.get("NodeName") or node["NodeManagerHostname"])
+        taken = {place.name for place in self.places.values()}
+        return f"{name}-{str(node['NodeID'])[:6]}" if name in taken else name
+
+    def _adopt(self) -> None:
+        """Jobs that an earlier courier knew go to their machine; those of machines that are gone are given up."""
+        links = {place.link.agent: place.link for place in self.places.values() if place.link is not None}
+        mine = {name for link in links.values() for name in link.jobs}
+        for folder, state in self._open():
+            assert state.handle is not None
+            if folder.id in mine:
+                continue
+            if (link := links.get(state.handle.agent)) is not None:
+                link.adopt(folder, state)
+            else:
+                self._orphan(folder, state, all(place.link for place in self.places.values()))
+
+    def _orphan(self, folder: JobFolder, state: RemoteState, sure: bool) -> None:
+        """`sure`: all machines have been asked, and none knows it."""
+        assert state.handle is not None
+        since = self._orphans.setdefault(folder.id, time.monotonic())
+        if time.monotonic() - since > (5 * LOOK_S if sure else LOST_S):
+            print(f"scalebook: job {folder.id} is given up: no agent knows it", flush=True)
+            give_up(folder, state, f"lost with {state.handle.machine}")
+
+    def _give_up_orphans(self) -> None:
+        for folder, state in self._open():
+            self._orphan(folder, state, sure=False)
+
+    def _open(self) -> list[tuple[JobFolder, RemoteState]]:
+        """Jobs elsewhere of which something is left."""
+        found = []
+        for path in self.workspace.jobs.glob("[!.]*/remote.json"):
+            state = state_of(path.parent)
+            if state is not None and state.handle is not None and not state.cleared:
+                found.append((JobFolder(path.parent), state))
+        return found
+
+    def _any_alive(self) -> bool:
+        return any(state.alive for _, state in self._open())
+
+    def _leave(self) -> None:
+        for place in self.places.values():
+            place.leaving = True
+        deadline = time.monotonic() + LEAVE_S
+        for place in self.places.values():
+            place.thread.join(max(0.1, deadline - time.monotonic()))
+            place.over = True
+            place.end()
+        self.recording.close()
+        self.ray.shutdown()
+
+
+def connected(workspace: Workspace) -> Any:
+    """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
+    address, node = workspace.settings.cluster.address, daemons.here()
+    if node is None or address not in ("auto", node.address):
+        what = "nothing of Ray runs on this machine" if node is None else f"this machine is part of {node.address}"
+        raise ConfigError("cluster.address", f"is {address}, and {what}", "Run `scalebook cluster start`.")
+    os.environ.update(daemons.ray_environment(node.loopback))
+    ray = ray_core()
+    ray.init(
+        address=node.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
+        _node_ip_address=node.host,
+    )  # fmt: skip
+    return ray
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.executors.cluster.courier")
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--runner", default=None)
+    parser.add_argument("--preload", default=None, help="modules that agents' warm processes import, commas between")
+    options: Any = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)
+    forgive()
+    workspace = Workspace(options.workspace)
+    preload = None if options.preload is None else tuple(filter(None, options.preload.split(",")))
+    with locks.only_one(Desk(workspace).create().lock) as alone:
+        if alone:
+            Courier(workspace, options.runner, preload).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+"""What lies between those who want something of jobs on other machines, and the courier, who alone can reach these.
+
+Files of the workspace, in `.scalebook/cluster/`: who wants something leaves it there, and what the courier knows it
+leaves there, or in the job's folder (`remote.json`). So whoever may read the workspace may ask, without Ray.
+"""
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from scalebook.training.files import records
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.executors.cluster.beginning import RayHandle
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.workspace import Workspace
+
+REMOTE: Final = "remote.json"
+Ask = Literal["terminate", "kill", "clear"]
+WANTED_S: Final = 20.0
+"""So long somebody counts as wanting the courier."""
+
+
+@dataclass(frozen=True)
+class RemoteState:
+    """`remote.json` in a job's folder: what the courier last heard of it.
+
+    `code` is the exit code, or minus the number of the signal that ended it; None while it runs, or nobody knows.
+    """
+
+    handle: RayHandle | None = None
+    alive: bool = False
+    cleared: bool = False
+    code: int | None = None
+    problem: str = ""
+    lost: str = ""
+    """Why nothing will be heard of it any more, for people."""
+    cpu_s: float = 0.0
+    memory_mb: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machines:
+    """`machines.json`: those on which jobs can be started now, and what is to be said of the others."""
+
+    courier: ProcessId
+    ready: list[Machine] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    """By name, in words."""
+    problem: str = ""
+    """Why there are none."""
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """`orders/ID.json`: start this job on these devices of a machine."""
+
+    job: str
+    machine: str
+    cores: list[int]
+    gpus: list[str]
+
+
+class Desk:
+    """The files of one workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.folder = workspace.hidden / "cluster"
+        self.orders, self.asks = self.folder / "orders", self.folder / "asks"
+
+    def create(self) -> "Desk":
+        self.workspace.create()
+        for folder in (self.folder, self.orders, self.asks):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return self
+
+    @property
+    def lock(self) -> Path:
+        """Held by the courier."""
+        return self.folder / "courier.lock"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "courier.log"
+
+    def machines(self) -> Machines | None:
+        return records.peek(self.folder / "machines.json", Machines)
+
+    def note(self, machines: Machines) -> None:
+        records.save(self.folder / "machines.json", machines)
+
+    def want(self) -> None:
+        """Say that somebody wants the courier to stay."""
+        (self.folder / "wanted").touch()
+
+    def wanted(self) -> bool:
+        try:
+            return time.time() - (self.folder / "wanted").stat().st_mtime < WANTED_S
+        except OSError:
+            return False
+
+    def order(self, order: JobOrder) -> None:
+        records.save(self.orders / f"{order.job}.json", order)
+
+    def ordered(self) -> list[JobOrder]:
+        found = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
+        return [order for order in found if order is not None]
+
+    def done(self, job: str) -> None:
+        """Of an order that has been followed, or is not wanted any more."""
+        (self.orders / f"{job}.json").unlink(missing_ok=True)
+
+    def asked(self) -> list[tuple[str, str]]:
+        """Job and what is asked of it, for all that has not been passed on."""
+        return [(job, ask) for name in _names(self.asks) for job, _, ask in [name.partition(".")]]
+
+    def passed_on(self, job: str, ask: str) -> None:
+        (self.asks / f"{job}.{ask}").unlink(missing_ok=True)
+
+
+def state_of(folder: Path) -> RemoteState | None:
+    """Of a job, by its folder."""
+    return records.peek(folder / REMOTE, RemoteState)
+
+
+def tell(folder: Path, state: RemoteState) -> None:
+    """OSError where the folder is gone."""
+    records.save(folder / REMOTE, state)
+
+
+def ask(handle: RayHandle, what: Ask) -> None:
+    """Leave it for the courier; nothing where the job's folder is gone."""
+    folder = Path(handle.folder)
+    with suppress(OSError):
+        (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{what}").touch()
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".")]
+    except OSError:
+        return []

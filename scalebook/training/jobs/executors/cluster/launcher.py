@@ -1,0 +1,105 @@
+"""Starting jobs on machines of a cluster: leaves orders for the courier, sees that there is one, hears from folders."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Literal
+
+from scalebook.training.files import locks
+from scalebook.training.jobs import detached
+from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, JobOrder, Machines, state_of
+from scalebook.training.jobs.executors.cluster.ray_core import require_ray
+from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.process import Children, alive
+from scalebook.training.jobs.schedule import Lease
+from scalebook.training.workspace import Workspace
+
+COURIER: Final = "scalebook.training.jobs.executors.cluster.courier"
+KEEP_S: Final = 1.0
+EVERY_S: Final = 0.01
+
+
+class RayLauncher(Launcher):
+    """The courier is not its own: it stays for the jobs that run, and is found again by whoever comes next."""
+
+    def __init__(
+        self, workspace: Workspace, children: Children, runner: str | None = None, preload: Sequence[str] | None = None
+    ) -> None:
+        require_ray("scalebook.toml: cluster.address")
+        self.desk = Desk(workspace).create()
+        self._options = [*([] if runner is None else ["--runner", runner])]
+        self._options += [] if preload is None else ["--preload", ",".join(preload)]
+        self._prepared = False
+        self._running: dict[str, JobFolder] = {}
+        self._kept = -KEEP_S
+
+    @property
+    def state(self) -> Literal["none", "loading", "ready"]:
+        if not self._prepared:
+            return "none"
+        return "ready" if self._machines() else "loading"
+
+    def prepare(self, fresh: bool) -> bool:
+        self._prepared = True
+        self._keep()
+        return self.state == "ready"
+
+    def start(self, job: JobFolder, lease: Lease) -> bool:
+        if not job.claimed():
+            (job.path / REMOTE).unlink(missing_ok=True)
+        told = self._machines()
+        machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
+        self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus))
+        self._running[job.id] = job
+        return True
+
+    def events(self, wait_s: float) -> list[Event]:
+        deadline = time.monotonic() + wait_s
+        if self._prepared or self._running:
+            self._keep()
+        while True:
+            found = self._ended()
+            if found or time.monotonic() >= deadline:
+                return found
+            time.sleep(min(EVERY_S, max(0.0, deadline - time.monotonic())))
+
+    def close(self) -> None:
+        """What was ordered and has not begun is not wanted any more; where it begins all the same, it is claimed."""
+        self._prepared = False
+        for name, job in list(self._running.items()):
+            if not job.claimed():
+                self.desk.done(name)
+
+    def _ended(self) -> list[Event]:
+        events: list[Event] = []
+        for name, job in list(self._running.items()):
+            state = state_of(job.path)
+            if state is None or state.alive or (state.code is None and not state.cleared):
+                continue
+            del self._running[name]
+            if state.code is not None:
+                events.append(Ended(name, state.code, state.problem))
+        return events
+
+    def _machines(self) -> Machines | None:
+        """As the courier tells them, if it lives and there are any."""
+        told = self.desk.machines()
+        return told if told is not None and told.ready and alive(told.courier) else None
+
+    def _keep(self) -> None:
+        """See that there is a courier, and that it stays."""
+        if time.monotonic() - self._kept < KEEP_S:
+            return
+        self._kept = time.monotonic()
+        self.desk.want()
+        handle = locks.opened(self.desk.lock)
+        try:
+            held = locks.is_held(handle)
+        finally:
+            os.close(handle)
+        if not held:
+            self._kept += 4 * KEEP_S
+            with self.desk.log.open("ab") as log, suppress(OSError):
+                detached.start(log, COURIER, str(self.desk.workspace.root), *self._options)

@@ -1,0 +1,214 @@
+"""The courier's end of one machine: passes on what is wanted of its jobs, and brings what they write."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.files import records
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.executors.cluster.agent import JobNews
+from scalebook.training.jobs.executors.cluster.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.carrying import Brought
+from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, state_of, tell
+from scalebook.training.jobs.executors.cluster.recording import Recording
+from scalebook.training.jobs.executors.cluster.sending import parcel
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.tracking import names
+
+CALL_S: Final = 30.0
+"""For an agent to answer; then the machine counts as away, until it does."""
+LISTEN_S: Final = 1.0
+TURN_S: Final = 0.02
+RECORD_S: Final = 60.0
+"""For the store to take what a job that has ended has told; then the supervisor says how it ended, and no more."""
+CHUNK: Final = 2**22
+
+Call = Callable[..., Any]
+"""`call(method, *arguments)`: asks the agent, and waits for its answer."""
+
+
+@dataclass
+class _Remote:
+    """A job on this machine."""
+
+    folder: JobFolder
+    brought: Brought
+    state: RemoteState
+    permitted: bool = False
+    stop_told: bool = False
+    shared: bool = False
+    ending_since: float = 0.0
+    news: JobNews | None = None
+    orders: list[str] = field(default_factory=list)
+
+
+class Link:
+    """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
+
+    def __init__(self, desk: Desk, machine: str, agent: str, call: Call, recording: Recording) -> None:
+        self.desk, self.machine, self.agent, self.call, self.recording = desk, machine, agent, call, recording
+        self.jobs: dict[str, _Remote] = {}
+        self._seen: dict[str, int] = {}
+
+    def adopt(self, folder: JobFolder, state: RemoteState) -> None:
+        """A job that an earlier courier knew."""
+        if folder.id not in self.jobs:
+            self.jobs[folder.id] = _Remote(folder, Brought(folder.path), state, permitted=False)
+            self.recording.watch(folder)
+
+    def send(self, order: JobOrder) -> None:
+        """Have the job started, unless it is known: asked twice, it is started once."""
+        folder = JobFolder(self.desk.workspace.jobs / order.job)
+        if order.job not in self.jobs:
+            if folder.claimed() or not folder.path.exists():
+                self._refused(folder)
+                return
+            told, paths = parcel(self.desk.workspace, folder, order)
+            for digest in self.call("missing", told.hashes):
+                self._put(digest, paths[digest])
+            self.call("start", told)
+            self.jobs[order.job] = _Remote(folder, Brought(folder.path), RemoteState())
+            self.recording.watch(folder)
+        self.desk.done(order.job)
+
+    def pass_on(self) -> None:
+        """What is asked of jobs: by the desk, and by the file `stop` in a folder."""
+        for name, what in self.desk.asked():
+            if name in self.jobs:
+                self.call("ask", name, what)
+                self.desk.passed_on(name, what)
+        for remote in self.jobs.values():
+            if not remote.stop_told and remote.permitted and remote.folder.stop_file.exists():
+                self.call("ask", remote.folder.id, "stop", remote.folder.told_to_stop())
+                remote.stop_told = True
+
+    def question(self) -> tuple[dict[str, Any], dict[str, int]]:
+        """What the agent is to be asked for news with."""
+        known = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
+        return known, dict(self._seen)
+
+    def hear(self, versions: dict[str, int], news: list[JobNews]) -> None:
+        """What it answered."""
+        self._seen |= versions
+        for one in news:
+            if (remote := self.jobs.get(one.job)) is not None:
+                self._hear(remote, one)
+
+    def _hear(self, remote: _Remote, news: JobNews) -> None:
+        remote.news, remote.shared = news, news.shared
+        if not remote.folder.path.exists():  # deleted: nobody wants it any more
+            self._drop(remote)
+            return
+        if news.begun and not remote.permitted:
+            self._answer(remote, news)
+            if news.job not in self.jobs:
+                return
+        if not news.shared:
+            for piece in news.pieces:
+                remote.brought.take(piece)
+            if news.paths:
+                remote.brought.keep(news.paths)
+        state = remote.state
+        if news.taken is not None and not news.ended:
+            state = replace(state, cpu_s=news.taken.cpu_s, memory_mb=news.taken.memory_mb)
+        self._say(remote, state)
+        self.settle(remote)
+
+    def _answer(self, remote: _Remote, news: JobNews) -> None:
+        """The process of a job asks whether it may begin: if it is the one that the folder names, or is the first."""
+        started = records.parse(Path(news.begun), news.begun.encode(), Started)
+        handle = started.handle
+        if not isinstance(handle, RayHandle) or handle.agent != self.agent or handle.folder != str(remote.folder.path):
+            raise Broken(Path(news.job), "an agent speaks for another one's job")
+        before = remote.folder.started()
+        if before is None:
+            self._say(remote, RemoteState(handle, alive=True))
+            allowed = remote.folder.claim(started)
+        else:
+            allowed = before.handle == handle
+            if allowed:
+                self._say(remote, replace(remote.state, handle=handle, alive=True))
+        self.call("permit", news.job, allowed)
+        remote.permitted = True
+        if not allowed:
+            self._refused(remote.folder)
+            self._drop(remote)
+
+    def settle(self, remote: _Remote) -> None:
+        """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
+        news = remote.news
+        if news is None or not news.ended or not (news.complete or news.shared):
+            return
+        if remote.state.alive or remote.state.handle is None:
+            remote.ending_since = remote.ending_since or time.monotonic()
+            if not self.recording.done(remote.folder):
+                if time.monotonic() - remote.ending_since < RECORD_S:
+                    return
+                remote.folder.unrecorded.touch()
+            remote.brought.finish()
+            self._say(remote, replace(remote.state, alive=False, code=news.code, problem=news.problem))
+        if news.cleared or remote.state.handle is None:
+            self.call("forget", news.job)
+            self._say(remote, replace(remote.state, alive=False, cleared=True))
+            self._drop(remote)
+            if self.recording.done(remote.folder):
+                shutil.rmtree(remote.folder.path / names.SPOOL, ignore_errors=True)
+
+    def settle_all(self) -> None:
+        for remote in list(self.jobs.values()):
+            self.settle(remote)
+
+    def clear_ended(self) -> bool:
+        """Nobody watches any more: clear away what jobs that have ended have left. False while any runs."""
+        for name, remote in self.jobs.items():
+            if remote.news is not None and remote.news.ended:
+                self.call("ask", name, "clear")
+        return not self.jobs
+
+    def lost(self, why: str) -> None:
+        """The agent has died, and its jobs with it."""
+        for remote in list(self.jobs.values()):
+            if remote.state.handle is None:
+                self._refused(remote.folder)  # it had not begun: it waits again
+            else:
+                give_up(remote.folder, remote.state, why)
+            self._drop(remote)
+
+    def _put(self, digest: str, path: Path) -> None:
+        with path.open("rb") as file:
+            offset, size = 0, path.stat().st_size
+            while True:
+                data = file.read(CHUNK)
+                last = offset + len(data) >= size
+                self.call("put", digest, offset, data, last)
+                offset += len(data)
+                if last:
+                    return
+
+    def _refused(self, folder: JobFolder) -> None:
+        """This start of the job comes to nothing."""
+        if folder.path.exists():
+            state = state_of(folder.path)
+            if state is None or state.handle is None or state.code is not None:
+                tell(folder.path, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
+        self.desk.done(folder.id)
+
+    def _say(self, remote: _Remote, state: RemoteState) -> None:
+        if state != remote.state:
+            tell(remote.folder.path, state)
+            remote.state = state
+
+    def _drop(self, remote: _Remote) -> None:
+        self.recording.leave(remote.folder)
+        self.jobs.pop(remote.folder.id, None)
+        self._seen.pop(remote.folder.id, None)
+
+
+def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:
+    """Nothing will be heard of the job any more. A whole record of its end that has come counts."""
+    Brought(folder.path).finish()
+    tell(folder.path, replace(state, alive=False, cleared=True, lost=why))

@@ -1,0 +1,123 @@
+"""What a job needs on another machine: its config, its checkpoint, and the modules of its workspace, by their content.
+
+A file goes out once, under the hash of what is in it; what is there already is not sent again. The modules of one state
+of the workspace get a folder of their own there, so that a job runs with the code of the moment when it was started.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import scalebook
+from scalebook.training.files import yaml
+from scalebook.training.files.records import Broken
+from scalebook.training.jobs.executors.cluster.desk import JobOrder
+from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.modules import source_files
+from scalebook.training.trust import trusted
+from scalebook.training.workspace import SETTINGS, Workspace
+
+MARK: Final = "machine"
+"""A file of the hidden folder with a word that nobody else has: who reads it there shares the folder with us."""
+CHECKPOINT: Final = "ckpt_path"
+FILES: Final = ("job.json", "config.yaml")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What an agent is told of a job. Files are named by their hash (SHA-256)."""
+
+    job: str
+    home: str
+    """Its folder here."""
+    cores: list[int]
+    gpus: list[str]
+    files: dict[str, str]
+    """Of the job's folder, by name."""
+    code: dict[str, str]
+    """Of the workspace, by path."""
+    checkpoint: str
+    """"" where it begins anew."""
+    trusted: bool
+    mark: tuple[str, str]
+    """A file here, and what is in it; "" where the folder is not to be shared."""
+
+    @property
+    def hashes(self) -> list[str]:
+        return [*self.files.values(), *self.code.values(), *([self.checkpoint] if self.checkpoint else [])]
+
+    @property
+    def code_hash(self) -> str:
+        return hashlib.sha256(json.dumps([sorted(self.code.items()), self.trusted]).encode()).hexdigest()
+
+
+def parcel(workspace: Workspace, job: JobFolder, order: JobOrder) -> tuple[Parcel, dict[str, Path]]:
+    """What to tell, and where the files of each hash lie here. OSError, Broken where they cannot be read."""
+    paths: dict[str, Path] = {}
+
+    def named(path: Path) -> str:
+        digest = digest_of(path)
+        paths[digest] = path
+        return digest
+
+    code = {str(path.relative_to(workspace.root)): named(path) for path in _own(workspace)}
+    told = Parcel(
+        job=job.id,
+        home=str(job.path),
+        cores=order.cores,
+        gpus=order.gpus,
+        files={name: named(job.path / name) for name in FILES if (job.path / name).exists()},
+        code=code,
+        checkpoint=named(found) if (found := _checkpoint(job)) is not None else "",
+        trusted=trusted(workspace),
+        mark=_mark(workspace),
+    )
+    return told, paths
+
+
+def _own(workspace: Workspace) -> list[Path]:
+    """The settings, and the modules that lie in the workspace; what is installed must be installed there, too."""
+    settings = workspace.root / SETTINGS
+    modules = [path for path in source_files(workspace) if path.is_relative_to(workspace.root)]
+    return [*([settings] if settings.is_file() else []), *modules]
+
+
+def _checkpoint(job: JobFolder) -> Path | None:
+    try:
+        said = job.content().get(CHECKPOINT)
+    except Broken:
+        return None  # the job's process says what is wrong with its config
+    return Path(said) if isinstance(said, str) and Path(said).is_absolute() and Path(said).is_file() else None
+
+
+def with_checkpoint(config: bytes, checkpoint: Path) -> bytes:
+    """The config, with the checkpoint where it lies on this machine."""
+    content: Mapping[str, Any] = yaml.load(config.decode("utf-8"), ours=True)
+    return yaml.dump({**content, CHECKPOINT: str(checkpoint)}).encode()
+
+
+def _mark(workspace: Workspace) -> tuple[str, str]:
+    if workspace.settings.cluster.files == "copied":
+        return "", ""
+    path = workspace.hidden / "cluster" / MARK
+    if not path.exists():
+        beside = path.with_name(f".{MARK}.{secrets.token_hex(4)}")
+        beside.write_text(secrets.token_hex(16), encoding="ascii")
+        beside.replace(path)
+    return str(path), path.read_text(encoding="ascii")
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def package_hash() -> str:
+    """Of Scalebook's own sources: machines on which they differ are not lent to jobs."""
+    home = Path(scalebook.__file__).parent
+    found = sorted((str(path.relative_to(home)), digest_of(path)) for path in home.rglob("*.py"))
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
