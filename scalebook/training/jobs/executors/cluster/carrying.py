@@ -27,7 +27,7 @@ Has = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """Part of a file, in the state `stamp`, of `size` bytes in that state."""
 
     path: str
@@ -53,7 +53,7 @@ def files_of(folder: Path) -> list[str]:
     return sorted(brought, key=lambda path: (late.index(path) + 1 if path in late else 0, path))
 
 
-def news(folder: Path, has: Mapping[str, Has], paths: list[str]) -> Iterator[Piece]:
+def news(folder: Path, has: Mapping[str, Has], paths: list[str]) -> Iterator[FilePiece]:
     """What the other side lacks of these files. Ends at the first file that is not there as a whole."""
     room = ROOM
     for path in paths:
@@ -70,7 +70,7 @@ def news(folder: Path, has: Mapping[str, Has], paths: list[str]) -> Iterator[Pie
             return
 
 
-def _piece(file: Path, path: str, stamp: str, offset: int) -> Piece | None:
+def _piece(file: Path, path: str, stamp: str, offset: int) -> FilePiece | None:
     with file.open("rb") as source:
         facts = os.fstat(source.fileno())
         now = "" if grows(path) else f"{facts.st_mtime_ns}-{facts.st_size}-{facts.st_ino}"
@@ -79,7 +79,7 @@ def _piece(file: Path, path: str, stamp: str, offset: int) -> Piece | None:
         elif offset == facts.st_size:
             return None
         source.seek(offset)
-        return Piece(path, now, offset, source.read(PIECE), facts.st_size)
+        return FilePiece(path, now, offset, source.read(PIECE), facts.st_size)
 
 
 class Brought:
@@ -94,7 +94,7 @@ class Brought:
         growing = {path: ("", _size(self.folder / path)) for path in self._grown()}
         return {**self._has, **growing}
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: FilePiece) -> None:
         """ValueError for a path that may not be. A piece that does not fit is dropped: it is asked for again."""
         target = self._place(piece.path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class Brought:
         with suppress(FileNotFoundError):
             (self.folder / ".result").replace(self.folder / RESULT)
 
-    def _append(self, target: Path, piece: Piece) -> None:
+    def _append(self, target: Path, piece: FilePiece) -> None:
         if piece.offset > _size(target):
             return
         with target.open("r+b" if target.exists() else "xb") as file:

@@ -21,7 +21,7 @@ from scalebook.training.files.output import forgive
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.cluster import daemons
 from scalebook.training.jobs.executors.cluster.agent import Agent
-from scalebook.training.jobs.executors.cluster.desk import Desk, Machines, RemoteState, state_of
+from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, state_of
 from scalebook.training.jobs.executors.cluster.link import CALL_S, LISTEN_S, TURN_S, Link, give_up
 from scalebook.training.jobs.executors.cluster.ray_core import ray_core
 from scalebook.training.jobs.executors.cluster.recording import Recording
@@ -140,7 +140,7 @@ class Courier:
         self.ray: Any = None
         self.places: dict[str, MachineLink] = {}
         self._me = ProcessId.of()
-        self._said: Machines | None = None
+        self._said: KnownMachines | None = None
         self._orphans: dict[str, float] = {}
         self._looked = 0.0
 
@@ -182,7 +182,7 @@ class Courier:
     def note(self, problem: str) -> None:
         ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
         others = {place.name: place.words for place in self.places.values() if place.words}
-        said = Machines(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        said = KnownMachines(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
         if said != self._said:
             self.desk.note(said)
             self._said = said

@@ -42,7 +42,7 @@ class RemoteState:
 
 
 @dataclass(frozen=True)
-class Machines:
+class KnownMachines:
     """`machines.json`: those on which jobs can be started now, and what is to be said of the others."""
 
     courier: ProcessId
@@ -86,10 +86,10 @@ class Desk:
     def log(self) -> Path:
         return self.folder / "courier.log"
 
-    def machines(self) -> Machines | None:
-        return records.peek(self.folder / "machines.json", Machines)
+    def machines(self) -> KnownMachines | None:
+        return records.peek(self.folder / "machines.json", KnownMachines)
 
-    def note(self, machines: Machines) -> None:
+    def note(self, machines: KnownMachines) -> None:
         records.save(self.folder / "machines.json", machines)
 
     def want(self) -> None:

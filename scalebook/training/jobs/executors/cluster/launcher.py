@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from scalebook.training.files import locks
 from scalebook.training.jobs import detached
-from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, JobOrder, Machines, state_of
+from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, JobOrder, KnownMachines, state_of
 from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher
 from scalebook.training.jobs.folder import JobFolder
@@ -83,7 +83,7 @@ class RayLauncher(Launcher):
                 events.append(Ended(name, state.code, state.problem))
         return events
 
-    def _machines(self) -> Machines | None:
+    def _machines(self) -> KnownMachines | None:
         """As the courier tells them, if it lives and there are any."""
         told = self.desk.machines()
         return told if told is not None and told.ready and alive(told.courier) else None
