@@ -22,7 +22,7 @@ from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.cluster import daemons
 from scalebook.training.jobs.executors.cluster.agent import Agent
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, state_of
-from scalebook.training.jobs.executors.cluster.link import CALL_S, LISTEN_S, TURN_S, Link, give_up
+from scalebook.training.jobs.executors.cluster.link import CALL_S, LISTEN_S, TURN_S, AgentLink, give_up
 from scalebook.training.jobs.executors.cluster.ray_core import ray_core
 from scalebook.training.jobs.executors.cluster.recording import Recording
 from scalebook.training.jobs.executors.cluster.sending import package_hash
@@ -46,7 +46,7 @@ class MachineLink:
         self.cores = int(node["Resources"].get("CPU", 0)) or None
         self.words = "is being asked"
         self.machine: Machine | None = None
-        self.link: Link | None = None
+        self.link: AgentLink | None = None
         self.over = False
         self.leaving = False
         self._actor: Any = None
@@ -111,7 +111,7 @@ class MachineLink:
         elif told["state"] != "ready":
             self.words = told["problem"] or "loads what runs need (about 6 s, once)"
             time.sleep(0.1)
-        self.link = self.link or Link(
+        self.link = self.link or AgentLink(
             self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording
         )
         if told["package"] == package_hash() and told["state"] == "ready":

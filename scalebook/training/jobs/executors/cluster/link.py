@@ -46,7 +46,7 @@ class _Remote:
     orders: list[str] = field(default_factory=list)
 
 
-class Link:
+class AgentLink:
     """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
 
     def __init__(self, desk: Desk, machine: str, agent: str, call: Call, recording: Recording) -> None:
