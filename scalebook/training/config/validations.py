@@ -45,11 +45,11 @@ def too_rare(interval: int, batches: int, workers: int, about: str = "") -> Conf
     within = " in an epoch" if workers > 1 else ""
     plural = "batches" if batches != 1 else "batch"
     counts = "It counts the batches of each worker. " if workers > 1 else ""
+    fewer = "fewer" if about else f"{batches} or fewer"
     return ConfigError(
         KEY,
         f"is {interval}, but {whose} {about}{batches} {plural}{within}",
-        f"{counts}Write {batches} or fewer, a part of an epoch such as 0.5, or {EVERY}: null beside it, which counts "
-        "across epochs.",
+        f"{counts}Write {fewer}, a part of an epoch such as 0.5, or {EVERY}: null beside it, to count across epochs.",
     )
 
 

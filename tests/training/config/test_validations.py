@@ -65,7 +65,7 @@ def test_what_is_neither_a_part_nor_a_number_is_refused(interval: Any, descripti
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Write 300 or fewer"),
+        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Write fewer, a part"),
         (config("ddp", devices=2, val_check_interval=151), "each of the 2 workers has at most 150 batches in an epoch"),
         (config(VIRTUAL, val_check_interval=4), "each of the 100 workers has at most 3 batches in an epoch. It counts"),
         (config(VIRTUAL, limit_train_batches=1, val_check_interval=2), "workers has at most 1 batch in an epoch"),
@@ -76,7 +76,7 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
     (problem,) = found(given, description)
     assert problem.startswith("trainer.val_check_interval: is ")
     assert says in problem
-    assert problem.endswith("or check_val_every_n_epoch: null beside it, which counts across epochs.")
+    assert problem.endswith("or check_val_every_n_epoch: null beside it, to count across epochs.")
 
 
 @pytest.mark.parametrize(
