@@ -15,6 +15,7 @@ The rooms, from the ground up; each knows only those before it:
     channel        workers on other machines: frames, who may come in, a stand-in for each, and their end
     replay         a run made again from its trace
     launch         what the processes of a run share, made before the fork, and the ends that they get
+    far            the same for a run over several machines: the server's one port, and the way there
 """
 
 from importlib import import_module

@@ -1,5 +1,6 @@
 """The parameter server over two machines, which are two processes of this one."""
 
+import json
 import os
 import signal
 import socket
@@ -9,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from scalebook.training.errors import ConfigError
@@ -36,10 +38,28 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+class Listening(Callback):
+    """The first worker of each machine notes where its machine's processes listen."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.local_rank == 0:
+            monitor = psutil.Process(os.getppid())
+            processes = [monitor, *monitor.children(recursive=True)]
+            found = {one.laddr for p in processes for one in p.net_connections("inet") if one.status == "LISTEN"}
+            (self.folder / f"listening-{trainer.node_rank}").write_text(json.dumps(sorted(found)))
+
+
 def trained(folder: Path, rule: RuleName, settings: dict[str, Any], **trainers: Any) -> dict[str, Any]:
     saving = ModelCheckpoint(folder / "saved", filename="last")
     made = trainer(
-        folder, AsyncPS(rule, **settings), callbacks=[Diary(folder), saving], enable_checkpointing=True, **trainers
+        folder,
+        AsyncPS(rule, **settings),
+        callbacks=[Diary(folder), Listening(folder), saving],
+        enable_checkpointing=True,
+        **trainers,
     )
     model = seeded_model()
     weights = fit(made, model)
@@ -90,6 +110,9 @@ def test_all_machines_end_with_the_last_version(started: str, tmp_path: Path) ->
     for machine in told:
         assert torch.equal(machine["weights"], told[0]["weights"])
         assert machine["steps"] == 24
+    port = int(environments[0]["MASTER_PORT"]) + (started == "torchrun")  # at its own torchrun's agent listens
+    assert json.loads((tmp_path / "listening-0").read_text()) == [["127.0.0.1", port]]
+    assert json.loads((tmp_path / "listening-1").read_text()) == []
     every = diaries(tmp_path)
     assert [one["updates"] for one in every] == [24] * 4
     assert sorted(sample for one in every for sample in one["train"]) == sorted(2 * list(range(96)))
