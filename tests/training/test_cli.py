@@ -142,3 +142,13 @@ def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None
 @pytest.mark.filterwarnings("ignore")  # the profiler warns of short runs
 def test_the_pytorch_profiler_by_its_name(file: Path, workspace: Workspace) -> None:
     assert main(["fit", "-c", str(file), "--trainer.profiler", "pytorch"]) == 0
+
+
+def test_what_the_model_forbids_is_said_before_anything_starts(
+    file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is made in a process of its own for that, once."""
+    optimizer = '{"class_path": "torch.optim.SparseAdam", "init_args": {"lr": 0.1}}'
+    assert main(["fit", "-c", str(file), "--optimizer", optimizer]) == 2
+    assert "optimizer: is SparseAdam, which steps on sparse gradients alone, and net." in capsys.readouterr().err
+    assert all_jobs(workspace) == []

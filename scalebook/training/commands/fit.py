@@ -58,9 +58,11 @@ def main(argv: Sequence[str]) -> int:
         return 0 if len(argv) > 1 else 2
     if (run_id := line.options.get("--run")) is not None:
         line.config = _of_run(find(workspace, run_id), line.config, description)
-    if command == "fit":
-        sparse_tables.look(line.config, description)
-    for problem in validate(line.config, description, typed=True):
+    problems = validate(line.config, description, typed=True)
+    is_right = all(problem.severity != "error" for problem in problems)
+    if command == "fit" and is_right and sparse_tables.look(line.config, description):
+        problems = validate(line.config, description, typed=True)
+    for problem in problems:
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)

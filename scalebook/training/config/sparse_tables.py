@@ -60,10 +60,14 @@ def asks(config: Mapping[str, Any], description: Description) -> bool:
     return is_sparse_alone or (_is_server(config, description) and bool(_forbidden(config, description)))
 
 
-def look(config: Mapping[str, Any], description: Description) -> None:
-    """Look at the model where something asks for it and nobody has, which takes some 6 s."""
-    if asks(config, description) and known(config, description) is None:
-        find_out(config, description)
+def look(config: Mapping[str, Any], description: Description) -> bool:
+    """Look at the model where something asks for it, a codec does, and nobody has, which takes some 6 s; whether it
+    did."""
+    has_codec = any(codec.codes for codec in codecs_of(config, description).values())
+    if not (has_codec or asks(config, description)) or known(config, description) is not None:
+        return False
+    find_out(config, description)
+    return True
 
 
 def _is_server(config: Mapping[str, Any], description: Description) -> bool:
