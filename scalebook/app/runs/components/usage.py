@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from scalebook.app.navigation import RUNS
-from scalebook.app.runs.services.devices import DeviceState, HeldBy
+from scalebook.app.runs.services.devices import DeviceState, ElsewhereState, HeldBy
 from scalebook.app.shared.components import chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import figure
@@ -57,6 +57,8 @@ def devices(state: DeviceState) -> None:
                  html.text(_numbers(state.free_gpus) or "–")])  # fmt: skip
     html.draw(html.table(["Held by", "Cores", *(["GPUs"] if state.gpus else [])],
                          rows if state.gpus else [row[:2] for row in rows]))  # fmt: skip
+    if state.elsewhere:
+        html.draw(html.table(["Machine", "Held by", "Cores", "GPUs"], _elsewhere(state.elsewhere)))
     st.caption(f"Memory: {figure(state.memory_used_mb / 1000, 3)} of {figure(state.memory_mb / 1000, 3)} GB in use.")
     if state.gpus:
         gpu_rows = [
@@ -70,6 +72,23 @@ def devices(state: DeviceState) -> None:
             for gpu in state.gpus
         ]  # fmt: skip
         html.draw(html.table(["GPU", "busy", "memory, GB", "temperature, °C"], gpu_rows, numeric=range(1, 4)))
+
+
+def _elsewhere(machines: Sequence[ElsewhereState]) -> list[list[html.Cell]]:
+    """The machines of the cluster: a row for each run there, and what is free."""
+    rows = []
+    for machine in machines:
+        name = html.text(machine.name)
+        rows += [
+            [name, _who(holder), html.text(_numbers(holder.cores)), html.text(_numbers(holder.gpus) or "–")]
+            for holder in machine.held
+        ]
+        if machine.words:
+            rows.append([name, html.text(machine.words, "dim"), html.text("–"), html.text("–")])
+        else:
+            free = [html.text(_numbers(numbers) or "–") for numbers in (machine.free_cores, machine.free_gpus)]
+            rows.append([name, html.text("free", "dim"), *free])
+    return rows
 
 
 def _who(holder: HeldBy) -> html.Cell:

@@ -1,10 +1,13 @@
 """Who holds which cores and GPUs of this machine, and how its memory and its GPUs stand."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import psutil
 
 from scalebook.training.jobs.devices import gpu_readings, this_machine
+from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.folder import Started
 from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.workspace import Workspace
 
@@ -32,6 +35,17 @@ class GpuState:
 
 
 @dataclass(frozen=True)
+class ElsewhereState:
+    """Another machine, of the workspace's cluster. `words`: why nothing can be lent of it just now."""
+
+    name: str
+    held: list[HeldBy]
+    free_cores: list[int]
+    free_gpus: list[int]
+    words: str = ""
+
+
+@dataclass(frozen=True)
 class DeviceState:
     """This machine. `free`: lent to nobody of this workspace."""
 
@@ -42,17 +56,20 @@ class DeviceState:
     gpus: list[GpuState]
     memory_mb: float
     memory_used_mb: float
+    elsewhere: list[ElsewhereState] = field(default_factory=list)
 
 
 def device_state(workspace: Workspace) -> DeviceState:
     """Who holds which devices at this moment. Looks at every job that has not ended."""
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
-    held = []
+    held, away = [], dict[str, list[tuple[str, str, Started]]]()
     for job in reversed(open_jobs(workspace)):
         if job.state() not in ("running", "stopping"):
             continue
-        if (started := job.started()) is not None and not started.machine:
+        if (started := job.started()) is not None and started.machine:
+            away.setdefault(started.machine, []).append((job.id, job.request().title, started))
+        elif started is not None:
             gpus = [index[uuid] for uuid in started.gpus if uuid in index]
             held.append(HeldBy(job.id, job.request().title, sorted(started.cores), gpus))
     readings = {reading.uuid: reading for reading in gpu_readings([gpu.uuid for gpu in machine.gpus])}
@@ -71,4 +88,21 @@ def device_state(workspace: Workspace) -> DeviceState:
         gpus=gpu_states,
         memory_mb=memory.total / 1e6,
         memory_used_mb=(memory.total - memory.available) / 1e6,
+        elsewhere=_elsewhere(workspace, away) if workspace.settings.cluster else [],
     )
+
+
+def _elsewhere(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Started]]]) -> list[ElsewhereState]:
+    """The machines of the cluster, as they were last heard of."""
+    told = RayExecutor(workspace).known()
+    states = []
+    for machine in told.ready:
+        uuids = [gpu.uuid for gpu in machine.gpus]
+        holders = [
+            HeldBy(run, name, sorted(started.cores), [uuids.index(uuid) for uuid in started.gpus if uuid in uuids])
+            for run, name, started in held.get(machine.name, [])
+        ]
+        lent, lent_gpus = ({n for one in holders for n in getattr(one, kind)} for kind in ("cores", "gpus"))
+        free = [core for core in machine.cores if core not in lent]
+        states.append(ElsewhereState(machine.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
+    return [*states, *(ElsewhereState(name, [], [], [], words) for name, words in sorted(told.others.items()))]

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.cluster.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.desk import Desk, RemoteState, ask, state_of
+from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, ask, state_of
 from scalebook.training.jobs.executors.executor import Executor, Level, Taken
-from scalebook.training.jobs.process import alive
+from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.workspace import Workspace
 
 
@@ -24,6 +24,15 @@ class RayExecutor(Executor[RayHandle]):
         assert self.workspace is not None, "of no workspace"
         told = Desk(self.workspace).machines()
         return told.ready if told is not None and alive(told.courier) else []
+
+    def known(self) -> KnownMachines:
+        """All machines of the cluster, those too of which nothing can be lent just now, with why."""
+        assert self.workspace is not None, "of no workspace"
+        told = Desk(self.workspace).machines()
+        if told is None or not alive(told.courier):
+            names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
+            return KnownMachines(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
+        return told
 
     def without(self) -> str:
         """Why there is no machine."""

@@ -1,0 +1,81 @@
+"""What a run on another machine tells MLflow reaches the store once, whatever is told twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+from scalebook.training.tracking import spool
+from scalebook.training.tracking.spool import LINES, Spool, replay, told_so_far
+from scalebook.training.tracking.starting import experiment_id, open_store
+from scalebook.training.tracking.writer import client_after_fork
+from scalebook.training.workspace import Workspace
+from tests.prepared import Prepared
+
+
+@pytest.fixture
+def client(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    workspace = Workspace(tmp_path / "w").create()
+    prepared.into(workspace)
+    return open_store(workspace)
+
+
+@pytest.fixture
+def run(client: MlflowClient, tmp_path: Path) -> str:
+    made: str = client.create_run(experiment_id(client, Workspace(tmp_path / "w"), "here")).info.run_id
+    return made
+
+
+def test_all_that_is_told_reaches_the_store_and_once(
+    client: MlflowClient, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log = tmp_path / "mlflow", tmp_path / "log.txt"
+    monkeypatch.setenv(spool.SPOOL, str(folder))
+    teller: Any = client_after_fork("sqlite:///elsewhere")
+    assert isinstance(teller, Spool)
+    teller.update_run(run, status="RUNNING")
+    for step in range(12):
+        teller.log_batch(run, metrics=[Metric("loss", step / 2, 1000 + step, step)], synchronous=True)
+    log.write_text("first")
+    teller.log_artifact(run, str(log))
+    log.write_text("changed since")
+    teller.set_tag(run, "why", "because")
+    teller.set_tag("0" * 32, "why", "of another run")
+    assert replay(folder, run, client)
+    assert client.get_run(run).info.status == "RUNNING"
+    teller.set_terminated(run, "FINISHED", 5000)
+    whole = (folder / LINES).read_bytes()
+    assert replay(folder, run, client)
+    (folder / spool.APPLIED).unlink()  # somebody who had no time to note it comes again
+    assert replay(folder, run, client)
+    assert told_so_far(folder) == len(whole)
+    told = client.get_run(run)
+    assert (told.info.status, told.info.end_time, told.data.tags["why"]) == ("FINISHED", 5000, "because")
+    points = [(point.step, point.value, point.timestamp) for point in client.get_metric_history(run, "loss")]
+    assert sorted(points) == [(step, step / 2, 1000 + step) for step in range(12)]
+    (artifact,) = client.list_artifacts(run)
+    assert Path(client.download_artifacts(run, artifact.path)).read_text() == "first"
+
+
+def test_half_a_line_and_a_file_that_has_not_come_wait(client: MlflowClient, run: str, tmp_path: Path) -> None:
+    folder, log = tmp_path / "mlflow", tmp_path / "log.txt"
+    teller = Spool(folder)
+    teller.set_tag(run, "a", "1")
+    log.write_text("x")
+    teller.log_artifact(run, str(log))
+    lines = (folder / LINES).read_bytes()
+    (folder / LINES).write_bytes(lines[:-5])
+    assert not replay(folder, run, client)
+    first = lines.index(b"\n") + 1
+    assert (told_so_far(folder), client.get_run(run).data.tags["a"]) == (first, "1")
+    (folder / LINES).write_bytes(lines)
+    (kept,) = (folder / spool.FILES).iterdir()
+    kept.rename(folder / "late")
+    assert not replay(folder, run, client)
+    assert told_so_far(folder) == first
+    (folder / "late").rename(kept)
+    assert replay(folder, run, client)
+    assert told_so_far(folder) == len(lines)
