@@ -5,7 +5,7 @@ are shaped by `tc`). A gradient of 2.7 MB takes 5 ms, in which nobody computes, 
 machines. The planner is given what one worker alone shows: seconds of a gradient, seconds of the shards for a push,
 bytes; and the link as it is declared. It plays the rest. A knee is as the planner finds it, of either row.
 
-    python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2]
+    python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1] [--only fp32]
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
 from benchmarks.machine import machine
 from scalebook.training.planning.answering import find_knee
-from scalebook.training.planning.links import NETWORKS
+from scalebook.training.planning.links import PAYLOAD, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.reliability import reliability_of
@@ -35,6 +35,7 @@ from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.clock import Link
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.processes import run_workers
@@ -43,7 +44,7 @@ from tests.cluster.namespaces import Namespaces, namespaces, why_not
 from tests.training.strategies.machines import Machine
 
 RUN: Final = "rates"
-BITS_PER_S: Final = 1e9
+LATENCY_S: Final = 50e-6
 COMPUTE_S: Final = 0.005
 WARM_UP_S: Final = 1.0
 MOST: Final = 4
@@ -132,26 +133,25 @@ class Rated:
         end.close()
 
 
-def measured(settings: Settings, workers: int, seconds: float) -> Rate:
-    """Over links of 1 Gbit/s."""
+def measured(settings: Settings, workers: int, seconds: float, gigabits: float = 1.0) -> Rate:
+    """Over links of so many bits a second."""
     with namespaces(workers + 1) as machines, tempfile.TemporaryDirectory() as folder:
         for n in range(machines.count):
-            machines.shape(n, BITS_PER_S)
+            machines.shape(n, gigabits * 1e9)
         return Rated(machines, workers, settings, Path(folder)).rate(seconds)
 
 
-def profile_of(one: Rate) -> Profile:
+def profile_of(one: Rate, gigabits: float = 1.0) -> Profile:
     """What one worker alone shows: what is neither link nor shards is its own."""
-    network = NETWORKS["1gbe"]
-    bandwidth = network.link.bandwidth
-    assert isinstance(bandwidth, float)
+    bandwidth = PAYLOAD * gigabits * 1e9 / 8
+    network = Network(Link(LATENCY_S, bandwidth), Link(0.0, bandwidth))
     own_s = 1 / one.updates_per_s - (one.push_bytes + one.pull_bytes) / bandwidth - one.server_s
     return Profile(max(COMPUTE_S, own_s), 1, one.push_bytes, one.pull_bytes, one.server_s, network=network)
 
 
-def row(name: str, rates: Sequence[Rate]) -> list[str]:
+def row(name: str, rates: Sequence[Rate], gigabits: float = 1.0) -> list[str]:
     """Lines of the table for one codec, by machines."""
-    profile = profile_of(rates[0])
+    profile = profile_of(rates[0], gigabits)
     points = [play(profile, workers) for workers in range(1, len(rates) + 1)]
     found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
     within = reliability_of(profile).updates_per_s
@@ -176,6 +176,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="measured, of each number of machines and codec")
     parser.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
+    parser.add_argument("--gigabits", type=float, default=1.0, help="a second, of every link, each way")
+    parser.add_argument("--only", default="", help="codecs with these words")
     arguments = parser.parse_args()
     if why := why_not():
         print(f"nothing was measured: {why}")
@@ -184,12 +186,14 @@ def main() -> None:
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
     print(f"\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
     for name, settings in CODECS.items():
+        if arguments.only not in name:
+            continue
         turns = [
-            [measured(settings, workers, arguments.seconds) for workers in range(1, MOST + 1)]
+            [measured(settings, n, arguments.seconds, arguments.gigabits) for n in range(1, MOST + 1)]
             for _ in range(arguments.repeats)
         ]
         medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
-        print("\n".join(row(name, medians)), flush=True)
+        print("\n".join(row(name, medians, arguments.gigabits)), flush=True)
 
 
 if __name__ == "__main__":
