@@ -58,6 +58,7 @@ e2e: programs ## the journeys in a real browser
 
 cluster: $(VENV)/.cluster ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
 	$(PYTEST) -m cluster tests/training/jobs/executors/cluster
+	$(BIN)/python -m benchmarks.cluster_searches
 
 programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium
