@@ -91,7 +91,7 @@ class Forking(Snapshots, AroundFork):
     @property
     @override
     def node_rank(self) -> int:
-        return 0 if self._place is None or not self._forked else self._place.node
+        return 0 if self._place is None or self._spread is None else self._place.node
 
     @property
     def _deadline_s(self) -> float:

@@ -24,7 +24,7 @@ from scalebook.training.strategies import AsyncPS, key_file, spread
 from scalebook.training.strategies.key_file import read_key
 from scalebook.training.strategies.portable import KEY
 from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
-from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, seeded_model, trainer
+from tests.training.strategies.small import AtBatch, Diary, diaries, fit, held_out, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
 
 pytestmark = pytest.mark.long
@@ -63,7 +63,13 @@ def trained(folder: Path, rule: RuleName, settings: dict[str, Any], **trainers: 
     )
     model = seeded_model()
     weights = fit(made, model)
-    told = {"weights": weights, "steps": made.global_step, "after": weights_of(model)}
+    made.validate(model, held_out(), verbose=False)  # each machine by itself, all of it
+    told = {
+        "weights": weights,
+        "loss": float(made.callback_metrics["val/loss"]),
+        "steps": made.global_step,
+        "after": weights_of(model),
+    }
     if made.is_global_zero:
         told |= torch.load(folder / "saved" / "last.ckpt", weights_only=True)[KEY]
     return told
@@ -91,7 +97,7 @@ def test_two_machines_are_one_to_the_last_bit(
     told = together(by_hand(), lambda: trained(two, "sync", settings, num_nodes=2), tmp_path)
     for machine in told:
         assert torch.equal(machine["weights"], alone["weights"])
-        assert machine["steps"] == alone["steps"]
+        assert (machine["steps"], machine["loss"]) == (alone["steps"], alone["loss"])
     same = ("train", "val", "lrs", "updates", "histogram")
     pairs = zip(diaries(two), diaries(one), strict=True)
     assert all([a[key] == b[key] for key in same] for a, b in pairs)
