@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.files.room import lacking
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobFolder, JobRequest
@@ -31,7 +32,10 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
         return {**reasons, **dict.fromkeys((request.id for request in waiting), f"waits for room: {full}")}
     running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
-    executor = chosen(workspace)
+    try:
+        executor = chosen(workspace)
+    except ConfigError as error:
+        return {**reasons, **dict.fromkeys((request.id for request in waiting), str(error))}
     machines = executor.machines()
     if not machines:
         return {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import gpu_readings, this_machine
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.folder import Started
@@ -88,8 +89,15 @@ def device_state(workspace: Workspace) -> DeviceState:
         gpus=gpu_states,
         memory_mb=memory.total / 1e6,
         memory_used_mb=(memory.total - memory.available) / 1e6,
-        elsewhere=_elsewhere(workspace, away) if workspace.settings.cluster else [],
+        elsewhere=_elsewhere(workspace, away) if _is_clustered(workspace) else [],
     )
+
+
+def _is_clustered(workspace: Workspace) -> bool:
+    try:
+        return bool(workspace.settings.cluster)
+    except ConfigError:  # told where the settings are used
+        return False
 
 
 def _elsewhere(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Started]]]) -> list[ElsewhereState]:

@@ -26,7 +26,11 @@ def executor_of(handle: Handle) -> Executor[Any]:
 
 def chosen(workspace: Workspace) -> Executor[Any]:
     """Who runs the jobs that are started now. ConfigError where that cannot be."""
-    if not workspace.settings.cluster:
+    try:
+        clustered = bool(workspace.settings.cluster)
+    except ConfigError:  # whoever uses the settings says what is wrong with them
+        clustered = False
+    if not clustered:
         return LOCAL
     key = f"{SETTINGS}: cluster.address"
     require_ray(key)

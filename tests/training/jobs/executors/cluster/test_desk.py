@@ -55,6 +55,8 @@ def test_a_cluster_needs_ray_and_trust(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "w").mkdir()
     workspace = Workspace(tmp_path / "w")
     assert chosen(workspace) is known.LOCAL
+    (tmp_path / "w" / SETTINGS).write_text("[", encoding="utf-8")
+    assert chosen(Workspace(tmp_path / "w")) is known.LOCAL
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
     workspace = Workspace(tmp_path / "w")
     monkeypatch.setattr(ray_core, "installed", lambda: False)

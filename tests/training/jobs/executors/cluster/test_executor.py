@@ -1,5 +1,7 @@
 """The contract of executors over Ray's daemons: of two machines, the one on which nothing of the workspace lies."""
 
+import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -7,12 +9,12 @@ import pytest
 from scalebook.training.jobs.executors.cluster.desk import Desk
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.executors.cluster.launcher import RayLauncher
-from scalebook.training.jobs.process import Children, alive
+from scalebook.training.jobs.process import Children, alive, send
 from scalebook.training.trust import trust
 from scalebook.training.workspace import SETTINGS, Workspace
 from tests.training.benches import STAND_IN, Bench, wait_for
 from tests.training.jobs.executors.cluster.conftest import Cluster
-from tests.training.jobs.executors.contract import ExecutorContract
+from tests.training.jobs.executors.contract import ExecutorContract, Launching
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -59,6 +61,23 @@ class TestCopied(Contract):
 
     def folder_there(self, bench: Bench) -> str:
         return r"\S+/scalebook/cluster/work/[0-9a-f-]+/code/[0-9a-f]{16}"
+
+    def test_a_courier_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(
+        self, executor: RayExecutor, launching: Launching, bench: Bench
+    ) -> None:
+        job = bench.job(seconds=4.0, devices=True)
+        started = launching.start(job)
+        told = Desk(bench.workspace).machines()
+        assert told is not None
+        assert send(told.courier, signal.SIGKILL)
+        wait_for(lambda: not alive(told.courier), "its end")
+        assert (job.state(), executor.machines()) == ("running", [])
+        assert launching.until_told(job) == 0
+        again = Desk(bench.workspace).machines()
+        assert again is not None
+        assert again.courier != told.courier
+        assert (job.state(), job.started()) == ("finished", started)
+        assert len(re.findall("^affinity", job.log.read_text(encoding="utf-8"), re.MULTILINE)) == 1
 
 
 @pytest.mark.thorough
