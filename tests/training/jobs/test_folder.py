@@ -86,7 +86,7 @@ def test_a_job_of_an_executor_that_is_not_known_has_a_broken_record(tmp_path: Pa
     assert job.started() is None
     result = job.result()
     assert result is not None
-    assert result.cause == f"{path} is broken (handle.executor is 'elsewhere', not one of local)"
+    assert result.cause == f"{path} is broken (handle.executor is 'elsewhere', not one of local, ray)"
 
 
 def test_the_tail_is_the_end_of_a_long_log(tmp_path: Path) -> None:
