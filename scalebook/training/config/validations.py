@@ -1,19 +1,16 @@
 """When a run validates: in words, and what Lightning would refuse of it when the run starts."""
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeGuard
+from typing import Any, TypeGuard
 
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.complete import complete
 from scalebook.training.config.data_size import most_samples
 from scalebook.training.config.description import Description
 from scalebook.training.config.fields import shown
+from scalebook.training.config.intervals import EVERY, INTERVAL, KEY, too_rare
 from scalebook.training.config.workload import Workload, workload
-from scalebook.training.errors import ConfigError, Problem
-
-EVERY: Final = "check_val_every_n_epoch"
-INTERVAL: Final = "val_check_interval"
-KEY: Final = f"trainer.{INTERVAL}"
+from scalebook.training.errors import Problem
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
@@ -36,21 +33,6 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     load = workload(config, description)
     most = _most_batches(config, load, description)
     return [] if most is None or interval <= most else [too_rare(interval, most, load.workers, "at most ").problem]
-
-
-def too_rare(interval: int, batches: int, workers: int, about: str = "") -> ConfigError:
-    """For an interval of more batches than each worker has in an epoch, which Lightning refuses. `about`: "at most ",
-    where the batches are not known exactly."""
-    whose = f"each of the {workers} workers has" if workers > 1 else "an epoch has"
-    within = " in an epoch" if workers > 1 else ""
-    plural = "batches" if batches != 1 else "batch"
-    counts = "It counts the batches of each worker. " if workers > 1 else ""
-    fewer = "fewer" if about else f"{batches} or fewer"
-    return ConfigError(
-        KEY,
-        f"is {interval}, but {whose} {about}{batches} {plural}{within}",
-        f"{counts}Write {fewer}, a part of an epoch such as 0.5, or {EVERY}: null beside it, to count across epochs.",
-    )
 
 
 def words(config: Mapping[str, Any], description: Description) -> str:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
-from scalebook.training.config.validations import too_rare
+from scalebook.training.config.intervals import too_rare
 from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.ps.worker.end import DataCursor, Meetings
 from scalebook.training.strategies.played_claims import PlayedWork
