@@ -68,6 +68,10 @@ class Door:
         """Whether the worker is not dead to us."""
         return not self._gone and not self._is_closed
 
+    def has_newer(self) -> bool:
+        """Whether the worker has connected anew, and so does not use any other connection for calls any more."""
+        return self._newest is not None
+
     def heard(self) -> None:
         """A sign of life."""
         self._heard = monotonic()

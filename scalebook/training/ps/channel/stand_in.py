@@ -42,8 +42,9 @@ class Said(NamedTuple):
 class StandIn:
     """Serves one worker, through however many connections, until it has detached and gone. `Gone` where it dies.
 
-    Each call is carried out once: the number of one that was says so, and its reply is sent again. `first_s`: how long
-    the worker may need to come.
+    Each call is carried out once: the number of one that was says so, and its reply is sent again. A newer connection
+    takes an older one's place, of whose end nobody may have told this side. `first_s`: how long the worker may need to
+    come.
     """
 
     def __init__(self, calls: Served, door: Door, most_text: int, first_s: float) -> None:
@@ -76,12 +77,12 @@ class StandIn:
                     raise
                 self._wire.close()
                 self._wire = None
-                if self._calls.has_detached and until is None:
+                if self._calls.has_detached and until is None and not self._door.has_newer():
                     return
 
     def _read(self, wire: Wire, until: int | None) -> bool:
         """One frame; True where it is the answer that is waited for."""
-        head = wire.head(self._most_text, self._door.lives)
+        head = wire.head(self._most_text, lambda: self._door.lives() and not self._door.has_newer())
         self._door.heard()
         text = wire.text(head)
         if head.kind == Kind.ANSWER and until is not None and head.number == until and not head.body:
