@@ -33,6 +33,7 @@ LAYERS = {
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
         "channel", "replay", "launch", "far",
     ],
+    "training/jobs/executors": ["executor", "launcher", "beginning", "local", "cluster", "known", "launchers"],
     "training/search": ["study", "folder", "launch", "map", "driver"],
     "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "plan", "notebook"],
 }  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.room import lacking
 from scalebook.training.jobs.executors.known import chosen
-from scalebook.training.jobs.folder import JobFolder, JobRequest
+from scalebook.training.jobs.folder import JobFolder, JobRequest, State
 from scalebook.training.jobs.lasting import Lasting, left
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.queue import all_jobs, open_jobs
@@ -25,26 +25,34 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
     waiting = [job.queued() for job in jobs if job.id not in reasons]
     if not waiting:
         return reasons
+    return {**reasons, **_of_queued(workspace, waiting, states)}
+
+
+def _of_queued(
+    workspace: Workspace, waiting: Sequence[JobRequest], states: Sequence[tuple[JobFolder, State]]
+) -> dict[str, str]:
+    """`states`: of all open jobs."""
+
+    def all_wait(why: str) -> dict[str, str]:
+        return dict.fromkeys((request.id for request in waiting), why)
+
     supervisor = status(workspace)
     if supervisor is None:
-        return {**reasons, **dict.fromkeys((request.id for request in waiting), NO_SUPERVISOR)}
+        return all_wait(NO_SUPERVISOR)
     if full := lacking(workspace.hidden):
-        return {**reasons, **dict.fromkeys((request.id for request in waiting), f"waits for room: {full}")}
-    running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
-               and (started := job.started()) is not None]  # fmt: skip
+        return all_wait(f"waits for room: {full}")
     try:
         executor = chosen(workspace)
     except ConfigError as error:
-        return {**reasons, **dict.fromkeys((request.id for request in waiting), str(error))}
+        return all_wait(str(error))
     machines = executor.machines()
     if not machines:
-        return {
-            **reasons,
-            **dict.fromkeys((request.id for request in waiting), supervisor.problem or executor.without()),
-        }
+        return all_wait(supervisor.problem or executor.without())
+    running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
+               and (started := job.started()) is not None]  # fmt: skip
     planned = plan(waiting, running, machines, _expected(waiting, all_jobs(workspace))).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
-    return {**reasons, **{name: starts if reason == STARTS else reason for name, reason in planned.items()}}
+    return {name: starts if reason == STARTS else reason for name, reason in planned.items()}
 
 
 def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.executors.cluster.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.executor import Executor

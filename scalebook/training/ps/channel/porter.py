@@ -19,8 +19,8 @@ _TURNED_AWAY: Final = 4  # at a time, of those whose worker was given up
 
 
 class Porter:
-    """Reads no more of a connection than whom it is for. `given_up(number)`: nobody is behind that gate any more; who
-    comes is told so, once it has shown that it has the key."""
+    """Reads no more of a connection than whom it is for, which comes whole or not at all. `given_up(number)`: nobody is
+    behind that gate any more; who comes is told so, once it has shown that it has the key."""
 
     def __init__(
         self,
@@ -68,11 +68,7 @@ class Porter:
     def _hear(self, selector: selectors.BaseSelector, fd: int) -> None:
         connection = self._strangers[fd].connection
         try:
-            header = connection.recv(ADDRESS.size, socket.MSG_PEEK)
-            if 0 < len(header) < ADDRESS.size:
-                return  # the rest comes, or its time is up
-            if header:
-                connection.recv(ADDRESS.size)
+            header = connection.recv(ADDRESS.size)
         except BlockingIOError:
             return
         except OSError:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from scalebook.training.files import records
 from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executors.cluster.beginning import ANSWER, ASKED, YES, Away
+from scalebook.training.jobs.executors.beginning import ANSWER, ASKED, YES, Away
 from scalebook.training.jobs.executors.cluster.carrying import FilePiece, Has, files_of, news
 from scalebook.training.jobs.executors.cluster.sending import Parcel, digest_of, package_hash, with_checkpoint
 from scalebook.training.jobs.executors.cluster.token import cluster_home

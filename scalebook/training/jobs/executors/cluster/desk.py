@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from scalebook.training.files import records
 from scalebook.training.jobs.devices import Machine
-from scalebook.training.jobs.executors.cluster.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import Workspace
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from scalebook.training.jobs.devices import Machine
-from scalebook.training.jobs.executors.cluster.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, ask, state_of
 from scalebook.training.jobs.executors.executor import Executor, Level, Taken
 from scalebook.training.jobs.process import ProcessId, alive

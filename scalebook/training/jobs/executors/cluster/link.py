@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
+from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.agent import JobNews
-from scalebook.training.jobs.executors.cluster.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.carrying import Brought
 from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, state_of, tell
 from scalebook.training.jobs.executors.cluster.recording import Recording

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Literal
 
-from scalebook.training.jobs.executors.cluster.beginning import Away
+from scalebook.training.jobs.executors.beginning import Away
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.executors.local.warm import Order
 from scalebook.training.jobs.executors.local.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess

@@ -27,7 +27,7 @@ from typing import Any
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.importing import importing
-from scalebook.training.jobs.executors.cluster.beginning import Away, permitted
+from scalebook.training.jobs.executors.beginning import Away, permitted
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started

@@ -9,8 +9,8 @@ import pytest
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors import known
+from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster import ray_core
-from scalebook.training.jobs.executors.cluster.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, tell
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.executors.known import chosen
