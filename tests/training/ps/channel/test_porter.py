@@ -26,8 +26,9 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, list[Gate]]]:
     yield listener.getsockname()[1], made
     over.set()
     thread.join(5)
-    for one in (listener, *made):
-        one.close()
+    listener.close()
+    for gate in made:
+        gate.close()
 
 
 def come(port: int, says: bytes = b"") -> socket.socket:

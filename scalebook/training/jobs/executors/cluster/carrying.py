@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from scalebook.training.tracking import names
+from scalebook.training.tracking.spool import LINES
+
 RESULT: Final = "result.json"
 HERE: Final = frozenset(
     {"config.yaml", "job.json", "turn.json", "process.json", "signature", "usage.jsonl", "remote.json", "unrecorded"}
@@ -44,11 +47,11 @@ def grows(path: str) -> bool:
 def files_of(folder: Path) -> list[str]:
     """The files of a job that are brought, in this order. Those that are being written beside their place are not."""
     found = []
-    for root, folders, names in os.walk(folder):
+    for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         within = os.path.relpath(root, folder)
-        found += [name if within == "." else f"{within}/{name}" for name in names if not name.startswith(".")]
-    late = ["mlflow/lines.jsonl", RESULT]  # after the files that they name, and after all else
+        found += [file if within == "." else f"{within}/{file}" for file in files if not file.startswith(".")]
+    late = [f"{names.SPOOL}/{LINES}", RESULT]  # after the files that they name, and after all else
     brought = (path for path in found if path not in HERE)
     return sorted(brought, key=lambda path: (late.index(path) + 1 if path in late else 0, path))
 
@@ -91,7 +94,7 @@ class Brought:
 
     def has(self) -> dict[str, Has]:
         """Of files that grow, what lies here."""
-        growing = {path: ("", _size(self.folder / path)) for path in self._grown()}
+        growing = {path: ("", size_of(self.folder / path)) for path in self._grown()}
         return {**self._has, **growing}
 
     def take(self, piece: FilePiece) -> None:
@@ -128,10 +131,10 @@ class Brought:
             (self.folder / ".result").replace(self.folder / RESULT)
 
     def _append(self, target: Path, piece: FilePiece) -> None:
-        if piece.offset > _size(target):
+        if piece.offset > size_of(target):
             return
         with target.open("r+b" if target.exists() else "xb") as file:
-            if piece.offset == 0 and _size(target) > piece.size:
+            if piece.offset == 0 and size_of(target) > piece.size:
                 file.truncate(0)  # it was begun anew there
             file.seek(piece.offset)
             file.write(piece.data)
@@ -149,7 +152,8 @@ class Brought:
         return place
 
 
-def _size(file: Path) -> int:
+def size_of(file: Path) -> int:
+    """Bytes; 0 where there is none."""
     try:
         return file.stat().st_size
     except OSError:

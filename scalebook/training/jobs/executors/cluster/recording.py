@@ -1,12 +1,11 @@
 """Telling MLflow, here, what jobs on other machines have told: by one thread, while they run."""
 
-import os
 import threading
 import time
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from scalebook.training.jobs.executors.cluster.carrying import size_of
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import LINES, replay, told_so_far
@@ -35,7 +34,7 @@ class Recording:
 
     def done(self, job: JobFolder) -> bool:
         """Looks at once where more is there."""
-        if told_so_far(job.path / names.SPOOL) >= _size(job.path / names.SPOOL / LINES):
+        if told_so_far(job.path / names.SPOOL) >= size_of(job.path / names.SPOOL / LINES):
             return True
         self._news.set()
         return False
@@ -64,17 +63,10 @@ class Recording:
 
     def _tell(self, job: JobFolder) -> None:
         folder = job.path / names.SPOOL
-        while told_so_far(folder) < _size(folder / LINES) and not self._leaving.is_set():
+        while told_so_far(folder) < size_of(folder / LINES) and not self._leaving.is_set():
             uri = job.request().tracking_uri
             if uri not in self._clients:
                 self._clients[uri] = client_after_fork(uri)
             before = told_so_far(folder)
             if replay(folder, job.id, self._clients[uri]) or told_so_far(folder) == before:
                 return
-
-
-def _size(file: Path) -> int:
-    try:
-        return os.stat(file).st_size
-    except OSError:
-        return 0
