@@ -240,7 +240,10 @@ class JobFolder(RecordFolder):
         return result
 
     def claim(self, started: Started) -> bool:
-        """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job."""
+        """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job. None
+        where its end has been told: who comes so late was given up."""
+        if self._has_ended():
+            return False
         beside = self.path / f".process.{os.getpid()}"
         try:
             records.save(beside, started, durable=True)
@@ -251,6 +254,9 @@ class JobFolder(RecordFolder):
             beside.unlink(missing_ok=True)
         records.settle(self.path)
         return True
+
+    def _has_ended(self) -> bool:
+        return (self.path / "result.json").exists()
 
     def state(self) -> State:
         """Derived from the files, and whether its process lives; a dead one without a result counts as failed."""

@@ -185,9 +185,9 @@ class SharedLoader(LoaderPosition):
         """Batches of all workers between two validations; where validation goes by time, those of the whole epoch."""
         interval = getattr(self._trainer, "val_check_interval", None)  # absent where it is a time
         share = -(-self._batches // self._workers)
-        mine = (
-            interval if isinstance(interval, int) else int(share * interval) if isinstance(interval, float) else share
-        )
+        if isinstance(interval, float):
+            interval = max(1, int(share * interval))  # as Lightning has it: no part of an epoch is less than a batch
+        mine = interval if isinstance(interval, int) else share
         return max(1, min(mine * self._workers, self._batches))
 
     def _tell_validation(self, number: int) -> None:

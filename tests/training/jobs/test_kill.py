@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import Started
+from scalebook.training.jobs.folder import Result, Started
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from tests.training.benches import Bench, until_state, wait_for
 
@@ -107,6 +107,14 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert wait_for(job.result, "a result").failure == "killed"
+
+
+def test_a_process_that_comes_when_its_job_was_given_up_does_not_run_it(bench: Bench) -> None:
+    job = bench.job()
+    job.write(Result("failed", time.time(), "unknown", "no process of it appeared"))
+    assert not job.claim(Started(LocalHandle.own(), time.time(), []))
+    assert not job.claimed()
+    assert job.state() == "failed"
 
 
 def test_a_job_claimed_by_another_process_is_not_run_twice(bench: Bench) -> None:

@@ -163,6 +163,13 @@ def test_worker_0_validates_where_it_would_and_all_see_its_samples(tmp_path: Pat
     assert diary["val"] == list(range(HELD_OUT)) * 6
 
 
+def test_a_part_of_an_epoch_is_a_batch_of_each_worker_at_least(tmp_path: Path) -> None:
+    """A tenth of a worker's 3 batches is none: after each 4 of all, and not after each gradient."""
+    made = trainer(tmp_path, virtual(4), max_epochs=2, callbacks=[Diary(tmp_path)], val_check_interval=0.1)
+    fit(made)
+    assert diaries(tmp_path)[0]["validations"] == 6
+
+
 def test_across_epochs_a_validation_counts_the_batches_of_each_worker(tmp_path: Path) -> None:
     """Two epochs have 24 batches of all: after the 16th, since 4 of each of 4 workers are 16."""
     asked: dict[str, Any] = {"val_check_interval": 4, "check_val_every_n_epoch": None}

@@ -38,7 +38,7 @@ POLL_S: Final = 0.05
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
-"""So often a trial whose run died unwatched is run again."""
+"""So often a trial is run again whose run died unwatched, or never began."""
 
 
 class Driver:
@@ -236,7 +236,7 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        cause = f"its run died unwatched {trial.interruptions} times"
+        cause = f"its run died unwatched, or never began, {trial.interruptions} times"
         self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 

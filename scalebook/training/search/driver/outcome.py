@@ -53,7 +53,7 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
         return "pruned" if result.cause.startswith(PRUNED) else "failed" if job.told_to_stop() == STOPPED else "again"
     if result.failure in IMPOSSIBLE:
         return "infeasible"
-    if result.failure in NO_FAULT_OF_THE_RUN:
+    if result.failure in NO_FAULT_OF_THE_RUN or not job.claimed():  # or no process of it ever began
         return "again"
     return "again" if result.cause.endswith(UNWATCHED) else "failed"
 

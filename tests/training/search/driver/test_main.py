@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from benchmarks.search_audit import audit
+from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.record_folder import forget
 from scalebook.training.jobs import queue, supervising
@@ -17,7 +18,7 @@ from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.trust import trust
-from tests.training.benches import wait_for
+from tests.training.benches import Bench, wait_for
 from tests.training.searching import BASE, FORKED, STAND_IN, Range
 
 pytestmark = pytest.mark.long
@@ -115,6 +116,21 @@ def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> 
     assert searches.until_ended(folder) == "finished"
     records = searches.records(folder)
     assert [one.state for one in records] == ["finished"] * 8
+    assert audit(folder, records, statuses=False) == []
+
+
+def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, description: Description, driver: str) -> None:
+    now = bench.supervise(runner="tests.training.jobs.nowhere:run", driver=driver, retry_s=0.1)
+    searches = Range(bench, description)
+    folder = searches.start(trials=4)
+    failed = wait_for(lambda: [job for job in queue.all_jobs(bench.workspace) if job.state() == "failed"], "a failure")
+    assert not any(job.claimed() for job in failed)
+    send(now, signal.SIGKILL)
+    wait_for(lambda: supervising.running(bench.workspace) is None, "the supervisor to be gone")
+    bench.supervise(runner=STAND_IN, driver=driver)
+    assert searches.until_ended(folder) == "finished"
+    records = searches.records(folder)
+    assert [one.state for one in records] == ["finished"] * 4
     assert audit(folder, records, statuses=False) == []
 
 

@@ -109,6 +109,15 @@ def test_a_run_that_ended_with_everything_else_is_run_again(jobs: Jobs, descript
     assert outcome.trial_end(Trial(0, {}, {1: unwatched}), spec(description), [1]) is None
 
 
+def test_a_run_that_never_began_is_run_again(jobs: Jobs, description: Description) -> None:
+    """Its process came too late, or what starts runs was lost on the way: it says nothing of the point."""
+    late = jobs.job(None, loss=None)
+    late.write(failed("unknown", "no process of it appeared"))
+    assert outcome.judge(late) == "again"
+    assert outcome.trial_end(Trial(0, {}, {1: late}), spec(description), [1]) is None
+    assert outcome.judge(jobs.job(failed("unknown", "its last line: no process of it appeared"))) == "failed"
+
+
 def test_a_run_that_somebody_stopped_is_not(jobs: Jobs, description: Description) -> None:
     stopped = jobs.job(Result("stopped", 103.0, cause=STOPPED))
     stopped.ask_to_stop(STOPPED)
