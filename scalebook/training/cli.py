@@ -35,7 +35,7 @@ from scalebook.training.config.translate import translated
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.model_making import parameters_of
-from scalebook.training.strategies import DDP
+from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.tee import TALKERS
 from scalebook.training.tracking.logger import RunLogger
 
@@ -143,7 +143,7 @@ class TrainingCLI(LightningCLI):
         against theirs.
         """
         if self.run:
-            if isinstance(self.trainer.strategy, DDP):
+            if isinstance(self.trainer.strategy, DDP | AsyncPS):
                 self.trainer.strategy.started_with = digests(self.config[self.command].as_dict())
             hparams = self.model.hparams
             for name, value in hparams.items():

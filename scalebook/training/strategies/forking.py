@@ -21,7 +21,7 @@ from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
-from scalebook.training.strategies.machines import FarDeaths
+from scalebook.training.strategies.machine_deaths import FarDeaths
 from scalebook.training.strategies.places import Places, Stage
 from scalebook.training.strategies.processes import Lost, Reaction
 from scalebook.training.strategies.refused import refuse_finders, refuse_model, refuse_optimizers, refuse_settings
@@ -58,6 +58,8 @@ class Forking(Snapshots, AroundFork):
         self._rendezvous = 0  # that a server has come to
         self._has_finished = False  # has said, in a meeting, that it will not push any more
         self._deaths: Deaths | FarDeaths | None = None
+        self.started_with: dict[str, str] = {}
+        """Digests of what must be the same on all machines, by key."""
 
     @property
     def cluster_environment(self) -> ClusterEnvironment | None:
@@ -158,7 +160,7 @@ class Forking(Snapshots, AroundFork):
         workers, on_each, given = self.workers, self._on_each, self.arguments
         part = self._spread = spread(
             place, self._launch, settings, os.environ, here=on_each // place.tasks, devices=on_each, tls=given.tls,
-            restarts=given.restarts, deadline_s=given.deadline_s,
+            restarts=given.restarts, deadline_s=given.deadline_s, started_with=self.started_with,
         )  # fmt: skip
         self._deaths, self._forked, self._worker = part.deaths, workers, part.first
         threads = given.threads or shared_out(on_each)

@@ -10,37 +10,46 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
 import torch
 from typing_extensions import override
 
-from scalebook.training.errors import ConfigError, one_line
+from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
-from scalebook.training.nodes import DEVICES, NODES, Place
+from scalebook.training.nodes import NODES, Place
 from scalebook.training.ps.far import LEAVE_S, NewsLost, OnePort, Passage, Refused
-from scalebook.training.ps.launch import Launch
-from scalebook.training.strategies.deaths import Deaths
 from scalebook.training.strategies.forked import fork, holding_back_sigterm
-from scalebook.training.strategies.news import Came, How, NodeEnd, end_of
+from scalebook.training.strategies.news import ALIKE, Came, How, NodeEnd, end_of, refuse_unlike
 from scalebook.training.strategies.others import Others
-from scalebook.training.strategies.processes import Lost, Reaction
 
 FIND_S: Final = 0.5
 """How long one look for the first machine may take."""
 ECHO_S: Final = 3.0
 """How long who has lost the server listens for why."""
+KEYS: Final = 12
+"""Of a config, in one text."""
+KEY_CHARACTERS: Final = 250
+"""Of a key; there are no longer ones but in what a person's own classes take."""
 DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
 STRATEGY: Final = "trainer.strategy"
 log = logging.getLogger(__name__)
 
 
-def who_comes(devices: int, digest: str) -> tuple[Came, str]:
-    """What this machine says when it comes."""
+def who_comes(devices: int, digest: str, config: Mapping[str, str]) -> tuple[Came, str]:
+    """What this machine says when it comes. `digest`: of the engine's settings; `config`: digests by key."""
     versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
     seed = os.environ.get("PL_GLOBAL_SEED", "none")
-    return Came(socket.gethostname(), os.getpid(), devices, seed, versions, {}), digest
+    return Came(socket.gethostname(), os.getpid(), devices, seed, versions, config), digest
+
+
+def in_letters(config: Mapping[str, str]) -> Iterator[str]:
+    """A config's digests by key, in as many texts as they need."""
+    items = [(key[:KEY_CHARACTERS], digest) for key, digest in config.items()]
+    for start in range(0, len(items), KEYS):
+        yield json.dumps(["config", dict(items[start : start + KEYS])])
 
 
 def missing(who: str, place: Place, deadline_s: float, where: str) -> TimedOut:
@@ -85,10 +94,11 @@ class ServerSide(Machines):
         super().__init__(place, me, deadline_s)
         self.port = port
         self._came[0] = me[0]
+        self._configs: dict[int, dict[str, str]] = {}  # of machines that are coming
         self._left: set[int] = set()
         with holding_back_sigterm() as mask:
             self._keeper = fork("server", 0, lambda _: port.keep(), 1, [], mask)
-        port.say(json.dumps(["here", me[0]]))
+        port.say(json.dumps(["here", me[0]._replace(config={})]))
 
     @override
     def check(self, stopping: bool) -> None:
@@ -104,8 +114,11 @@ class ServerSide(Machines):
         """What the others have said. Raises what ends the run here because of it."""
         for machine, text in self.port.news():
             what, told = json.loads(text)
-            if what == "came":
-                self._meet(machine, Came(*told[0]), str(told[1]))
+            if what == "config":
+                self._configs.setdefault(machine, {}).update(told)
+            elif what == "came":
+                came = Came(*told[0])._replace(config=self._configs.pop(machine, {}))
+                self._meet(machine, came, str(told[1]))
             elif what == "end":
                 self._hear(machine, NodeEnd(How(told[0]), str(told[1]), int(told[2])))
 
@@ -113,16 +126,10 @@ class ServerSide(Machines):
         first, config = self._me
         self._came[machine] = came
         self._left.discard(machine)
-        for key, there, here in (
-            (DEVICES, came.devices, first.devices),
-            ("seed_everything", came.seed, first.seed),
-            ("versions", came.versions, first.versions),
-            (STRATEGY, digest, config),
-        ):
-            if there != here:
-                said = "has other arguments" if key == STRATEGY else f"is {here}"
-                why = f"{said} on {self.name(0)}, and {'others' if key == STRATEGY else there} on {self.name(machine)}"
-                raise ConfigError(key, why, "Start the same on all.")
+        refuse_unlike(first, came, self.name(0), self.name(machine))
+        if digest != config:
+            why = f"has other arguments on {self.name(0)}, and others on {self.name(machine)}"
+            raise ConfigError(STRATEGY, why, ALIKE)
         self.port.say(json.dumps(["met", machine]))
 
     def _hear(self, machine: int, end: NodeEnd) -> None:
@@ -163,7 +170,7 @@ class FarSide(Machines):
     def __init__(self, place: Place, way: Passage, me: tuple[Came, str], deadline_s: float) -> None:
         super().__init__(place, me, deadline_s)
         self.way = way
-        self._says: list[str] = [json.dumps(["came", me])]
+        self._says: list[str] = [*in_letters(me[0].config), json.dumps(["came", (me[0]._replace(config={}), me[1])])]
         self._deaths: list[tuple[int, str]] = []
         self._is_met = False
         self._end: NodeEnd | None = None  # the first's
@@ -250,51 +257,3 @@ class FarSide(Machines):
             self._says.append(json.dumps(["end", NodeEnd(How.DONE)]))
             self._exchange()
         self.way.leave()
-
-
-class ServerDeaths(Deaths):
-    """On the machine with the shards: of workers elsewhere it is their stand-ins that die here, and say why.
-
-    One that is to come again and does not is given up, whatever is left of `restarts`.
-    """
-
-    def __init__(self, launch: Launch, restarts: int, side: ServerSide, here: int) -> None:
-        super().__init__(launch, restarts)
-        self._side, self._here = side, here
-
-    @override
-    def react(self, lost: Lost) -> Reaction:
-        if lost.role == "server" or lost.number < self._here:
-            return super().react(lost)
-        self._side.hear()
-        machine, why = lost.number // self._here, self._side.port.why(lost.number)
-        if not why.startswith("on node"):
-            why = f"on {self._side.name(machine)}, {why.removeprefix('channel: ') or lost.cause}"
-        lost = lost._replace(cause=why)
-        if self._side.has_left(machine) or self._side.port.is_awaited(lost.number):
-            return self.give_up(lost)
-        reaction = super().react(lost)
-        if reaction is Reaction.RESTART:
-            self._side.port.await_again(lost.number)
-        return reaction
-
-
-class FarDeaths:
-    """On another machine: `restarts` times a worker that has died is started again, which the first may refuse."""
-
-    def __init__(self, side: FarSide, restarts: int) -> None:
-        self._side, self._restarts = side, restarts
-
-    def react(self, lost: Lost) -> Reaction:
-        """A loss of the server is one too: the worker's next life may find it again."""
-        why = self._side.way.why(lost.number)
-        cause = why or lost.cause
-        self._side.lost = why
-        if not why:
-            self._side.tell_death(lost.number, lost.cause)
-        if self._restarts == 0:
-            log.warning("worker %d died: %s. It is not started again.", lost.number, one_line(cause))
-            return Reaction.GO_ON
-        self._restarts -= 1
-        log.warning("worker %d died: %s. It is started again.", lost.number, one_line(cause))
-        return Reaction.RESTART

@@ -14,7 +14,8 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.deaths import Deaths
 from scalebook.training.strategies.key_file import key_file, read_key
-from scalebook.training.strategies.machines import FarDeaths, FarSide, ServerDeaths, ServerSide, who_comes
+from scalebook.training.strategies.machine_deaths import FarDeaths, ServerDeaths
+from scalebook.training.strategies.machines import FarSide, ServerSide, who_comes
 from scalebook.training.strategies.meeting import listening_at, resolved
 
 _launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
@@ -57,8 +58,10 @@ def spread(
     tls: bool,
     restarts: int,
     deadline_s: float,
+    started_with: Mapping[str, str],
 ) -> MachinePart:
     """`launch`: of the machine with the shards, which is the first. `devices`: of each machine, as the config has it.
+    `started_with`: digests of the config, by key.
 
     ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
     """
@@ -68,7 +71,7 @@ def spread(
     secret = read_key(key_file(environment), makes=place.index == 0)
     encrypted = tls and goes_out(address)
     run = Run(name, secret, encrypted, str(address), port, here * place.count, settings)
-    me = who_comes(devices, settings_digest(settings))
+    me = who_comes(devices, settings_digest(settings), started_with)
     if launch is None:
         way = Passage(run, place.index, first, here)
         side = FarSide(place, way, me, deadline_s)

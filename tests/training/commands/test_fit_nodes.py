@@ -29,6 +29,10 @@ def workspaces(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPat
     return [prepared.into(Workspace(tmp_path / f"workspace-{node}")) for node in range(2)]
 
 
+OTHERWISE = ["--optimizer.lr", "0.3", "--trainer.max_epochs", "3", "--threads", "2"]
+OTHER_KEYS = "optimizer.lr: is another on node 1 (HOST) than on node 0 (HOST), and so is trainer.max_epochs"
+
+
 def written(folder: Path, strategy: Any = "ddp", **trainer: Any) -> str:
     """A file with the config."""
     asked = {**config(strategy, **trainer), "lr_scaling": {"rule": "linear", "per": 8}}
@@ -93,20 +97,25 @@ def test_one_run_of_the_parameter_server_is_recorded_by_the_first(
 
 
 @pytest.mark.parametrize(
-    ("others", "cause"),
+    ("strategy", "others", "cause"),
     [
-        (["--seed_everything", "5"], "seed_everything: is 1 on node 0"),
-        (
-            ["--optimizer.lr", "0.3", "--trainer.max_epochs", "3", "--threads", "2"],
-            "optimizer.lr: is another on node 1 (HOST) than on node 0 (HOST), and so is trainer.max_epochs",
-        ),
+        ("ddp", ["--seed_everything", "5"], "seed_everything: is 1 on node 0"),
+        ("ddp", OTHERWISE, OTHER_KEYS),
+        ("AsyncPS", OTHERWISE, OTHER_KEYS),
     ],
-    ids=["seed", "config"],
+    ids=["seed", "config", "config of the parameter server"],
 )
 def test_machines_that_are_started_otherwise_are_refused_and_the_run_says_so(
-    workspaces: list[Workspace], tmp_path: Path, one_thread: None, others: list[str], cause: str
+    workspaces: list[Workspace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_thread: None,
+    strategy: str,
+    others: list[str],
+    cause: str,
 ) -> None:
-    path = written(tmp_path, num_nodes=2, devices=1)
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "key"))
+    path = written(tmp_path, strategy, num_nodes=2, devices=1)
     first, second = environments(workspaces)
     machines = [
         Machine(first, lambda: fit(path), tmp_path / "first"),
