@@ -1,7 +1,7 @@
 """Which of several machines this process is on, by the environment of torchrun, of Slurm, or as it was set by hand."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,12 @@ HOW: Final = (
 )
 SLURM_PORTS: Final = 15_000
 """The first of the ports that jobs of Slurm get by their number, as in Lightning."""
+
+LAUNCHERS: Final = re.compile(
+    r"(NODE_RANK|GROUP_RANK|GROUP_WORLD_SIZE|(LOCAL_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)"
+    r"|TORCHELASTIC_\w+|SLURM_(STEP_\w+|PROCID|NODEID|LOCALID|NTASKS))"
+)
+"""Variables by which a process knows that it is one of several."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,12 @@ def _by_hand(environment: Mapping[str, str], nodes: int) -> Place | None:
     if node is None or "MASTER_ADDR" not in environment or "MASTER_PORT" not in environment:
         return None
     return Place(nodes, int(node), 1, 0, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
+
+
+def forget_launchers(environment: MutableMapping[str, str]) -> None:
+    """Of a job of the queue, which is started by that alone: what is inherited is of who started the queue."""
+    for name in [name for name in environment if LAUNCHERS.fullmatch(name)]:
+        del environment[name]
 
 
 def first_host(nodes: str) -> str:

@@ -173,6 +173,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
     sys.stdout.flush()
     sys.stderr.flush()
     try:
+        if job.request().part:
+            return True  # the first machine's says it
         client = client_after_fork(job.request().tracking_uri)
         if job.log.exists():
             client.log_artifact(job.id, str(job.log))
@@ -199,8 +201,10 @@ def _devices(job: JobFolder) -> str:
     started = job.started()
     if started is None or started.inline:
         return ""
-    devices = ", ".join([*started.gpus, *(f"core {core}" for core in started.cores)])
-    return f"{started.machine}: {devices}" if started.machine else devices
+    return "; ".join(
+        f"{f'{lent.machine}: ' if lent.machine else ''}{', '.join([*lent.gpus, *(f'core {n}' for n in lent.cores)])}"
+        for lent in started.lent
+    )
 
 
 def _machine() -> str:

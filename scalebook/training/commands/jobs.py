@@ -126,19 +126,28 @@ def _bar(fraction: float | None) -> str:
 
 
 def _log(workspace: Workspace, options: Any) -> int:
+    """Of a job on several machines the lines of the others after their names."""
     job = queue.find(workspace, options.id)
-    position = 0
+    positions: dict[str, int] = {}
     while True:
         ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
-        if job.log.exists():
-            with job.log.open("rb") as file:
-                file.seek(position)
-                sys.stdout.write(file.read().decode("utf-8", "replace"))
-                sys.stdout.flush()
-                position = file.tell()
+        for machine, part in {"": job, **job.parts()}.items():
+            text, positions[machine] = _news(part, positions.get(machine, 0))
+            lines = text.splitlines(keepends=True) if machine else []
+            sys.stdout.write("".join(f"{machine}| {line}" for line in lines) or text)
+            sys.stdout.flush()
         if ended or not options.follow:
             return 0
         time.sleep(FOLLOW_S)
+
+
+def _news(job: JobFolder, position: int) -> tuple[str, int]:
+    """What its log has from there on, and where that ends."""
+    if not job.log.exists():
+        return "", position
+    with job.log.open("rb") as file:
+        file.seek(position)
+        return file.read().decode("utf-8", "replace"), file.tell()
 
 
 def _stop(workspace: Workspace, options: Any) -> int:

@@ -69,7 +69,8 @@ def _kept(workspace: Workspace) -> Path:
 
 def _of(workspace: Workspace, description: Description) -> Description:
     """`description` with the folder and whether it is trusted, which no cache within the folder may say."""
-    return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace))
+    clustered = bool(workspace.settings.cluster)
+    return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace), clustered=clustered)
 
 
 def content_hash(workspace: Workspace) -> str:

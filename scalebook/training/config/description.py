@@ -97,6 +97,8 @@ class Description:
     folder: str = ""
     """The workspace; where it is not `trusted`, its configs name classes of ours alone and write within it."""
     trusted: bool = True
+    clustered: bool = False
+    """Whether its jobs run on the machines of a cluster, so that one may have several."""
 
     @classmethod
     def from_json(cls, text: str) -> "Description":

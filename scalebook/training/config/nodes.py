@@ -31,10 +31,14 @@ def nodes_of(trainer: Mapping[str, Any]) -> int:
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1
 
 
-def queue_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with a config on several machines where it is to be a job of the queue, which has one."""
+def queue_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """What is wrong with a config on several machines where it is to be a job of a queue that has one."""
     trainer = mapping(config.get("trainer"))
-    if nodes_of(trainer) == 1:
+    if nodes_of(trainer) == 1 or description.clustered:
         return []
-    why = f"is {nodes_of(trainer)}, and a job of the queue runs on one machine"
-    return [Problem(NODES, why, "Start it with torchrun or srun, and `scalebook fit -c FILE`, on each machine.")]
+    why = f"is {nodes_of(trainer)}, and the jobs of this folder run on one machine"
+    remedy = (
+        "Write [cluster] in scalebook.toml, and see docs/cluster.md; or start it with torchrun or srun, and "
+        "`scalebook fit -c FILE`, on each machine."
+    )
+    return [Problem(NODES, why, remedy)]

@@ -46,7 +46,7 @@ def validate(
     for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
         problems += about.problems(config, description)
     problems += _without_effect(config, description)
-    problems += [] if typed else queue_problems(config)
+    problems += [] if typed else queue_problems(config, description)
     if not description.trusted:
         problems += _confined(config, description, problems, typed)
     return problems + (_crowded(config, description, cores) if cores else [])

@@ -43,6 +43,15 @@ class Machine:
     """"" for this one."""
 
 
+@dataclass(frozen=True)
+class Lent:
+    """What a job holds of one machine: numbers of cores, UUIDs of GPUs."""
+
+    machine: str
+    cores: list[int]
+    gpus: list[str] = field(default_factory=list)
+
+
 def this_machine() -> Machine:
     """The cores in this process's affinity mask (no more than a container's quota), and the GPUs it may see."""
     cores = sorted(os.sched_getaffinity(0))

@@ -20,6 +20,9 @@ from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files import records
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
+from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.parts import folder_of
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.known import EXECUTORS, Handle, executor_of
 
@@ -58,7 +61,12 @@ class JobRequest:
     tracking_uri: str
     seed: int
     workers: int
+    """On each machine."""
     threads: int = 1
+    nodes: int = 1
+    """Machines that it runs on at the same time."""
+    part: int = 0
+    """Which machine's share of a run this is; the first one's, 0, is the run, and alone records it."""
     accelerator: Literal["cpu", "gpu"] = "cpu"
     notebook: str | None = None
     cell: str | None = None
@@ -98,6 +106,8 @@ class Started:
     """True when `scalebook fit` runs it in the foreground, outside the supervisor's queue."""
     machine: str = ""
     """Whose devices these are; "" for this one."""
+    others: list[Lent] = field(default_factory=list)
+    """What it holds of other machines."""
 
     def __post_init__(self) -> None:
         if self.handle.executor not in EXECUTORS:
@@ -114,6 +124,11 @@ class Started:
     @property
     def executor(self) -> Executor[Any]:
         return executor_of(self.handle)
+
+    @property
+    def lent(self) -> list[Lent]:
+        """Of all machines, the first one's first."""
+        return [Lent(self.machine, self.cores, self.gpus), *self.others]
 
     def alive(self) -> bool:
         """Whether its main process runs."""
@@ -268,6 +283,16 @@ class JobFolder(RecordFolder):
         if not started.alive():
             return result.status if (result := self.result()) else "failed"
         return "stopping" if self.stop_file.exists() else "running"
+
+    def parts(self) -> dict[str, "JobFolder"]:
+        """Of a job on several machines, what the other ones have written (their logs), by machine."""
+        started = self.started()
+        names = started.handle.parts if started is not None and isinstance(started.handle, RayHandle) else []
+        machines = [] if started is None else [lent.machine for lent in started.others]
+        return {
+            machine: JobFolder(folder_of(self.path.parents[1], name))
+            for machine, name in zip(machines, names, strict=False)  # it may hold more than it runs on
+        }
 
     def tail(self, lines: int = 200) -> str:
         """The last lines of the log, read from its end (at most 256 KiB)."""

@@ -23,6 +23,7 @@ from scalebook.training.files import records, yaml
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
+from scalebook.training.jobs.executors.cluster import parts
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
@@ -74,6 +75,7 @@ def submit(
         tracking_uri=workspace.tracking_uri(),
         seed=0,
         workers=load.processes,
+        nodes=load.nodes,
         threads=load.threads,
         accelerator=_accelerator(load, workspace),
         notebook=notebook,
@@ -235,6 +237,8 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
+    for part in workspace.hidden.glob(f"{parts.FOLDER}/{job.id}{parts.OF}*"):
+        shutil.rmtree(part)
     shutil.rmtree(job.path)
 
 

@@ -1,7 +1,8 @@
 """Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
 
 Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine, and on
-GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. What the first job that cannot
+GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. One that runs on N machines
+holds as much of each, all at once or nothing, so two of them never wait for each other. What the first job that cannot
 start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). One behind it passes
 
 - with devices that the first will not need, in whatever order the jobs that run end;
@@ -15,12 +16,12 @@ estimates are wrong.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from scalebook.training.durations import roughly
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
 
 STARTS = "starts now"
@@ -39,12 +40,22 @@ class Lease:
     machine: str = ""
     place: tuple[float, float, str] | None = None
     """`place_of` its request; None for one that went before all that wait."""
+    others: list[Lent] = field(default_factory=list)
+    """What it holds of other machines than `machine`."""
+
+    def on(self, machine: Machine) -> "Lease | None":
+        """What of it is this machine's."""
+        for lent in (Lent(self.machine, self.cores, self.gpus), *self.others):
+            if lent.machine == machine.name:
+                return replace(self, cores=lent.cores, gpus=lent.gpus, machine=lent.machine, others=[])
+        return None
 
     @classmethod
     def of(cls, job: JobFolder, started: Started, left_s: float | None = None) -> "Lease":
         """The lease of a job that runs."""
         place = None if started.inline else place_of(job.queued())
-        return cls(job.id, job.request().title, started.cores, started.gpus, left_s, started.machine, place)
+        title, (first, *others) = job.request().title, started.lent
+        return cls(job.id, title, first.cores, first.gpus, left_s, first.machine, place, others)
 
 
 class Start(NamedTuple):
@@ -56,11 +67,13 @@ class Start(NamedTuple):
     machine: str = ""
     lasts_s: float | None = None
     """How long, by estimate."""
+    others: Sequence[Lent] = ()
+    """What it gets of other machines."""
 
     @property
     def lease(self) -> Lease:
-        asked = self.request
-        return Lease(asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked))
+        asked, others = self.request, list(self.others)
+        return Lease(asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked), others)
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,7 @@ def plan(
 
     `lasts`: how long a waiting job will take by estimate, s, by id, where that is known.
     """
-    places = [_Place(machine, [lease for lease in running if lease.machine == machine.name]) for machine in machines]
+    places = [_Place(machine, [part for lease in running if (part := lease.on(machine))]) for machine in machines]
     starts: list[Start] = []
     reasons: dict[str, str] = {}
     blocked = 0
@@ -117,14 +130,19 @@ def plan(
             is_named = any(machine.name for machine in machines)
             reasons[request.id] = f"waits for a GPU; {'no machine has one' if is_named else 'this machine has none'}"
             continue
+        if len(fit) < request.nodes:
+            reasons[request.id] = _too_few(request, [place.machine for place in fit])
+            continue
         lasts_s = lasts.get(request.id)
-        place = min(fit, key=lambda machine: machine.lacking(request, lasts_s))
-        if place.lacking(request, lasts_s) == 0:
-            starts.append(place.lend(request, lasts_s))
+        nearest = sorted(fit, key=lambda place: place.lacking(request, lasts_s))[: request.nodes]
+        if nearest[-1].lacking(request, lasts_s) == 0:
+            first, *others = [place.lend(request, lasts_s) for place in nearest]
+            starts.append(Start(request, first.cores, first.gpus, first.machine, lasts_s, others))
             reasons[request.id] = STARTS
         else:
-            reasons[request.id] = _behind(blocked) or _reason(request, place)
-            place.reserve(request)
+            reasons[request.id] = _behind(blocked) or _reason(request, nearest[-1])
+            for place in nearest:
+                place.reserve(request)
             blocked += 1
     return Plan(starts, reasons)
 
@@ -149,15 +167,15 @@ class _Place:
         cores = cores_wanted(request, self.machine) - len(free_cores)
         return max(0, cores) + max(0, gpus_wanted(request, self.machine) - len(free_gpus))
 
-    def lend(self, request: JobRequest, lasts_s: float | None) -> Start:
+    def lend(self, request: JobRequest, lasts_s: float | None) -> Lent:
         free_cores, free_gpus = self._free_for(lasts_s)
         cores = free_cores[: cores_wanted(request, self.machine)]
         gpus = free_gpus[: gpus_wanted(request, self.machine)]
         self.cores, self.gpus = _free(self.cores, cores), _free(self.gpus, gpus)
         self._kept_cores, self._kept_gpus = _free(self._kept_cores, cores), _free(self._kept_gpus, gpus)
-        start = Start(request, cores, gpus, self.machine.name, lasts_s)
-        self.leases.append(start.lease)
-        return start
+        lease = Start(request, cores, gpus, self.machine.name, lasts_s).lease
+        self.leases.append(lease)
+        return Lent(lease.machine, cores, gpus)
 
     def reserve(self, request: JobRequest) -> None:
         """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
@@ -224,20 +242,29 @@ def _behind(runs: int) -> str:
     return f"behind {runs} run{'s' if runs > 1 else ''}" if runs else ""
 
 
+def _too_few(request: JobRequest, machines: Sequence[Machine]) -> str:
+    """E.g. `waits for 3 machines at once; there are 2: a, b`."""
+    kind = " with a GPU" if request.accelerator == "gpu" else ""
+    named = ", ".join(machine.name for machine in machines if machine.name)
+    there = f"there {'is' if len(machines) == 1 else 'are'} {len(machines)}{f': {named}' if named else ''}"
+    return f"waits for {request.nodes} machines{kind} at once; {there}"
+
+
 def _reason(request: JobRequest, place: _Place) -> str:
     """Which devices the first job of the queue lacks, who has them, and for how long."""
     wanted, total = gpus_wanted(request, place.machine), len(place.uuids)
     if wanted > len(place.gpus):
-        return _sentence(place, "GPU", wanted, len(place.gpus), total, place.held_gpus())
+        return _sentence(place, "GPU", wanted, len(place.gpus), total, place.held_gpus(), request.nodes)
     wanted, total = cores_wanted(request, place.machine), len(place.machine.cores)
-    return _sentence(place, "core", wanted, len(place.cores), total, place.held_cores())
+    return _sentence(place, "core", wanted, len(place.cores), total, place.held_cores(), request.nodes)
 
 
-def _sentence(place: _Place, kind: str, wanted: int, free: int, total: int, held: dict[str, int]) -> str:
+def _sentence(place: _Place, kind: str, wanted: int, free: int, total: int, held: dict[str, int], nodes: int) -> str:
     """E.g. `waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this one, without a name."""
     holders = [lease for lease in place.leases if held[lease.id]]
     on = f" on {place.machine.name}" if place.machine.name else ""
-    parts = [f"waits for {wanted} {kind}{'s' if wanted > 1 else ''}; {free} of {total} free{on}"]
+    each = f" on each of {nodes} machines" if nodes > 1 else ""
+    parts = [f"waits for {wanted} {kind}{'s' if wanted > 1 else ''}{each}; {free} of {total} free{on}"]
     if len(holders) == 1:
         parts.append(f"run {holders[0].name} has {_share(held[holders[0].id], total)}")
     elif holders:

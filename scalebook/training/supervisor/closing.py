@@ -30,6 +30,8 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
     """
     ended, which = watch.ended or time.time(), watch.started.executor.shown(watch.started.handle)
     how = f"its main process ({which}) {_how(code)}"
+    if watch.doomed:
+        return _failed(ended, FailureClass.WORKER_LOST, watch.doomed)
     if watch.timed_out:
         return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
     if watch.job.stop_file.exists():

@@ -39,6 +39,8 @@ class JobWatch:
         self.meter = UsageMeter(job, started)
         self.timed_out = ""
         """Why the watchdog ended it, if it did."""
+        self.doomed = ""
+        """Why it was ended before it began to train, on several machines."""
         self.signals: list[str] = []
         """What it was sent, in order."""
         self.died: float | None = None
@@ -57,7 +59,7 @@ class JobWatch:
             if self.died is None:
                 self.died, self.ended = now, time.time()
             self._sweep(now)
-        elif self.timed_out or self._stuck(now):
+        elif self.doomed or self.timed_out or self._stuck(now):
             self._press(now, since=-math.inf)
         elif (since := self._since("result.json", now) or self._since("stop", now)) is not None:
             self._press(now, since=since)  # it was asked to end, or has said that it has ended and does not
@@ -80,13 +82,16 @@ class JobWatch:
         if now - self._checked < min(1.0, self.limits.stall_s / 4):
             return False
         self._checked = now
+        progress = self.job.progress()
+        if progress is None or progress.phase == "starting":
+            self.doomed = self.started.executor.doomed(self.started.handle)
         signs = [_stamp(self.job.path / name) for name in ("progress.json", "log.txt")]
         if signs != self._signs:
             self._signs, self._moved = signs, now
         if now - self._moved < self.limits.stall_s:
-            return False
+            return bool(self.doomed)
         self.timed_out = f"no sign of life for {self.limits.stall_s:g} s"
-        if (progress := self.job.progress()) is not None:
+        if progress is not None:
             self.timed_out += f"; it was {progress.phase}, after {progress.updates} updates"
         return True
 

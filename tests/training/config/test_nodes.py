@@ -1,5 +1,6 @@
 """Configs of several machines: which this process is on, the workers of all, and the queue."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +47,8 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     assert validate(asked, description, typed=True) == []
     (problem,) = validate(asked, description)
     assert str(problem) == (
-        "trainer.num_nodes: is 2, and a job of the queue runs on one machine. Start it with torchrun or srun, and "
-        "`scalebook fit -c FILE`, on each machine."
+        "trainer.num_nodes: is 2, and the jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
+        "and see docs/cluster.md; or start it with torchrun or srun, and `scalebook fit -c FILE`, on each machine."
     )
+    assert validate(asked, replace(description, clustered=True)) == []
     assert validate(config("ddp", num_nodes=1), description) == []

@@ -1,8 +1,10 @@
 """A runner without torch: what a job's process does here is told by its `config.yaml`, which is JSON."""
 
+import hashlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -12,7 +14,8 @@ from scalebook.training.jobs.folder import JobFolder, Progress, Result
 
 
 def run(folder: Path) -> int:
-    """Keys: seconds, end (finish, crash, exit, silent), deaf (to stop), stubborn (to SIGTERM), child, frozen."""
+    """Keys: seconds, end (finish, crash, exit, silent), deaf (to stop), stubborn (to SIGTERM), child, frozen,
+    meeting."""
     job = JobFolder(folder)
     told = json.loads(job.config.read_text(encoding="utf-8"))
     if told.get("stubborn"):
@@ -24,6 +27,11 @@ def run(folder: Path) -> int:
         print(f"affinity {sorted(os.sched_getaffinity(0))} gpus {os.environ['CUDA_VISIBLE_DEVICES']}", flush=True)
         print(f"cwd {os.getcwd()} input {sys.stdin.read()!r} session {os.getsid(0) == os.getpid()}", flush=True)
         print(f"open {sorted(int(name) for name in os.listdir('/proc/self/fd'))[:-1]}", flush=True)
+    if told.get("meeting"):
+        key = Path(os.environ["SCALEBOOK_KEY_FILE"])
+        facts = {"key": hashlib.sha256(key.read_bytes()).hexdigest(), "mode": oct(stat.S_IMODE(key.stat().st_mode))}
+        names = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "SCALEBOOK_KEY_FILE")
+        print(f"meeting {json.dumps({**facts, **{name: os.environ[name] for name in names}})}", flush=True)
     began = time.monotonic()
     while (passed := time.monotonic() - began) < told.get("seconds", 0.0):
         if not told.get("frozen"):

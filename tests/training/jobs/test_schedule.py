@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scalebook.training.jobs.devices import Gpu, Machine
+from scalebook.training.jobs.devices import Gpu, Lent, Machine
 from scalebook.training.jobs.folder import JobRequest, TrialOf
 from scalebook.training.jobs.schedule import STARTS, Lease, place_of, plan
 
@@ -93,6 +93,42 @@ def test_a_job_goes_where_it_fits_and_waits_where_least_is_lacking() -> None:
         "a": "waits for 2 cores; 1 of 4 free on there, run y has the others",
         "b": STARTS,  # y ends with more than a needs
     }
+
+
+def on_two(name: str, workers: int = 1, *, created: float = 0.0) -> JobRequest:
+    return replace(request(name, workers, created=created), nodes=2)
+
+
+def test_a_job_on_two_machines_has_as_much_of_each_at_once_or_nothing() -> None:
+    machines = [Machine([0, 1], name="a"), Machine([0, 1, 2], name="b"), Machine([0, 1], name="c")]
+    made = plan([on_two("x", 2), request("y", created=1)], [], machines)
+    (first, one) = made.starts
+    assert (first.machine, first.cores, first.others) == ("a", [0, 1], [Lent("b", [0, 1])])
+    assert (one.machine, one.cores) == ("b", [2])
+    held = [start.lease for start in made.starts]
+    waits = plan([on_two("z", 2)], held, machines)
+    assert waits.starts == []
+    assert waits.reasons["z"] == "waits for 2 cores on each of 2 machines; 0 of 2 free on a, run x has both"
+    (late,) = plan([on_two("z", 2)], held[1:], machines).starts  # c and a are free, of b only two cores
+    assert {late.machine, *(lent.machine for lent in late.others)} == {"a", "b"}
+    alone = plan([on_two("z")], [], machines[:1])
+    assert alone.reasons["z"] == "waits for 2 machines at once; there is 1: a"
+
+
+def test_two_jobs_on_the_same_machines_do_not_wait_for_each_other() -> None:
+    """What one that waits needs of each of its machines is kept, so single ones do not starve it."""
+    machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]
+    busy = [Lease("r", "r", [0], machine="b")]
+    waiting = [on_two("x", 2), on_two("y", 2, created=1), request("small", created=2)]
+    made = plan(waiting, busy, machines)
+    assert made.starts == []
+    assert made.reasons == {
+        "x": "waits for 2 cores on each of 2 machines; 1 of 2 free on b, run r has the other",
+        "y": "behind 1 run",
+        "small": "behind 2 runs",
+    }
+    (first,) = plan(waiting, [], machines).starts
+    assert first.request.id == "x"
 
 
 def test_a_job_passes_one_that_waits_for_something_else() -> None:

@@ -47,6 +47,12 @@ def log(text: str, failed: bool) -> None:
         code.draw(rest or "nothing written yet")
 
 
+def other_log(machine: str, text: str) -> None:
+    """Of another machine of the run."""
+    with st.expander(f"Log of {machine}"):
+        code.draw(text or "nothing written yet", height=HEIGHT)
+
+
 def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
     """Those that were looked for, with their numbers."""
     most = f", the last {MOST_LINES:,} of them below" if len(lines) > MOST_LINES else ""

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import psutil
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.devices import gpu_readings, this_machine
+from scalebook.training.jobs.devices import Lent, gpu_readings, this_machine
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
-from scalebook.training.jobs.folder import Started
 from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.workspace import Workspace
 
@@ -64,26 +63,27 @@ def device_state(workspace: Workspace) -> DeviceState:
     """Who holds which devices at this moment. Looks at every job that has not ended."""
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
-    held, away = [], dict[str, list[tuple[str, str, Started]]]()
+    held, away = [], dict[str, list[tuple[str, str, Lent]]]()
     for job in reversed(open_jobs(workspace)):
         if job.state() not in ("running", "stopping"):
             continue
-        if (started := job.started()) is not None and started.machine:
-            away.setdefault(started.machine, []).append((job.id, job.request().title, started))
-        elif started is not None:
-            gpus = [index[uuid] for uuid in started.gpus if uuid in index]
-            held.append(HeldBy(job.id, job.request().title, sorted(started.cores), gpus))
+        for lent in [] if (started := job.started()) is None else started.lent:
+            if lent.machine:
+                away.setdefault(lent.machine, []).append((job.id, job.request().title, lent))
+                continue
+            gpus = [index[uuid] for uuid in lent.gpus if uuid in index]
+            held.append(HeldBy(job.id, job.request().title, sorted(lent.cores), gpus))
     readings = {reading.uuid: reading for reading in gpu_readings([gpu.uuid for gpu in machine.gpus])}
     gpu_states = []
     for i, gpu in enumerate(machine.gpus):
         now = readings.get(gpu.uuid)
         figures = (now.memory_mb, now.busy, now.temperature_c) if now else (None, None, None)
         gpu_states.append(GpuState(i, gpu.name, gpu.memory_mb, *figures))
-    lent = {core for holder in held for core in holder.cores}
+    lent_cores = {core for holder in held for core in holder.cores}
     lent_gpus = {gpu for holder in held for gpu in holder.gpus}
     return DeviceState(
         cores=len(machine.cores),
-        free_cores=[core for core in machine.cores if core not in lent],
+        free_cores=[core for core in machine.cores if core not in lent_cores],
         free_gpus=[i for i in range(len(machine.gpus)) if i not in lent_gpus],
         held=held,
         gpus=gpu_states,
@@ -100,15 +100,15 @@ def _is_clustered(workspace: Workspace) -> bool:
         return False
 
 
-def _elsewhere(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Started]]]) -> list[ElsewhereState]:
+def _elsewhere(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Lent]]]) -> list[ElsewhereState]:
     """The machines of the cluster, as they were last heard of."""
     told = RayExecutor(workspace).known()
     states = []
     for machine in told.ready:
         uuids = [gpu.uuid for gpu in machine.gpus]
         holders = [
-            HeldBy(run, name, sorted(started.cores), [uuids.index(uuid) for uuid in started.gpus if uuid in uuids])
-            for run, name, started in held.get(machine.name, [])
+            HeldBy(run, name, sorted(lent.cores), [uuids.index(uuid) for uuid in lent.gpus if uuid in uuids])
+            for run, name, lent in held.get(machine.name, [])
         ]
         lent, lent_gpus = ({n for one in holders for n in getattr(one, kind)} for kind in ("cores", "gpus"))
         free = [core for core in machine.cores if core not in lent]

@@ -52,6 +52,8 @@ def _log(view: RunView) -> None:
         component.log_lines(*run_files.found_in(job.log, looked_for))
     else:
         component.log(job.tail() if job else "", failed)
+    for machine, part in (job.parts() if job else {}).items():
+        component.other_log(machine, part.tail())
 
 
 def config_text(view: RunView) -> str:

@@ -5,11 +5,13 @@ the job has run.
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from scalebook.training.files import records
+from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.process import ProcessId
 
 ASKED: Final = "begun.json"
@@ -32,6 +34,8 @@ class RayHandle:
     folder: str
     """The job's, on the machine of its workspace."""
     executor: Literal["ray"] = "ray"
+    parts: list[str] = field(default_factory=list)
+    """Of a job on several machines, what the others have (`cluster.parts`)."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,19 @@ class Away:
     """The job's folder, where its workspace is."""
     asks: str
     """A folder of this machine, for the question and the answer."""
+    parts: list[str] = field(default_factory=list)
+    others: list[Lent] = field(default_factory=list)
+    """What the job holds of other machines."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Where the machines of one run meet."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> "Away":
+        """From what `asdict` makes of it."""
+        return cls(**{**raw, "others": [Lent(**one) for one in raw["others"]]})
 
     def handle(self, process: ProcessId) -> RayHandle:
-        return RayHandle(process, self.machine, self.agent, self.home)
+        return RayHandle(process, self.machine, self.agent, self.home, parts=self.parts)
 
 
 def permitted(asks: Path, started: Any) -> bool:

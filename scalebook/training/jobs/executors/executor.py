@@ -63,6 +63,10 @@ class Executor(ABC, Generic[H]):
         """What the job takes; None where it has ended, or an executor does not tell."""
         return None
 
+    def doomed(self, handle: H) -> str:
+        """Why a job on several machines that has not begun to train never will; "" where that is not known."""
+        return ""
+
     @abstractmethod
     def shown(self, handle: H) -> str:
         """Which process that is, for people."""

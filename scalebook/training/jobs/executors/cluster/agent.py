@@ -20,7 +20,9 @@ from scalebook.training.files import records
 from scalebook.training.jobs.devices import Machine, this_machine
 from scalebook.training.jobs.executors.beginning import ANSWER, ASKED, YES, Away
 from scalebook.training.jobs.executors.cluster.carrying import FilePiece, Has, files_of, news
-from scalebook.training.jobs.executors.cluster.sending import Parcel, digest_of, package_hash, with_checkpoint
+from scalebook.training.jobs.executors.cluster.parts import Rendezvous, Rendezvouses
+from scalebook.training.jobs.executors.cluster.receiving import is_shared, unpacked
+from scalebook.training.jobs.executors.cluster.sending import Parcel, digest_of, package_hash
 from scalebook.training.jobs.executors.cluster.token import cluster_home
 from scalebook.training.jobs.executors.executor import Taken
 from scalebook.training.jobs.executors.launcher import Ended, LauncherLost
@@ -29,7 +31,7 @@ from scalebook.training.jobs.executors.local.launcher import LocalLauncher
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import Children, adopt_orphans
 from scalebook.training.jobs.schedule import Lease
-from scalebook.training.trust import trust, withdraw
+from scalebook.training.trust import withdraw
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 TURN_S: Final = 0.02
@@ -47,6 +49,7 @@ class _Job:
     shared: bool
     """Whether it runs in its own folder, which this machine sees, too."""
     lease: Lease
+    away: Away
     version: int = 0
     handle: LocalHandle | None = None
     begun: str = ""
@@ -94,6 +97,7 @@ class Agent:
         self.children, self.local = Children(), LocalExecutor()
         self.launcher = LocalLauncher(Workspace(self.folder / "warm").create(), self.children, runner, preload)
         self.jobs: dict[str, _Job] = {}
+        self.meetings = Rendezvouses()
         self._waiting: list[str] = []
         """Jobs that are to be started as soon as the warm process is ready."""
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -107,6 +111,10 @@ class Agent:
             "incarnation": self.incarnation, "machine": self.machine, "package": package_hash(),
             "state": self.launcher.state, "problem": self._problem, "jobs": list(self.jobs),
         }  # fmt: skip
+
+    def meet(self, run: str, address: str) -> Rendezvous:
+        """Where the machines of a run meet whose first this is, at its `address`."""
+        return self.meetings.of(run, address)
 
     def missing(self, hashes: Sequence[str]) -> list[str]:
         return [digest for digest in hashes if not (self.files / digest).exists()]
@@ -168,52 +176,20 @@ class Agent:
     def _take(self, parcel: Parcel) -> None:
         if parcel.job in self.jobs:
             return
-        shared = self._is_shared(parcel)
+        shared = is_shared(parcel)
         asks = self.folder / "asks" / parcel.job
         asks.mkdir(parents=True, exist_ok=True)
-        folder = Path(parcel.home) if shared else self._unpacked(parcel)
+        folder = Path(parcel.home) if shared else unpacked(parcel, self.folder, self.files)
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
-        self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease)
-        (asks / "home").write_text(parcel.home, encoding="utf-8")
+        where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
+        away = Away(self.name, self.incarnation, parcel.home, str(asks), parcel.parts, parcel.others, where)
+        self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease, away)
         self._waiting.append(parcel.job)
-
-    def _is_shared(self, parcel: Parcel) -> bool:
-        path, word = parcel.mark
-        try:
-            return bool(word) and Path(path).read_text(encoding="ascii") == word and Path(parcel.home).is_dir()
-        except (OSError, ValueError):
-            return False
-
-    def _unpacked(self, parcel: Parcel) -> Path:
-        """The job's folder, in a workspace with exactly the code that it was sent with."""
-        workspace = Workspace(self.folder / "code" / parcel.code_hash[:16])
-        if not workspace.root.exists():
-            beside = workspace.root.with_name(f".{workspace.root.name}")
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir(parents=True)
-            for path, digest in parcel.code.items():
-                target = beside / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.files / digest, target)
-            beside.rename(workspace.root)
-            workspace.create()
-            if parcel.trusted:
-                trust(workspace)
-        folder = workspace.jobs / parcel.job
-        folder.mkdir(exist_ok=True)
-        for name, digest in parcel.files.items():
-            content = (self.files / digest).read_bytes()
-            if name == "config.yaml" and parcel.checkpoint:
-                content = with_checkpoint(content, self.files / parcel.checkpoint)
-            records.put(folder / name, content)
-        return folder
 
     def _start_waiting(self) -> None:
         for name in list(self._waiting):
             job = self.jobs[name]
-            home = (job.asks / "home").read_text(encoding="utf-8")
-            away = Away(self.name, self.incarnation, home, str(job.asks))
-            if not self.launcher.start(job.folder, job.lease, away):
+            if not self.launcher.start(job.folder, job.lease, job.away):
                 return
             self._waiting.remove(name)
 
@@ -265,6 +241,7 @@ class Agent:
 
     def _forget(self, name: str) -> None:
         job = self.jobs.pop(name, None)
+        self.meetings.leave(name)
         if job is None:
             return
         shutil.rmtree(job.asks, ignore_errors=True)

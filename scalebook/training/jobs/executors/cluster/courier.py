@@ -19,11 +19,11 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import locks
 from scalebook.training.files.output import forgive
 from scalebook.training.jobs.devices import Machine
-from scalebook.training.jobs.executors.cluster import daemons
 from scalebook.training.jobs.executors.cluster.agent import Agent
+from scalebook.training.jobs.executors.cluster.connecting import connected
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, state_of
 from scalebook.training.jobs.executors.cluster.link import CALL_S, LISTEN_S, TURN_S, AgentLink, give_up
-from scalebook.training.jobs.executors.cluster.ray_core import ray_core
+from scalebook.training.jobs.executors.cluster.parts import FOLDER, Gathering, Rendezvous
 from scalebook.training.jobs.executors.cluster.recording import Recording
 from scalebook.training.jobs.executors.cluster.sending import package_hash
 from scalebook.training.jobs.folder import JobFolder
@@ -43,6 +43,7 @@ class MachineLink:
 
     def __init__(self, courier: "Courier", node: dict[str, Any], name: str) -> None:
         self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
+        self.address = str(node["NodeManagerAddress"])
         self.cores = int(node["Resources"].get("CPU", 0)) or None
         self.words = "is being asked"
         self.machine: Machine | None = None
@@ -112,8 +113,9 @@ class MachineLink:
             self.words = told["problem"] or "loads what runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
-            self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording
-        )
+            self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording,
+            self.courier.gathering,
+        )  # fmt: skip
         if told["package"] == package_hash() and told["state"] == "ready":
             self.machine, self.words = told["machine"], ""
 
@@ -136,7 +138,7 @@ class Courier:
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
         self.desk = Desk(workspace).create()
-        self.recording = Recording()
+        self.recording, self.gathering = Recording(), Gathering(self.meet)
         self.ray: Any = None
         self.places: dict[str, MachineLink] = {}
         self._me = ProcessId.of()
@@ -178,6 +180,18 @@ class Courier:
             max_restarts=0, scheduling_strategy=near,
         )  # fmt: skip
         return made.remote(key, name, cores, self.runner, self.preload)
+
+    def meet(self, run: str, first: str) -> Rendezvous | None:
+        """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
+        place = next((place for place in list(self.places.values()) if place.name == first and place.link), None)
+        if place is None:
+            return None
+        try:
+            made: Rendezvous = place.call("meet", run, place.address)
+        except self.ray.exceptions.RayError as error:
+            print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
+            return None
+        return made
 
     def note(self, problem: str) -> None:
         ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
@@ -233,7 +247,8 @@ class Courier:
     def _open(self) -> list[tuple[JobFolder, RemoteState]]:
         """Jobs elsewhere of which something is left."""
         found = []
-        for path in self.workspace.jobs.glob("[!.]*/remote.json"):
+        hidden = self.workspace.hidden
+        for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{FOLDER}/*/remote.json")):
             state = state_of(path.parent)
             if state is not None and state.handle is not None and not state.cleared:
                 found.append((JobFolder(path.parent), state))
@@ -252,21 +267,6 @@ class Courier:
             place.end()
         self.recording.close()
         self.ray.shutdown()
-
-
-def connected(workspace: Workspace) -> Any:
-    """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
-    address, node = workspace.settings.cluster.address, daemons.here()
-    if node is None or address not in ("auto", node.address):
-        what = "nothing of Ray runs on this machine" if node is None else f"this machine is part of {node.address}"
-        raise ConfigError("cluster.address", f"is {address}, and {what}", "Run `scalebook cluster start`.")
-    os.environ.update(daemons.ray_environment(node.loopback))
-    ray = ray_core()
-    ray.init(
-        address=node.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
-        _node_ip_address=node.host,
-    )  # fmt: skip
-    return ray
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.files import records
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.parts import folder_of, run_of
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import Workspace
 
@@ -55,12 +56,19 @@ class KnownMachines:
 
 @dataclass(frozen=True)
 class JobOrder:
-    """`orders/ID.json`: start this job on these devices of a machine."""
+    """`orders/ID.json`: start this job, or part of one, on these devices of a machine."""
 
     job: str
     machine: str
     cores: list[int]
     gpus: list[str]
+    node: int = 0
+    """Of this machine, among those of the run."""
+    first: str = ""
+    """Of a run on several machines, where the machines meet."""
+    parts: list[str] = field(default_factory=list)
+    others: list[Lent] = field(default_factory=list)
+    """Of the first machine's alone: the names of the other parts, and what the job holds of their machines."""
 
 
 class Desk:
@@ -109,6 +117,16 @@ class Desk:
         found = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
         return [order for order in found if order is not None]
 
+    def folder_of(self, name: str) -> Path:
+        """Of a job, or of part of one."""
+        return folder_of(self.workspace.hidden, name)
+
+    def withdraw(self, job: str) -> None:
+        """The orders of a job and of its parts."""
+        for order in self.ordered():
+            if run_of(order.job) == job:
+                self.done(order.job)
+
     def done(self, job: str) -> None:
         """Of an order that has been followed, or is not wanted any more."""
         (self.orders / f"{job}.json").unlink(missing_ok=True)
@@ -131,9 +149,8 @@ def tell(folder: Path, state: RemoteState) -> None:
     records.save(folder / REMOTE, state)
 
 
-def ask(handle: RayHandle, what: Ask) -> None:
-    """Leave it for the courier; nothing where the job's folder is gone."""
-    folder = Path(handle.folder)
+def ask(folder: Path, what: Ask) -> None:
+    """Leave it for the courier, of a job or a part by its folder; nothing where that is gone."""
     with suppress(OSError):
         (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{what}").touch()
 

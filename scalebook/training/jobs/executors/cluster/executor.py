@@ -1,14 +1,21 @@
 """Jobs on machines of a Ray cluster, asked about without Ray: by what the courier writes, and leaves to be asked."""
 
+import time
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, ask, state_of
+from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, KnownMachines, RemoteState, ask, state_of
+from scalebook.training.jobs.executors.cluster.parts import folder_of
 from scalebook.training.jobs.executors.executor import Executor, Level, Taken
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.workspace import Workspace
+
+LEAVES_S: Final = 5.0
+"""So long other parts may take to end by themselves when the job has."""
+NOTICE_S: Final = 15.0
+"""So long the others may take to notice by themselves that a part has ended."""
 
 
 class RayExecutor(Executor[RayHandle]):
@@ -49,26 +56,67 @@ class RayExecutor(Executor[RayHandle]):
 
     def stop(self, handle: RayHandle, level: Level) -> None:
         if self.alive(handle):
-            ask(handle, level)
+            ask(Path(handle.folder), level)
+        if level == "kill":
+            for part in self._parts(handle):
+                ask(part, level)
 
     def clear(self, handle: RayHandle) -> bool:
-        """What is asked is done on the other machine, and all that it has written since is brought."""
+        """What is asked is done on the other machines, and all that was written there since is brought."""
         state = self._state(handle)
-        if state is None or state.cleared:
-            return True
-        ask(handle, "clear")
-        return False
+        is_gone = state is None or state.cleared
+        if not is_gone:
+            ask(Path(handle.folder), "clear")
+        return all([is_gone, *(_cleared(part, Path(handle.folder)) for part in self._parts(handle))])
 
     def taken(self, handle: RayHandle) -> Taken | None:
-        state = self._state(handle)
-        return Taken(state.cpu_s, state.memory_mb) if state is not None and state.alive and state.cpu_s else None
+        states = [self._state(handle), *map(state_of, self._parts(handle))]
+        told = [state for state in states if state is not None and state.alive]
+        cpu_s, memory_mb = (sum(getattr(state, what) for state in told) for what in ("cpu_s", "memory_mb"))
+        return Taken(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
+
+    def doomed(self, handle: RayHandle) -> str:
+        ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
+        told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
+        return _end_of(told[0]) if told else ""
 
     def shown(self, handle: RayHandle) -> str:
         state = self._state(handle)
         lost = f", {state.lost}" if state is not None and state.lost else ""
         return f"pid {handle.process.pid} on {handle.machine}{lost}"
 
+    def _parts(self, handle: RayHandle) -> list[Path]:
+        """Of a job on several machines, the folders of the others' parts."""
+        return [folder_of(Path(handle.folder).parents[1], name) for name in handle.parts]
+
     def _state(self, handle: RayHandle) -> RemoteState | None:
         """What is known of exactly this start of the job."""
         state = state_of(Path(handle.folder))
         return state if state is not None and state.handle == handle else None
+
+
+def _cleared(part: Path, run: Path) -> bool:
+    """Of a part whose job has ended: it ends by itself, or is ended, and then cleared away."""
+    state = state_of(part)
+    if not part.exists() or (state is not None and state.cleared):
+        return True
+    if state is not None and state.alive:
+        if _since_told(run) > LEAVES_S:
+            ask(part, "kill")
+    elif state is not None:
+        ask(part, "clear")
+    return False
+
+
+def _since_told(folder: Path) -> float:
+    """Seconds since the courier last wrote down what became of it."""
+    try:
+        return time.time() - (folder / REMOTE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _end_of(state: RemoteState) -> str:
+    where = f"its part on {state.handle.machine}" if state.handle is not None else "a part of it"
+    how = state.lost or state.problem or f"ended with code {state.code}"
+    return f"{where} has ended before training began: {how}"

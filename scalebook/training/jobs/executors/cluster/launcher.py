@@ -4,11 +4,13 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Literal
 
-from scalebook.training.files import locks
+from scalebook.training.files import locks, records
 from scalebook.training.jobs import detached
 from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, JobOrder, KnownMachines, state_of
+from scalebook.training.jobs.executors.cluster.parts import part_names
 from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher
 from scalebook.training.jobs.folder import JobFolder
@@ -51,7 +53,10 @@ class RayLauncher(Launcher):
             (job.path / REMOTE).unlink(missing_ok=True)
         told = self._machines()
         machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
-        self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus))
+        if lease.others:
+            self._order_parts(job, lease)
+        else:
+            self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus))
         self._running[job.id] = job
         return True
 
@@ -70,7 +75,20 @@ class RayLauncher(Launcher):
         self._prepared = False
         for name, job in list(self._running.items()):
             if not job.claimed():
-                self.desk.done(name)
+                self.desk.withdraw(name)
+
+    def _order_parts(self, job: JobFolder, lease: Lease) -> None:
+        """Each machine's, with a folder of its own here for what comes back."""
+        names = part_names(job.id, [lease.machine, *(lent.machine for lent in lease.others)])
+        for node, (name, lent) in enumerate(zip(names, lease.others, strict=True), 1):
+            part = JobFolder(self.desk.folder_of(name))
+            part.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (part.path / REMOTE).unlink(missing_ok=True)
+            records.put(part.config, job.config.read_bytes())
+            part.write(replace(job.request(), id=name, part=node))
+            self.desk.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
+        first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
+        self.desk.order(first)
 
     def _ended(self) -> list[Event]:
         events: list[Event] = []

@@ -13,6 +13,7 @@ from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.agent import JobNews
 from scalebook.training.jobs.executors.cluster.carrying import Brought
 from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, state_of, tell
+from scalebook.training.jobs.executors.cluster.parts import Gathering, is_part, run_of
 from scalebook.training.jobs.executors.cluster.recording import Recording
 from scalebook.training.jobs.executors.cluster.sending import parcel
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
@@ -49,8 +50,11 @@ class _Remote:
 class AgentLink:
     """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
 
-    def __init__(self, desk: Desk, machine: str, agent: str, call: Call, recording: Recording) -> None:
+    def __init__(
+        self, desk: Desk, machine: str, agent: str, call: Call, recording: Recording, gathering: Gathering
+    ) -> None:
         self.desk, self.machine, self.agent, self.call, self.recording = desk, machine, agent, call, recording
+        self.gathering = gathering
         self.jobs: dict[str, _Remote] = {}
         self._seen: dict[str, int] = {}
 
@@ -62,12 +66,15 @@ class AgentLink:
 
     def send(self, order: JobOrder) -> None:
         """Have the job started, unless it is known: asked twice, it is started once."""
-        folder = JobFolder(self.desk.workspace.jobs / order.job)
+        folder = JobFolder(self.desk.folder_of(order.job))
         if order.job not in self.jobs:
             if folder.claimed() or not folder.path.exists():
                 self._refused(folder)
                 return
-            told, paths = parcel(self.desk.workspace, folder, order)
+            where = self.gathering.meet(run_of(order.job), order.first) if order.first else None
+            if order.first and where is None:
+                return  # the order stays until its first machine answers
+            told, paths = parcel(self.desk.workspace, folder, order, where)
             for digest in self.call("missing", told.hashes):
                 self._put(digest, paths[digest])
             self.call("start", told)
@@ -126,8 +133,12 @@ class AgentLink:
             raise Broken(Path(news.job), "an agent speaks for another one's job")
         before = remote.folder.started()
         if before is None:
-            self._say(remote, RemoteState(handle, alive=True))
-            allowed = remote.folder.claim(started)
+            may_begin = self._may_begin(remote.folder.id, handle)
+            if may_begin is None:
+                return
+            if may_begin:
+                self._say(remote, RemoteState(handle, alive=True))
+            allowed = may_begin and remote.folder.claim(started)
         else:
             allowed = before.handle == handle
             if allowed:
@@ -137,6 +148,16 @@ class AgentLink:
         if not allowed:
             self._refused(remote.folder)
             self._drop(remote)
+
+    def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
+        """Of a job on several machines all parts or none: None while others have not come so far."""
+        if not is_part(name):
+            return True if self.gathering.asked.issuperset(handle.parts) else None
+        self.gathering.asked.add(name)
+        run = JobFolder(self.desk.folder_of(run_of(name))).started()
+        if run is None:
+            return None
+        return isinstance(run.handle, RayHandle) and name in run.handle.parts and run.alive()
 
     def settle(self, remote: _Remote) -> None:
         """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
@@ -160,6 +181,8 @@ class AgentLink:
 
     def settle_all(self) -> None:
         for remote in list(self.jobs.values()):
+            if remote.news is not None and remote.news.begun and not remote.permitted:
+                self._answer(remote, remote.news)
             self.settle(remote)
 
     def clear_ended(self) -> bool:
@@ -204,6 +227,7 @@ class AgentLink:
 
     def _drop(self, remote: _Remote) -> None:
         self.recording.leave(remote.folder)
+        self.gathering.asked.discard(remote.folder.id)
         self.jobs.pop(remote.folder.id, None)
         self._seen.pop(remote.folder.id, None)
 

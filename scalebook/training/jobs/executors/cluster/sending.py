@@ -8,14 +8,16 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import scalebook
 from scalebook.training.files import yaml
 from scalebook.training.files.records import Broken
+from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.cluster.desk import JobOrder
+from scalebook.training.jobs.executors.cluster.parts import Rendezvous
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.modules import source_files
 from scalebook.training.trust import trusted
@@ -45,6 +47,12 @@ class Parcel:
     trusted: bool
     mark: tuple[str, str]
     """A file here, and what is in it; "" where the folder is not to be shared."""
+    parts: list[str] = field(default_factory=list)
+    others: list[Lent] = field(default_factory=list)
+    """As in `JobOrder`."""
+    node: int = 0
+    rendezvous: Rendezvous | None = None
+    """Of a run on several machines."""
 
     @property
     def hashes(self) -> list[str]:
@@ -55,7 +63,9 @@ class Parcel:
         return hashlib.sha256(json.dumps([sorted(self.code.items()), self.trusted]).encode()).hexdigest()
 
 
-def parcel(workspace: Workspace, job: JobFolder, order: JobOrder) -> tuple[Parcel, dict[str, Path]]:
+def parcel(
+    workspace: Workspace, job: JobFolder, order: JobOrder, rendezvous: Rendezvous | None
+) -> tuple[Parcel, dict[str, Path]]:
     """What to tell, and where the files of each hash lie here. OSError, Broken where they cannot be read."""
     paths: dict[str, Path] = {}
 
@@ -75,6 +85,10 @@ def parcel(workspace: Workspace, job: JobFolder, order: JobOrder) -> tuple[Parce
         checkpoint=named(found) if (found := _checkpoint(job)) is not None else "",
         trusted=trusted(workspace),
         mark=_mark(workspace),
+        parts=order.parts,
+        others=order.others,
+        node=order.node,
+        rendezvous=rendezvous,
     )
     return told, paths
 

@@ -32,6 +32,7 @@ from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import die_with_parent
+from scalebook.training.nodes import forget_launchers
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
 
@@ -47,7 +48,7 @@ class Order:
     workspace: str
     cores: list[int]
     gpus: list[str]
-    away: dict[str, str] | None = None
+    away: dict[str, Any] | None = None
     """An `Away`, of a job whose folder is on another machine."""
 
 
@@ -141,6 +142,7 @@ def _run(order: Order, runner: Runner) -> int:
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
+    forget_launchers(os.environ)
     os.chdir(order.workspace)
     if not _is_mine(job, order):
         return CLAIMED_ELSEWHERE
@@ -155,12 +157,14 @@ def _is_mine(job: JobFolder, order: Order) -> bool:
     me = LocalHandle.own()
     if order.away is None:
         return job.claim(Started(me, time.time(), order.cores, order.gpus))
-    away = Away(**order.away)
-    started = Started(away.handle(me.process), time.time(), order.cores, order.gpus, machine=away.machine)
+    away = Away.of(order.away)
+    handle = away.handle(me.process)
+    started = Started(handle, time.time(), order.cores, order.gpus, machine=away.machine, others=away.others)
     if not permitted(Path(away.asks), started):
         return False
     job.claim(started)  # where this is a copy of the folder
     os.environ[SPOOL] = str(job.path / names.SPOOL)
+    os.environ.update(away.environment)
     return True
 
 

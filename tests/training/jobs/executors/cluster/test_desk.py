@@ -1,5 +1,7 @@
 """What is known and asked of jobs elsewhere, by files alone: no Ray, and no courier."""
 
+import os
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -7,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.executors import known
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster import ray_core
-from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, tell
+from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, KnownMachines, RemoteState, tell
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.executors.cluster.parts import Rendezvouses, is_part, part_names, run_of
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import Started
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.ps.far import Secret
 from scalebook.training.trust import trust
 from scalebook.training.workspace import SETTINGS, Workspace
 from tests.training.benches import Bench, bench
@@ -37,6 +41,55 @@ def test_a_job_elsewhere_is_what_its_courier_last_said(bench: Bench) -> None:
     assert (executor.alive(other), executor.clear(other), executor.taken(other)) == (False, True, None)
     tell(job.path, RemoteState(handle, cleared=True, lost="lost with b"))
     assert (job.state(), executor.clear(handle), executor.shown(handle)) == ("failed", True, "pid 7 on b, lost with b")
+
+
+def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(bench: Bench) -> None:
+    job, executor, desk = bench.job(nodes=2), RayExecutor(bench.workspace), Desk(bench.workspace).create()
+    (name,) = part_names(job.id, ["a", "b"])
+    assert (run_of(name), run_of(job.id), is_part(name), is_part(job.id)) == (job.id, job.id, True, False)
+    assert part_names(job.id, ["c", "b"]) != [name]
+    part = desk.folder_of(name)
+    part.mkdir(parents=True)
+    mine, theirs = (
+        RayHandle(ProcessId(pid, 1, "boot"), machine, "agent", str(folder), parts=names)
+        for pid, machine, folder, names in ((7, "a", job.path, [name]), (8, "b", part, []))
+    )
+    assert job.claim(Started(mine, 1.0, [0], machine="a", others=[Lent("b", [1])]))
+    started = job.started()
+    assert started is not None
+    assert ([lent.machine for lent in started.lent], list(job.parts())) == (["a", "b"], ["b"])
+    for folder, handle in ((job.path, mine), (part, theirs)):
+        tell(folder, RemoteState(handle, alive=True, cpu_s=2.0, memory_mb=3.0))
+    assert executor.taken(mine) == (4.0, 6.0)
+    executor.stop(mine, "terminate")
+    assert desk.asked() == [(job.id, "terminate")]
+    executor.stop(mine, "kill")
+    assert sorted(desk.asked()) == [(job.id, "kill"), (job.id, "terminate"), (name, "kill")]
+    tell(job.path, RemoteState(mine, cleared=True))
+    assert not executor.clear(mine)
+    tell(part, RemoteState(theirs, lost="lost with b"))
+    assert (executor.clear(mine), (name, "clear") in desk.asked(), executor.doomed(mine)) == (False, True, "")
+    os.utime(part / REMOTE, (1, 1))
+    assert executor.doomed(mine) == "its part on b has ended before training began: lost with b"
+    tell(part, RemoteState(theirs, cleared=True))
+    assert executor.clear(mine)
+
+
+def test_a_run_has_one_port_and_one_key_that_nothing_shows(tmp_path: Path) -> None:
+    kept = Rendezvouses()
+    where = kept.of("run", "127.0.0.1")
+    assert kept.of("run", "127.0.0.1") == where != kept.of("another", "127.0.0.1")
+    assert where.key not in repr(where)
+    with socket.create_server(("127.0.0.1", where.port)):  # the run's own: free for it, and for nobody by chance
+        pass
+    told = where.environment(1, tmp_path / "key")
+    assert where.key not in told.values()
+    assert (told["NODE_RANK"], told["MASTER_PORT"]) == ("1", str(where.port))
+    assert repr(Secret.read(tmp_path / "key")) == "Secret()"  # which refuses one that others may read
+    kept.leave("run")
+    assert kept.of("run", "127.0.0.1").key != where.key
+    for run in ("run", "another"):
+        kept.leave(run)
 
 
 def test_machines_are_those_that_a_living_courier_names(bench: Bench) -> None:
