@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scalebook.training.config.class_fields import Chosen
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description
 from scalebook.training.config.model_parameters import known
@@ -20,8 +21,13 @@ DIRECTIONS: Final = ("push_codec", "pull_codec", "codec")
 def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Codec | None:
     """The codec that a strategy's argument `name` asks for; None for none, one out of bounds, or one of a user's."""
     chosen = choice(name, args, info)
-    kind = CODECS.get(chosen.word) if chosen else None
-    if chosen is None or kind is None:
+    return None if chosen is None else codec_as(chosen)
+
+
+def codec_as(chosen: Chosen) -> Codec | None:
+    """With its settings; None as above."""
+    kind = CODECS.get(chosen.word)
+    if kind is None:
         return None
     try:
         return kind(**chosen.settings())

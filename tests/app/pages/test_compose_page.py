@@ -61,15 +61,49 @@ def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     assert "--cell pixelcnn-single" in codes(app)[1]
 
 
-def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of a process that makes the model, some seconds long, its parameters are kept at once."""
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """In place of a process that makes the model, some seconds long, its parameters are kept at once. The configs whose
+    models were asked for."""
+    asked_for: list[Any] = []
 
     def find_out(asked: Any, description: Any) -> None:
+        asked_for.append(asked)
         place = model_parameters._path(asked, description)
         assert place is not None
         save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
 
     monkeypatch.setattr(resources, "find_out", find_out)
+    return asked_for
+
+
+def test_codecs_are_offered_with_their_bytes_for_this_model(open_page: Open, looked_at: list[Any]) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Parameter server")
+    version = str(number(app, "Workers").key).split(".")[1]
+    assert looked_at == []  # nobody has opened the list
+    app.session_state[f"compose.{version}.fold.trainer.strategy.init_args"] = True
+    app.run()
+    app.run()
+    assert len(looked_at) == 1
+    offered = choice(app, "Push codec").options
+    assert offered == choice(app, "Pull codec").options
+    assert {"fp32 · 20 kB", "bf16 · 10 kB, 1/1.99", "topk 0.01 · 432 B, 1/46.3"} < {*offered}
+    assert all(" kB" in one or " B, 1/" in one for one in offered), offered
+    assert "For this model a push has 20 kB, as they are, and a pull 20 kB, as they are." in captions(app)
+    pick(app, "Push codec", "topk")
+    number(app, "Share").set_value(0.5).run()
+    assert config(app)["trainer"]["strategy"]["init_args"]["push_codec"]["init_args"] == {"share": 0.5}
+    assert choice(app, "Push codec").value.config_value == "topk"
+    assert any(one.startswith("For this model a push has 20 kB (1 times of 20 kB)") for one in captions(app))
+    assert len(looked_at) == 1
+
+
+def captions(app: AppTest) -> list[str]:
+    return [one.value for one in app.caption]
+
+
+def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, looked_at: list[Any]) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(4).run()
@@ -133,6 +167,7 @@ def test_a_closed_fold_keeps_what_it_says(open_page: Open) -> None:
     assert config(app)["threads"] == 4
 
 
+@pytest.mark.usefixtures("looked_at")
 def test_save_writes_the_cell_and_the_draft_is_gone(open_page: Open, workspace: Workspace) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "DDP")
@@ -265,6 +300,7 @@ def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) 
     assert not app.error
 
 
+@pytest.mark.usefixtures("looked_at")
 def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     assert "lr_scaling" not in config(app)

@@ -1,7 +1,8 @@
 """A field whose value is one of several classes: a choice with the classes' own words, and their settings below it."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
@@ -18,8 +19,18 @@ DrawField = Callable[[str, Field], Any]
 """Draws the field at a dotted path, writes what it says into the config, and returns it."""
 
 
-def draw(config: form.Config, path: str, field: Field, key: str, label: str | None, inner: DrawField) -> Any:
+def draw(
+    config: form.Config,
+    path: str,
+    field: Field,
+    key: str,
+    label: str | None,
+    inner: DrawField,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
     """Draw the field and, by `inner`, the settings of the class it names; writes the shortest words for it at `path`.
+
+    `labels`: by class path, what stands for a class in the list of choices instead of its name.
 
     A value that names none of the classes is shown as text, so that it can be mended.
     """
@@ -28,7 +39,7 @@ def draw(config: form.Config, path: str, field: Field, key: str, label: str | No
         said = fields.free(label or fields.words(field.name), value, key, fields.help_of(field))
         form.assign(config, path, field, said)
         return said
-    info = _choice(field, value, key, label)
+    info = _choice(field, value, key, label, labels)
     if info is None:
         form.assign(config, path, field, None)
         return None
@@ -44,7 +55,7 @@ def draw(config: form.Config, path: str, field: Field, key: str, label: str | No
     return said
 
 
-def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo | None:
+def _choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
     options: list[ClassInfo | None] = [None, *field.options] if field.nullable else [*field.options]
     before = chosen(value, field)
     index = options.index(before.info if before else None) if before or field.nullable else None
@@ -52,7 +63,7 @@ def _choice(field: Field, value: Any, key: str, label: str | None) -> ClassInfo 
         label or fields.words(field.name),
         options,
         index,
-        format_func=lambda info_: "none" if info_ is None else info_.config_value or info_.name,
+        format_func=lambda info_: "none" if info_ is None else labels.get(info_.class_path, _name(info_)),
         key=key,
         help="\n\n".join([fields.help_of(field), *(_line(option) for option in field.options if option.summary)]),
         placeholder="none" if field.nullable else "Choose one",
@@ -72,5 +83,9 @@ def written(value: Any) -> str:
     return one_line(named(value).name or "", 60) or "Choose one"
 
 
+def _name(info: ClassInfo) -> str:
+    return info.config_value or info.name
+
+
 def _line(info: ClassInfo) -> str:
-    return f"**{info.config_value or info.name}**: {info.summary}"
+    return f"**{_name(info)}**: {info.summary}"

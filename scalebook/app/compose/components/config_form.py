@@ -145,7 +145,8 @@ class ConfigForm:
         owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
         key = self.key(f"{owner}:{path}")
         if field.type == "class":
-            said = class_field.draw(self.config, path, field, key, label, self._field)
+            labels = codec_bytes.labels(self.config, self.description, field)
+            said = class_field.draw(self.config, path, field, key, label, self._field, labels)
         else:
             said = fields.draw(self.config, path, field, key, label)
         self._slot(path)
@@ -169,7 +170,7 @@ class ConfigForm:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
         if info is not None and info.fields:
             self._strategy_args(info)
-            codec_bytes.draw(self.config, self.description)
+            codec_bytes.draw(self.config, self.description, drawn=self.slots)
 
     def _strategy_args(self, info: ClassInfo) -> None:
         """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
