@@ -54,5 +54,5 @@ class Calls:
 
 
 def most_text(workers: int) -> int:
-    """Bytes of a text at most, of any frame of a run: letters of all workers, and hyper-parameters."""
+    """Bytes of a text at most, of any frame of a run: figures of all workers, and hyper-parameters."""
     return 65_536 + 16_384 * workers

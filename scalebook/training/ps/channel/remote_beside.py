@@ -1,21 +1,21 @@
 """What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
 
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from scalebook.training.ps.channel.channel import Channel
 from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.meetings import Phase
 from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.worker.cursor import Claim
 
-LETTER: Final = 12_000
-"""Bytes that a worker says in a meeting, at most (`calls.most_text`)."""
+LETTER: Final = 64 << 20
+"""Bytes that a worker says in a meeting, at most."""
 
 
 class RemoteCursor:
@@ -83,22 +83,42 @@ class RemoteSignals:
 
 
 class RemoteMeetings:
-    """`Meetings`. ValueError for a letter of more than LETTER bytes: those of all workers must fit into a text."""
+    """`Meetings`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind lengths."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._call = channel.call
+    def __init__(self, channel: Channel, workers: int) -> None:
+        self._call, self._workers = channel.call, workers
 
     def enter(self, phase: Phase) -> None:
         self._call("meetings.enter", int(phase))
 
     def before(self, letter: bytes, what: str) -> dict[int, bytes]:
-        return _opened(self._call("meetings.before", _closed(letter), what))
+        return self._letters("before", letter, what)
 
     def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
-        return _opened(self._call("meetings.meet", place, _closed(letter), what, meanwhile=meanwhile))
+        return self._letters("meet", letter, what, place, meanwhile=meanwhile)
 
     def streams_differ(self, digest: int) -> bool:
         return bool(self._call("meetings.streams_differ", digest))
+
+    def _letters(
+        self, name: str, letter: bytes, what: str, *place: int, meanwhile: Callable[..., None] | None = None
+    ) -> dict[int, bytes]:
+        if len(letter) > LETTER:
+            raise ValueError(
+                f"all_gather: {len(letter):,} bytes of a worker, where {LETTER:,} go between machines. Gather less."
+            )
+        come: dict[int, bytearray] = {}
+
+        def room(lengths: dict[str, int]) -> list[memoryview]:
+            if len(lengths) > self._workers or any(not 0 <= length <= LETTER for length in lengths.values()):
+                raise ProtocolError("channel: letters of nobody, or too long ones")
+            come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
+            return [memoryview(one) for one in come.values()]
+
+        self._call(
+            f"meetings.{name}", *place, len(letter), what, body=[memoryview(letter)], into=room, meanwhile=meanwhile
+        )
+        return {worker: bytes(one) for worker, one in come.items()}
 
 
 class RemoteRows:
@@ -129,15 +149,3 @@ class RemoteRows:
         if self._rows.numel():
             self.write()
             self._call("rows.read", into=lambda _: [bytes_of(self._rows)])
-
-
-def _closed(letter: bytes) -> str:
-    if len(letter) > LETTER:
-        raise ValueError(
-            f"all_gather: {len(letter):,} bytes of a worker, where {LETTER:,} go between machines. Gather less."
-        )
-    return b64encode(letter).decode()
-
-
-def _opened(letters: Any) -> dict[int, bytes]:
-    return {worker: b64decode(letter) for worker, letter in letters}

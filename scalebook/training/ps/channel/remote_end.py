@@ -125,7 +125,7 @@ class RemoteEnd:
         hello = Hello(run, settings_digest(settings), worker, incarnation)
         self.channel = Channel(reach, hello, most_text(workers), self._notes, lost)
         self.cursor, self.signals = RemoteCursor(self.channel, workers), RemoteSignals(self.channel)
-        self.meetings, self.rows = RemoteMeetings(self.channel), RemoteRows(self.channel, worker, workers)
+        self.meetings, self.rows = RemoteMeetings(self.channel, workers), RemoteRows(self.channel, worker, workers)
         self.channel.open(deadline_s)
 
     def _notes(self) -> list[float]:

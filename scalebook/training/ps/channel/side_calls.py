@@ -1,13 +1,13 @@
 """What a worker asks that has to do with everything but parameters."""
 
-from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
-from scalebook.training.ps.channel.asked import Offer, Reply, count
+from scalebook.training.ps.channel.asked import Offer, Reply, Room, count
 from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.remote_beside import LETTER
 from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.meetings import Phase
 from scalebook.training.ps.coordination.signals import PlateauStep
@@ -27,6 +27,7 @@ class SideCalls:
     def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
         self._end, self._tell = end, tell
         self._rows = self._row = torch.empty(0, dtype=torch.uint8)
+        self._letter = bytearray()
 
     def offers(self) -> dict[str, Offer]:
         """By name."""
@@ -54,8 +55,8 @@ class SideCalls:
             "signals.add_plateau_step": Offer((int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))),
             "signals.plateau_steps": Offer((int,), lambda since: signals.plateau_steps(count(since))),
             "meetings.enter": Offer((int,), lambda phase: end.meetings.enter(Phase(phase))),
-            "meetings.before": Offer((str, str), self._before),
-            "meetings.meet": Offer((int, str, str), self._meet),
+            "meetings.before": Offer((int, str), self._before, self._letter_room),
+            "meetings.meet": Offer((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
             "meetings.streams_differ": Offer((int,), end.meetings.streams_differ),
             "rows.allocate": Offer((int,), self._allocate),
             "rows.map": Offer((int,), self._map),
@@ -76,11 +77,15 @@ class SideCalls:
             raise ProtocolError("channel: worker 0 alone says where the data begin")
         self._end.cursor.load(dict(pairs))
 
-    def _before(self, letter: str, what: str) -> Any:
-        return _posted(self._end.meetings.before(b64decode(letter), what))
+    def _letter_room(self, length: int, _what: str) -> Room:
+        self._letter = bytearray(count(length, LETTER + 1))
+        return [memoryview(self._letter)]
 
-    def _meet(self, place: int, letter: str, what: str) -> Any:
-        return _posted(self._end.meetings.meet(count(place), b64decode(letter), what, self._tell))
+    def _before(self, _length: int, what: str) -> Reply:
+        return _posted(self._end.meetings.before(bytes(self._letter), what))
+
+    def _meet(self, place: int, _length: int, what: str) -> Reply:
+        return _posted(self._end.meetings.meet(count(place), bytes(self._letter), what, self._tell))
 
     def _allocate(self, row_bytes: int) -> None:
         if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:
@@ -110,5 +115,8 @@ def _plain(took: Took | None) -> Any:
     return None if took is None else [took.count, took.mean, took.cv, took.values]
 
 
-def _posted(letters: dict[int, bytes]) -> list[tuple[int, str]]:
-    return [(worker, b64encode(letter).decode()) for worker, letter in letters.items()]
+def _posted(letters: dict[int, bytes]) -> Reply:
+    """Their lengths, and they themselves."""
+    return Reply(
+        {worker: len(letter) for worker, letter in letters.items()}, [memoryview(letter) for letter in letters.values()]
+    )

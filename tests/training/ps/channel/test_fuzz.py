@@ -31,8 +31,8 @@ CALLS = [
     "join", "begin", "rest", "finish", "detach", "pull", "look", "lay_down", "turn", "push", "rendezvous", "living",
     "sign_of_life", "is_over", "cursor.begin", "cursor.claim", "cursor.done", "cursor.outstanding", "cursor.progress",
     "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop", "signals.plateau_steps", "meetings.enter",
-    "meetings.before", "rows.map", "rows.write", "rows.read", "cursor.load", "signals.add_plateau_step",
-    "counts", "worker_times", "staleness", "pushes",
+    "meetings.before", "meetings.meet", "rows.map", "rows.write", "rows.read", "cursor.load",
+    "signals.add_plateau_step", "counts", "worker_times", "staleness", "pushes",
     "timings", "nothing.of.the.kind", "__class__",
 ]  # fmt: skip
 NUMBERS = [0, 1, -1, 2, 255, 2**31, 2**63 - 1, 2**64, 10**40, -(2**63)]

@@ -349,6 +349,19 @@ class EndContract(ABC):
             differ = [lambda one=one: one.end.meetings.streams_differ(one.end.worker + 1) for one in (first, second)]
             assert together(*differ) == [True, True]
 
+    def test_letters_may_be_long_and_of_different_lengths(self) -> None:
+        with self.run(2) as (_, (first, second)):
+            sent = {0: bytes(range(256)) * 12_000, 1: b""}
+            before = [lambda one=one: one.end.meetings.before(sent[one.end.worker], "long") for one in (first, second)]
+            assert together(*before) == [sent] * 2
+            for one in (first, second):
+                one.end.meetings.enter(Phase.TRAINING)
+            meet = [
+                lambda one=one: one.end.meetings.meet(5, sent[one.end.worker], "there", lambda: None)
+                for one in (first, second)
+            ]
+            assert together(*meet) == [sent] * 2
+
     def test_a_row_that_was_written_before_a_push_is_read_after_a_snapshot(self) -> None:
         launch = Launch(2, Settings(**self.settings))
         with self.launched(launch, counting) as end_of:
