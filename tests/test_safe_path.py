@@ -16,8 +16,6 @@ from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
 from tests.prepared import Prepared
 
-pytestmark = pytest.mark.long
-
 SCRIPT = shutil.which("scalebook", path=str(Path(sys.executable).parent))
 DEADLINE_S = 110
 PAGE = """# Page

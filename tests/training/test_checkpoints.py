@@ -24,6 +24,8 @@ from scalebook.training.strategies.ddp import DDP
 from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, config
 
+pytestmark = pytest.mark.long
+
 
 class Bomb:
     """Unpickled it makes a folder."""

@@ -15,6 +15,8 @@ from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, config, reader
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -35,6 +35,8 @@ from scalebook.training.ps.policy.bounds import Above, AtLeast, Below
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.rules import Rule
 
+pytestmark = pytest.mark.long
+
 
 class Picky(Rule):
     """Every gradient is applied on arrival, unless it is too stale.

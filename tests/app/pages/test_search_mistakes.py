@@ -1,12 +1,9 @@
 """The set-up of a search starts nothing but what it shows."""
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.app.pages.conftest import Open, html, number
 from tests.app.pages.test_search_page import CELL, preset, press, setting_up
-
-pytestmark = pytest.mark.long
 
 
 def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) -> None:

@@ -16,6 +16,8 @@ from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, codes, has_number, html, number, words
 from tests.app.searches import BATCH, RATE, folder, records, spec
 
+pytestmark = pytest.mark.long
+
 CELL = "pixelcnn-async-2"
 SEARCH = """
 ```yaml search=batch-size

@@ -10,6 +10,8 @@ from scalebook.training.__main__ import main
 from scalebook.training.jobs.executors.cluster import ray_core
 from scalebook.training.safe_path import environment
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from tests.prepared import Prepared
 from tests.training.runs import config, reader
 from tests.training.strategies.machines import Machine, by_hand, together
 
+pytestmark = pytest.mark.long
+
 SAME = (
     names.UPDATES, names.SAMPLES, names.BYTES, names.final(names.TRAIN_LOSS), names.final(names.VAL_LOSS),
     names.final(names.VAL_ACCURACY),

@@ -11,6 +11,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from tests.training.searching import BASE, SPACE, Range
 
+pytestmark = pytest.mark.long
+
 BODY: dict[str, Any] = {"space": SPACE, "objective": "val/loss", "trials": 3, "sampler": "random"}
 
 

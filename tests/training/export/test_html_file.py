@@ -14,8 +14,6 @@ from scalebook.training.export.html_file import as_html
 from scalebook.training.tracking.reading import RunReader
 from tests.training.export.conftest import Exported, written
 
-pytestmark = pytest.mark.long
-
 VOID = ("meta", "img", "br", "hr", "rect", "line", "path", "circle")
 
 

@@ -20,6 +20,8 @@ from scalebook.training.tracking.starting import create_run, experiment_id, open
 from tests.training.benches import Bench, wait_for
 from tests.training.jobs.test_queue import submit
 
+pytestmark = pytest.mark.long
+
 
 def die(*_: object) -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)

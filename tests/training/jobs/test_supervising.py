@@ -14,6 +14,8 @@ from scalebook.training.jobs.process import alive, send, session
 from scalebook.training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, cores, until_state, wait_for
 
+pytestmark = pytest.mark.long
+
 
 def test_a_job_runs_in_a_process_of_its_own_on_its_cores(bench: Bench) -> None:
     job = bench.job(devices=True)

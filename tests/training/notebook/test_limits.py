@@ -14,6 +14,8 @@ from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.check import check
 
+pytestmark = pytest.mark.long
+
 BASE = "```yaml experiment=base\nconfig:\n  model: ConvClassifier\n  data: Digits\n```\n\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{after}: &{after} [{','.join([f'*{before}'] * 9)}]\n"

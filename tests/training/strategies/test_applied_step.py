@@ -46,7 +46,6 @@ PAIRS: list[tuple[Damping, bool, bool]] = [
 ]
 """A damping, whether there is a schedule, whether the rate is scaled: any two of them in every combination."""
 BATCHES = 12
-pytestmark = pytest.mark.long
 
 
 def configured(make: Make, scheduled: bool) -> Callable[[LightningModule], Any]:

@@ -14,6 +14,8 @@ from torchmetrics import CatMetric, MeanMetric, SumMetric
 from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.strategies.small import AtBatch, Batch, Small, held_out, kill_me, loader, trainer
 
+pytestmark = pytest.mark.long
+
 RULES = ["async", "sync"]
 
 

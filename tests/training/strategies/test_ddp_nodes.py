@@ -22,7 +22,10 @@ from tests.training.strategies.machines import Machine, by_hand, free_port, slur
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, held_out, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Using `DistributedSampler`")  # on any number of machines
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using `DistributedSampler`"),  # on any number of machines
+    pytest.mark.long,
+]
 TOLD_S = 30.0
 """After an end on one machine; measured 1 to 2 s, on a quiet one."""
 

@@ -16,8 +16,6 @@ from scalebook.training.ps.policy.codecs import CodecName
 from scalebook.training.strategies import DDP
 from tests.training.strategies.small import Small, fit, make_sgd, trainer
 
-pytestmark = pytest.mark.long
-
 ACKED, RECEIVED = 120, 128
 """Where `struct tcp_info` of Linux has `tcpi_bytes_acked` and `tcpi_bytes_received`."""
 SMALL_TALK = 20_000

@@ -34,7 +34,6 @@ from tests.training.strategies.small import (
 from tests.training.strategies.test_async_ps_deaths import Once, run
 
 BATCHES = 24  # in two epochs, each of which takes a rate off the weights
-pytestmark = pytest.mark.long
 
 
 def by_one(model: LightningModule) -> SGD:

@@ -16,6 +16,8 @@ from psutil import STATUS_ZOMBIE
 from scalebook.training.failures import Diverged, ServerLost, WorkerLost
 from scalebook.training.strategies.processes import Lost, Reaction, WorkerTraceback, run_workers
 
+pytestmark = pytest.mark.long
+
 FORK = multiprocessing.get_context("fork")
 
 

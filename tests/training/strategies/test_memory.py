@@ -13,6 +13,8 @@ from benchmarks.memory import measured
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.set_aside import WORTH
 
+pytestmark = pytest.mark.long
+
 WIDTH = 4200
 SMALL_STEPS = 200
 

@@ -28,8 +28,6 @@ from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import SAMPLES, Batch, fit, held_out, loader, make_sgd, trainer, weights
 
-pytestmark = pytest.mark.long
-
 Pair = Callable[["Twice"], list[Optimizer]]
 
 

@@ -20,6 +20,8 @@ from scalebook.training.strategies import DDP, AsyncPS, stillness
 from scalebook.training.strategies.processes import run_workers
 from tests.training.strategies.small import Small, fit, trainer
 
+pytestmark = pytest.mark.long
+
 
 def hang() -> None:
     """In C, with the interpreter's lock held: no Python of this process runs any more."""

@@ -16,8 +16,6 @@ import torch
 from scalebook.training.strategies import threads
 from scalebook.training.strategies.processes import run_workers
 
-pytestmark = pytest.mark.long
-
 SCRIPT = """
 import os, sys, threading, time, warnings
 import torch

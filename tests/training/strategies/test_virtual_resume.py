@@ -31,6 +31,8 @@ from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.refused import announce_kept
 from tests.training.strategies.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
+pytestmark = pytest.mark.long
+
 BATCHES = SAMPLES // 8
 """Of an epoch; a run has two."""
 WORKERS = 5

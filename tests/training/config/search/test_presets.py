@@ -9,6 +9,8 @@ from scalebook.training.config.search.presets import PRESETS, preset_body
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 
+pytestmark = pytest.mark.long
+
 SYNC = {"class_path": "Sync", "init_args": {"backup_workers": 1}}
 TRAINERS: list[dict[str, Any]] = [
     {"strategy": "auto"},

@@ -24,6 +24,8 @@ from scalebook.training.ps.trace import read_updates
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 from tests.training.ps.worker.works import Asked
 
+pytestmark = pytest.mark.long
+
 Make = Callable[[Sequence[Parameter]], Optimizer]
 Compute = Callable[[int, Sequence[Parameter]], None]
 """Of the run's next batch, by number, with a worker's parameters: fills `.grad`."""

@@ -13,8 +13,6 @@ from lightning.pytorch.callbacks import EarlyStopping
 from tests.training.strategies.contract.cases import BATCH, BATCHES, SAMPLES, WORKERS, Case, every, few, fitted, some
 from tests.training.strategies.contract.models import Plain
 
-pytestmark = pytest.mark.long
-
 
 @every
 def test_max_steps_counts_updates_whoever_makes_them(case: Case, tmp_path: Path) -> None:

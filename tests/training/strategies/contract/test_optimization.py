@@ -10,8 +10,6 @@ from tests.training.strategies.contract.cases import BATCHES, Case, every, few, 
 from tests.training.strategies.contract.models import GAN, Late, Manual, Odd, Plain
 from tests.training.strategies.small import weights
 
-pytestmark = pytest.mark.long
-
 
 @some
 def test_accumulated_batches_make_one_push(case: Case, tmp_path: Path) -> None:
