@@ -14,6 +14,7 @@ from scalebook.training.commands import plan
 from scalebook.training.files import yaml
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.planning import play
 from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of
 from scalebook.training.planning.profile import Profile, load_profile
 from scalebook.training.planning.step_times import StepMeasures, shard_shares
@@ -45,7 +46,10 @@ def shop(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) ->
     clear(made)
 
 
-def test_a_config_is_measured_and_planned_for(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_is_measured_and_planned_for(
+    shop: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play, "LEAST", 100)  # how exact a play is, test_play says
     config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
     code = scalebook(
         ["plan", "-c", str(config), "--workers", "1,4", "--rules", "async", "--links", "own,1gbe", "--target", "0.2",
