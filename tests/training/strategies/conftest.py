@@ -1,6 +1,9 @@
 from pathlib import Path
 
 import pytest
+import torch
+
+from tests.training.strategies.small import fit, trainer
 
 CHEAP = ("test_refused", "test_refused_list", "test_threads")
 """Of these files a case takes no fit."""
@@ -12,6 +15,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and item.path.stem not in CHEAP:
             item.add_marker(pytest.mark.alike)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _first_fit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What Python finds out about Lightning's classes in a first fit (which are subclasses of which) every worker that
+    is forked would else find out again, and write down into pages of its own: a quarter of its page faults."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    fit(trainer(tmp_path_factory.mktemp("first-fit"), "auto", max_epochs=1))
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
