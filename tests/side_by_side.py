@@ -117,6 +117,8 @@ class Side:
             child.left += self.files[told]
         elif what == "report":
             report = hook.pytest_report_from_serializable(config=self.session.config, data=told)
+            if isinstance(report.longrepr, list):  # JSON knows no tuples, which skipped tests have there
+                report.longrepr = tuple(report.longrepr)
             hook.pytest_runtest_logreport(report=report)
         else:
             item = child.left.pop(0)

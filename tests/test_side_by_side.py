@@ -1,4 +1,4 @@
-"""Forked processes run each test once, say what became of it, and end what is shared when nobody asks for it any more."""
+"""Forked processes run each test once, say what became of it, and end what they share when nobody asks for it."""
 
 import os
 import subprocess
@@ -38,10 +38,11 @@ def test_each_test_runs_once_and_modules_end_in_their_process(tmp_path: Path) ->
     waits = "import time\ndef test_slow(tmp_path):\n    print('seen')\n    time.sleep(0.5)\n    assert 0\n"
     fine = "@pytest.mark.parametrize('x', range(3))\ndef test_it(x, tmp_path, capfd):\n    assert x < 3\n"
     skipped = "def test_it():\n    pytest.skip('why')\n"
-    code, printed = run(tmp_path, "-q", a=waits, b=fine, c=skipped, d=fine)
+    code, printed = run(tmp_path, "-q", "-ra", a=waits, b=fine, c=skipped, d=fine)
     assert code == 1
     assert "1 failed, 6 passed, 1 skipped" in printed
     assert "Captured stdout call" in printed
+    assert printed.count("SKIPPED [1]") == 1
     assert printed.count("seen") == 2  # in the source and in what was printed
     ended = [path.read_text().splitlines() for path in sorted(tmp_path.glob("of-*"))]
     assert sorted(line for lines in ended for line in lines) == [f"ended test_{name}" for name in "abcd"]

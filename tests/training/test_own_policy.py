@@ -28,14 +28,14 @@ from tests.describing import fork_descriptions
 from tests.prepared import Prepared
 from tests.training.runs import config, reader
 
+pytestmark = pytest.mark.long
+
 MODULE = '''
 from typing import Annotated
 
 from scalebook.training.ps.policy.bounds import Above, AtLeast, Below
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.rules import Rule
-
-pytestmark = pytest.mark.long
 
 
 class Picky(Rule):
