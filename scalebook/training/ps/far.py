@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from mmap import mmap
 from threading import Event, Thread
 from time import monotonic
 from typing import Final, NamedTuple, NoReturn
@@ -30,8 +31,8 @@ from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import DataCursor, Meetings
 
 __all__ = [
-    "LEAVE_S", "NewsLost", "OnePort", "Passage", "Refused", "Run", "Saying", "Secret", "StandInEnd", "run_name",
-    "settings_digest",
+    "COME_AGAIN_S", "LEAVE_S", "NewsLost", "OnePort", "Passage", "Refused", "Run", "Saying", "Secret", "StandInEnd",
+    "run_name", "settings_digest",
 ]  # fmt: skip
 
 LEAVE_S: Final = 8.0
@@ -47,9 +48,12 @@ class Saying(NamedTuple):
 
 class OnePort:
     """Made by the server's monitor before the fork. `first`: the first worker that computes elsewhere. `machines`: how
-    many others there are. ValueError for settings that do not go between machines."""
+    many others there are. `elastic`: who computes elsewhere may come and go. ValueError for settings that do not go
+    between machines."""
 
-    def __init__(self, launch: Launch, run: Run, listener: socket.socket, first: int, machines: int) -> None:
+    def __init__(
+        self, launch: Launch, run: Run, listener: socket.socket, first: int, machines: int, elastic: bool = False
+    ) -> None:
         self._launch, self._run, self._listener = launch, run, listener
         self._first, self._machines = first, machines
         self._tls = serving() if run.tls else None
@@ -59,6 +63,9 @@ class OnePort:
             for worker in range(first, run.workers)
         }
         self._notes = Notes(run.workers)
+        self._elastic = elastic
+        self._taken = memoryview(mmap(-1, run.workers))  # 1: somebody stands in for this worker, or soon will
+        self._taken[:] = bytes([not elastic or worker < first for worker in range(run.workers)])
         self._awaited: dict[int, int] = {}
         self._board, self._wall = pair()
         self._wall.setblocking(False)
@@ -89,6 +96,14 @@ class OnePort:
     def is_awaited(self, worker: int) -> bool:
         """Whether it was to come again, and has not."""
         return self._awaited.get(worker) == self._posts[worker].newest
+
+    def take(self, worker: int) -> None:
+        """Somebody begins to stand in for this worker, who may connect from now on."""
+        self._taken[worker] = 1
+
+    def release(self, worker: int) -> None:
+        """Nobody stands in for it any more; where workers may come and go a new life of it may knock."""
+        self._taken[worker] = 0
 
     def close(self) -> None:
         """This process's handles."""
@@ -135,14 +150,24 @@ class OnePort:
                 until.append(monotonic() + LEAVE_S)
             return bool(until) and (board.is_read() or monotonic() > until[0])
 
-        Porter(self._listener, self._gates, self._run.secret, self._tls, self._given_up).keep(is_over)
+        Porter(self._listener, self._gates, self._run.secret, self._tls, self._given_up, self._knocks).keep(is_over)
 
     def let_go(self) -> None:
         """By the monitor: nothing more will be said, and who keeps the port may go."""
         self.say(".")
 
     def _given_up(self, number: int) -> bool:
-        return number < self._run.workers and number not in self._launch.living()
+        return number < self._run.workers and not (self._taken[number] and number in self._launch.living())
+
+    def _knocks(self, hello: Hello) -> bool:
+        """Tell the monitor of a worker that may be taken in."""
+        if not self._elastic or hello.run != self._run.name or hello.worker not in self._posts:
+            return False
+        if hello.incarnation <= self._posts[hello.worker].newest:
+            return False
+        with suppress(BlockingIOError):  # it will knock again
+            self._board.send(json.dumps([0, json.dumps(["knocks", hello.worker])]).encode(), socket.MSG_DONTWAIT)
+        return True
 
 
 class StandInEnd:

@@ -19,7 +19,7 @@ from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
-from scalebook.training.ps.memory.region import ARRIVALS, STARTED, SharedRows, anonymous_file
+from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, STARTED, SharedRows, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, PlayingEnd, WorkerEnd
@@ -104,6 +104,15 @@ class Launch:
         self._meetings.forget(worker)
         self._run.rejoin(worker)
         self._cursor.rejoin(worker)
+
+    def take_in(self, worker: int) -> bool:
+        """As `rejoin`, of one whom nobody waits for. False, and nothing has happened, where it comes too late: who
+        waits for the last update may be past that."""
+        self.rejoin(worker)
+        if self._signals.stop or self._run.control.counter(0, FINISHED):  # asked last, so that who finishes waits
+            self.mark_dead(worker)
+            return False
+        return True
 
     def close(self) -> None:
         """Give up this process's handles when the run has ended, and complete its trace."""

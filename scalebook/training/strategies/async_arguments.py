@@ -9,6 +9,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.elastic import Elastic
 from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Clip, Settings
 from scalebook.training.strategies.batch_norm import BatchNormPolicy
@@ -20,7 +21,7 @@ class AsyncArguments:
 
     server: Settings
     """Those that are the engine's, without what it is told of the Trainer's."""
-    workers: CountOrNone
+    workers: CountOrNone | Elastic
     batch_norm: BatchNormPolicy
     restarts: NonNegativeInt
     trace: bool
@@ -31,6 +32,15 @@ class AsyncArguments:
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
+
+    @property
+    def elastic(self) -> Elastic | None:
+        """How many workers may be there, where machines may join and leave."""
+        return self.workers if isinstance(self.workers, Elastic) else None
+
+    def on_each(self, devices: int) -> int:
+        """Workers of each machine."""
+        return self.workers if isinstance(self.workers, int) else devices
 
     @property
     def is_virtual(self) -> bool:

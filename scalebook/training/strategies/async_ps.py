@@ -19,6 +19,7 @@ from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import CodecName, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
+from scalebook.training.ps.policy.elastic import Elastic
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Local, LocalName, make_local
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
@@ -52,7 +53,8 @@ class AsyncPS(SharedMeasures, Playing):
         damping: What is done about staleness. `none`; `inverse`: a learning rate divided by it; `drop_above`: gradients
             staler than a limit are dropped; `delay_compensation`: they are corrected.
         workers: Worker processes, on each machine; more than there are devices share them in turn. None: one for each
-            device.
+            device. `{min: 2, max: 8}`: one for each device, of all machines together at least and at most so many;
+            machines may join and leave while others train (not under `sync`).
         warmup_updates: Updates at the beginning that worker 0 makes alone.
         shards: Parts that the parameters are cut into, each with a lock, or a server, of its own.
         host: Where shards live. `inline`: in shared memory, the worker that pushes applies. `process`: a server process
@@ -95,7 +97,7 @@ class AsyncPS(SharedMeasures, Playing):
         self,
         rule: RuleName | Rule = "async",
         damping: DampingName | Damping = "none",
-        workers: CountOrNone = None,
+        workers: CountOrNone | Elastic = None,
         warmup_updates: NonNegativeInt = 0,
         shards: PositiveInt = 1,
         host: HostName = "inline",

@@ -24,7 +24,13 @@ from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Pro
 from scalebook.training.strategies.machine_deaths import FarDeaths
 from scalebook.training.strategies.places import Places, Stage
 from scalebook.training.strategies.processes import Lost, Reaction
-from scalebook.training.strategies.refused import refuse_finders, refuse_model, refuse_optimizers, refuse_settings
+from scalebook.training.strategies.refused import (
+    refuse_elastic,
+    refuse_finders,
+    refuse_model,
+    refuse_optimizers,
+    refuse_settings,
+)
 from scalebook.training.strategies.set_aside import SetAside
 from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.snapshots import Snapshots
@@ -83,7 +89,7 @@ class Forking(Snapshots, AroundFork):
     @property
     def _on_each(self) -> int:
         """Of a fit, on each machine."""
-        return self.arguments.workers or super().num_processes
+        return self.arguments.on_each(super().num_processes)
 
     @property
     @override
@@ -141,6 +147,8 @@ class Forking(Snapshots, AroundFork):
         workers = self.workers
         settings = self.arguments.settings(trainer)
         refuse_settings(trainer, workers, settings)
+        if self.arguments.elastic is not None:
+            refuse_elastic(self.arguments.elastic, self._on_each, self.num_nodes, settings)
         refuse_model(trainer.lightning_module, workers, settings)
         self._kept = StateFile()
         if self._place is None or self._place.index == 0:
@@ -161,6 +169,7 @@ class Forking(Snapshots, AroundFork):
         part = self._spread = spread(
             place, self._launch, settings, os.environ, here=on_each // place.tasks, devices=on_each, tls=given.tls,
             restarts=given.restarts, deadline_s=given.deadline_s, started_with=self.started_with,
+            elastic=given.elastic,
         )  # fmt: skip
         self._deaths, self._forked, self._worker = part.deaths, workers, part.first
         threads = given.threads or shared_out(on_each)
@@ -226,7 +235,7 @@ class Forking(Snapshots, AroundFork):
 
     def _shared_data(self, cursor: DataCursor, meetings: Meetings, playing: PlayingEnd | None = None) -> SharedData:
         turn = None if playing is None else playing.turn
-        return SharedData(cursor, self.arguments.server.in_turns, meetings, turn)
+        return SharedData(cursor, self.arguments.server.in_turns, meetings, turn, self.arguments.elastic is not None)
 
     @override
     def lost(self, lost: Lost) -> Reaction:
@@ -284,8 +293,10 @@ class Forking(Snapshots, AroundFork):
         arrivals = None if self._launch is None else self._launch.arrivals()
         if arrivals is None or self._spread is None:
             return arrivals
+        assert self._launch is not None
         here = self._spread.here
-        return None if min(arrivals[here:]) < min(arrivals[:here]) else arrivals
+        others = [arrivals[worker] for worker in self._launch.living() if worker >= here]
+        return None if min(others, default=0) < min(arrivals[:here]) else arrivals
 
     @override
     def barrier(self, name: str | None = None) -> None:

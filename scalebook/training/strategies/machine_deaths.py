@@ -39,6 +39,13 @@ class ServerDeaths(Deaths):
             self._side.port.await_again(lost.number)
         return reaction
 
+    @override
+    def give_up(self, lost: Lost) -> Reaction:
+        reaction = super().give_up(lost)
+        self._side.port.release(lost.number)
+        self._side.hear_loss(lost)
+        return reaction
+
 
 class FarDeaths:
     """On another machine: `restarts` times a worker that has died is started again, which the first may refuse."""

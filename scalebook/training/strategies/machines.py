@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 import torch
 from typing_extensions import override
@@ -24,6 +24,7 @@ from scalebook.training.ps.far import LEAVE_S, NewsLost, OnePort, Passage, Refus
 from scalebook.training.strategies.forked import fork, holding_back_sigterm
 from scalebook.training.strategies.news import ALIKE, Came, How, NodeEnd, end_of, refuse_unlike
 from scalebook.training.strategies.others import Others
+from scalebook.training.strategies.processes import Lost
 
 FIND_S: Final = 0.5
 """How long one look for the first machine may take."""
@@ -90,6 +91,9 @@ class Machines(Others):
 class ServerSide(Machines):
     """For the machine with the shards."""
 
+    ends_all: ClassVar[bool] = True
+    """Whether an exception on another machine is everybody's end."""
+
     def __init__(self, place: Place, port: OnePort, me: tuple[Came, str], deadline_s: float) -> None:
         super().__init__(place, me, deadline_s)
         self.port = port
@@ -103,12 +107,20 @@ class ServerSide(Machines):
     @override
     def check(self, stopping: bool) -> None:
         self.hear()
-        if self._until and len(self._came) == self._place.count:
+        if self._until and self.may_begin():
             self._until = 0.0
         if self._until and time.monotonic() > self._until and not stopping:
-            gone = sorted({index // self._place.tasks for index in range(self._place.count) if index not in self._came})
-            who = f"node {' and '.join(map(str, gone))} has not come"
-            raise missing(who, self._place, self._deadline_s, f"to {self._place.where}")
+            self.miss()
+
+    def may_begin(self) -> bool:
+        """Whether enough machines have come."""
+        return len(self._came) == self._place.count
+
+    def miss(self) -> NoReturn:
+        """Those that have not come in time."""
+        gone = sorted({index // self._place.tasks for index in range(self._place.count) if index not in self._came})
+        who = f"node {' and '.join(map(str, gone))} has not come"
+        raise missing(who, self._place, self._deadline_s, f"to {self._place.where}")
 
     def hear(self) -> None:
         """What the others have said. Raises what ends the run here because of it."""
@@ -120,21 +132,40 @@ class ServerSide(Machines):
                 came = Came(*told[0])._replace(config=self._configs.pop(machine, {}))
                 self._meet(machine, came, str(told[1]))
             elif what == "end":
-                self._hear(machine, NodeEnd(How(told[0]), str(told[1]), int(told[2])))
+                self.hear_end(machine, NodeEnd(How(told[0]), str(told[1]), int(told[2])))
+            elif what == "knocks":
+                self.hear_knock(int(told))
+
+    def hear_knock(self, worker: int) -> None:
+        """This worker, whom nobody here stands in for, wants to be taken in."""
+
+    def hear_loss(self, lost: Lost) -> None:
+        """The rest goes on without this worker."""
+
+    def refuse(self, machine: int, why: ConfigError) -> None:
+        """A machine that was started otherwise: it ends the run."""
+        raise why
 
     def _meet(self, machine: int, came: Came, digest: str) -> None:
-        first, config = self._me
         self._came[machine] = came
         self._left.discard(machine)
+        try:
+            self._compare(machine, came, digest)
+        except ConfigError as why:
+            self.refuse(machine, why)
+        else:
+            self.port.say(json.dumps(["met", machine]))
+
+    def _compare(self, machine: int, came: Came, digest: str) -> None:
+        first, config = self._me
         refuse_unlike(first, came, self.name(0), self.name(machine))
         if digest != config:
             why = f"has other arguments on {self.name(0)}, and others on {self.name(machine)}"
             raise ConfigError(STRATEGY, why, ALIKE)
-        self.port.say(json.dumps(["met", machine]))
 
-    def _hear(self, machine: int, end: NodeEnd) -> None:
+    def hear_end(self, machine: int, end: NodeEnd) -> None:
         self._left.add(machine)
-        if end.how is How.RAISED:
+        if end.how is How.RAISED and self.ends_all:
             raise self.ended(machine, end)
         if end.how is not How.DONE:
             cause = f": {end.cause}" if end.cause else ""
@@ -149,11 +180,16 @@ class ServerSide(Machines):
         """Tell the others, whose end it is too."""
         self._has_told = True
         if isinstance(error, ConfigError):
-            problem = error.problem
-            self.port.say(json.dumps(["refused", [problem.key, problem.message, problem.remedy]]))
+            self.tell_refusal(error, None)
         else:
             self.port.say(json.dumps(["end", end_of(error)]))
         return error
+
+    def tell_refusal(self, why: ConfigError, machine: int | None) -> None:
+        """To all, or to this machine as it came last."""
+        whom = None if machine is None else [machine, self._came[machine].pid]
+        problem = why.problem
+        self.port.say(json.dumps(["refused", [[problem.key, problem.message, problem.remedy], whom]]))
 
     @override
     def end(self) -> None:
@@ -190,6 +226,8 @@ class FarSide(Machines):
             raise self._refused
         if self._end is not None and self._end.how is not How.DONE:
             raise self.ended(0, self._end)
+        if self._end is not None and not self.way.has_come_in():
+            raise NodeLost(f"{self.name(0)} has ended the run before a worker of this machine took part")
         if not self._is_met and time.monotonic() > self._until:
             raise missing("node 0 has not come", self._place, self._deadline_s, self.way.unfound)
 
@@ -227,7 +265,9 @@ class FarSide(Machines):
         elif what == "met":
             self._is_met |= told == self._place.index
         elif what == "refused":
-            self._refused = ConfigError(*map(str, told))
+            problem, whom = told
+            if whom in (None, [self._place.index, self._me[0].pid]):
+                self._refused = ConfigError(*map(str, problem))
         elif what == "end":
             self._end = NodeEnd(How(told[0]), str(told[1]), int(told[2]))
 

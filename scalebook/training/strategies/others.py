@@ -1,5 +1,6 @@
 """What a run on several machines adds to the watch over its processes on one of them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 
@@ -8,6 +9,14 @@ class Others:
 
     def begin(self) -> None:
         """Look for them, when all processes here are forked."""
+
+    def is_there(self, worker: int) -> bool:
+        """Whether a process is to be started for this worker at the beginning."""
+        return True
+
+    def joining(self) -> Sequence[int]:
+        """Workers for which one is to be started now, after `check`."""
+        return ()
 
     def check(self, stopping: bool) -> None:
         """Raise what ends the run here because of them. About once a second; `stopping`: a SIGTERM has come here."""

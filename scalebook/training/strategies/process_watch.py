@@ -92,6 +92,8 @@ class ProcessWatch:
             self._check_stop()
             self._check_still()
             self._others.check(self.stopping.is_set())
+            for number in () if self.stopping.is_set() else self._others.joining():
+                self.start("worker", number)
         if last is not None and not self._results:
             raise last.error()
         self._let_servers_end()

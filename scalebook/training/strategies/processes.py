@@ -72,7 +72,7 @@ def run_workers(
         try:
             for number in range(servers):
                 watch.start("server", number)
-            for number in range(first, first + count):
+            for number in filter(others.is_there, range(first, first + count)):
                 watch.start("worker", number)
             others.begin()
             return watch.results(range(first, first + count))

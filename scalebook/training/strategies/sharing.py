@@ -43,6 +43,7 @@ class SharedData(Uncopied):
         cursor: Which batches are whose; of all workers of the run.
         turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
         turn: In a process that plays all workers, whose gradient is due next; `work` is then theirs.
+        is_elastic: Workers may come and go, so that nothing may be divided by their number.
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class SharedData(Uncopied):
         turns: bool,
         meetings: Meetings | None = None,
         turn: Callable[[], int | None] | None = None,
+        is_elastic: bool = False,
     ) -> None:
-        self.cursor, self.turns, self._turn = cursor, turns, turn
+        self.cursor, self.turns, self._turn, self._is_elastic = cursor, turns, turn, is_elastic
         self.workers = cursor.workers if turn is None else 1
         self.work = PlayedWork()
         self._meetings = meetings
@@ -87,6 +89,12 @@ class SharedData(Uncopied):
                 "data: virtual workers take the batches of one loader in turn, and this one has no length, or is "
                 "divided already. Use a DataLoader over a data set with a length and use_distributed_sampler: true, "
                 "or host: inline."
+            )
+        if self._is_elastic and (divided or stream):
+            raise ValueError(
+                "data: machines may join and leave, and these data have no length, or are divided already, so that "
+                "what is of a worker that is not there would be used by nobody. Use a DataLoader over a data set with "
+                "a length and use_distributed_sampler: true, or a number of workers."
             )
         if divided:
             return dataloader

@@ -11,8 +11,10 @@ from scalebook.training.nodes import Place
 from scalebook.training.ps.far import OnePort, Passage, Run, run_name, settings_digest
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.elastic import Elastic
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.deaths import Deaths
+from scalebook.training.strategies.elastic_side import ElasticSide
 from scalebook.training.strategies.key_file import key_file, read_key
 from scalebook.training.strategies.machine_deaths import FarDeaths, ServerDeaths
 from scalebook.training.strategies.machines import FarSide, ServerSide, who_comes
@@ -59,6 +61,7 @@ def spread(
     restarts: int,
     deadline_s: float,
     started_with: Mapping[str, str],
+    elastic: Elastic | None = None,
 ) -> MachinePart:
     """`launch`: of the machine with the shards, which is the first. `devices`: of each machine, as the config has it.
     `started_with`: digests of the config, by key.
@@ -79,11 +82,15 @@ def spread(
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
-            one = OnePort(launch, run, listener, here, place.count - 1)
+            one = OnePort(launch, run, listener, here, place.count - 1, elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             remedy = "Install it, or write false where the network is your own."
             raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
-    server = ServerSide(place, one, me, deadline_s)
+    server = (
+        ServerSide(place, one, me, deadline_s)
+        if elastic is None
+        else ElasticSide(place, one, me, deadline_s, launch, here, elastic)
+    )
     return MachinePart(here, first, server, ServerDeaths(launch, restarts, server, here), port=one)

@@ -59,6 +59,7 @@ class Passage:
         self._run, self._machine, self._first = run, machine, first
         self._notes = Notes(count)
         self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
+        self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
         self._news: Channel | None = None
         self._known = 0
         self.unfound = ""
@@ -76,9 +77,11 @@ class Passage:
         is_first_life, self._lives[place] = self._lives[place] == 0, time_ns()
         reach, within_s = self._reach(worker), deadline_s if is_first_life else COME_AGAIN_S
         try:
-            return RemoteEnd(
+            end = RemoteEnd(
                 reach, run.name, run.settings, worker, run.workers, self._lives[place], within_s, self._lost(worker)
             )
+            self._in[place] = 1
+            return end
         except (Refused, ChannelLost) as error:
             if not is_first_life:
                 self._lost(worker)(str(error))
@@ -96,6 +99,10 @@ class Passage:
     def why(self, worker: int) -> str:
         """Why a worker has ended whose server was lost; once, empty for others."""
         return self._notes.take(worker - self._first)
+
+    def has_come_in(self) -> bool:
+        """Whether a worker here has taken part."""
+        return any(self._in)
 
     def find(self, within_s: float) -> bool:
         """Whether the server's monitor can be asked. `Refused`."""

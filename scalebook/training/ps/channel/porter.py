@@ -20,7 +20,8 @@ _TURNED_AWAY: Final = 4  # at a time, of those whose worker was given up
 
 class Porter:
     """Reads no more of a connection than whom it is for, which comes whole or not at all. `given_up(number)`: nobody is
-    behind that gate any more; who comes is told so, once it has shown that it has the key."""
+    behind that gate any more; who comes is told so, once it has shown that it has the key. `knocks(hello)`: it may come
+    again a little later, when somebody is."""
 
     def __init__(
         self,
@@ -29,9 +30,10 @@ class Porter:
         secret: Secret,
         tls: Serving | None,
         given_up: Callable[[int], bool],
+        knocks: Callable[[Hello], bool] = lambda hello: False,
     ) -> None:
         self._listener, self._gates, self._secret, self._tls = listener, gates, secret, tls
-        self._given_up = given_up
+        self._given_up, self._knocks = given_up, knocks
         self._strangers: dict[int, Addressed] = {}  # by descriptor, the oldest first
         self._away = threading.BoundedSemaphore(_TURNED_AWAY)
 
@@ -88,6 +90,8 @@ class Porter:
             return
 
         def refuse(hello: Hello) -> None:
+            if self._knocks(hello):
+                raise Refused("channel: this worker is not taken in so far.", later=True)
             raise Refused("channel: this worker was given up here, or another has taken its place.")
 
         def greet() -> None:

@@ -1,0 +1,55 @@
+"""How many workers a run over machines may have, where that changes while it trains. Imports no torch."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from scalebook.training.ps.policy.bounds import AtLeast, check
+from scalebook.training.ps.policy.contradictions import ARGUMENTS, Contradiction
+from scalebook.training.ps.policy.facts import RuleFacts
+
+WORKERS: Final = f"{ARGUMENTS}.workers"
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """Workers of all machines together; machines may join and leave while others train.
+
+    Args:
+        min: With so many it begins; with fewer, for 30 s, it ends.
+        max: So many at most take part: devices times num_nodes.
+    """
+
+    min: Annotated[int, AtLeast(1)]
+    max: Annotated[int, AtLeast(1)]
+
+    def __post_init__(self) -> None:
+        check(Elastic, vars(self), WORKERS)
+        if self.max < self.min:
+            raise ValueError(f"{WORKERS}.max: is {self.max}, less than min, {self.min}. Write {self.min} or more.")
+
+
+def misfit(
+    elastic: Elastic, on_each: int, nodes: int, rule: RuleFacts, settings: dict[str, int]
+) -> Contradiction | None:
+    """Why a run of so many workers on each of so many machines cannot have these; None where it can.
+
+    Under a rule whose updates average as many gradients as there are workers, batch, learning rate and number of
+    updates would follow who happens to be there.
+    """
+    if nodes == 1:
+        return Contradiction(
+            "workers",
+            "is {min, max}, and trainer.num_nodes is 1, so that nobody can join",
+            "Write a number, or the machines that may take part as num_nodes.",
+        )
+    if elastic.max != on_each * nodes:
+        why = f"is {elastic.max}, and {nodes} machines with {on_each} workers each have {on_each * nodes}"
+        return Contradiction("workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes.")
+    if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
+        return Contradiction(
+            "workers",
+            f"is {{min, max}}, and what an update of {rule.name} averages depends on how many workers there are: its "
+            "batch, learning rate and number of updates would change with them",
+            "Write a number, or rule: async, bounded or softsync.",
+        )
+    return None
