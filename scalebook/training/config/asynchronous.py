@@ -6,11 +6,13 @@ from typing import Any
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
+from scalebook.training.config.fields import shown
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
+from scalebook.training.ps.policy.elastic import Elastic, misfit
 from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
 
 
@@ -21,7 +23,8 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     if info is None or info.name != "AsyncPS":
         return []
     args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
-    workers = workload(config, description).workers
+    load = workload(config, description)
+    workers = load.workers
     rule, damping = choice("rule", args, info), choice("damping", args, info)
     findings = _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
     if rule and damping:
@@ -31,6 +34,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         own = choice("local", args, info)
         local = (own.info.local if own else None) or LocalFacts("none")
         findings += _contradictions(args, facts, effect, pull, local, rule.counts(), workers)
+        findings += _workers(args.get("workers"), workers // load.nodes, load.nodes, facts, rule.counts())
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
             findings.append(_idle("damping", why, "Write none, or another rule."))
@@ -64,6 +68,24 @@ def _contradictions(
     )  # fmt: skip
     first = nobody_left(rule, counts, workers)
     return [_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]
+
+
+def _workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts: Mapping[str, int]) -> list[Problem]:
+    """Of `workers`, a number or `{min, max}`."""
+    if written is None or (isinstance(written, int) and not isinstance(written, bool) and written > 0):
+        return []
+    ends = [written.get(name) for name in ("min", "max")] if isinstance(written, Mapping) else []
+    numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
+    if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
+        remedy = "Give a whole number of at least 1, or {min: 2, max: 8}."
+        return [_error("workers", f"is {shown(written)}, which is no number of workers", remedy)]
+    try:
+        found = misfit(Elastic(*numbers), on_each, nodes, rule, counts)
+    except ValueError as error:
+        key, _, rest = str(error).partition(": ")
+        why, _, remedy = rest.partition(". ")
+        return [Problem(key, why, remedy)]
+    return [_error(*found)] if found else []
 
 
 def _clock(written: object, workers: int) -> list[Problem]:

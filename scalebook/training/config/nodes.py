@@ -16,7 +16,7 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     strategy = named(trainer.get("strategy"))
     info = strategy.info("strategies", description)
     own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
-    devices = own or trainer.get("devices")
+    devices = own if isinstance(own, int) else trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
     found = place(environment, nodes_of(trainer), number)
     if found is not None and info is not None and info.config_value == "auto":

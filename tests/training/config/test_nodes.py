@@ -42,6 +42,30 @@ def test_what_does_not_go_between_machines_is_said_before_the_start(
     assert f"trainer.strategy.init_args.{key}" in [problem.key for problem in problems]
 
 
+@pytest.mark.parametrize(
+    ("workers", "more", "key", "said"),
+    [
+        ({"min": 1, "max": 4}, {}, None, ""),
+        ({"min": 1, "max": 3}, {}, "workers.max", "is 3, and 2 machines with 2 workers each have 4"),
+        ({"min": 5, "max": 4}, {}, "workers.max", "is 4, less than min, 5"),
+        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "what an update of sync averages depends on how many"),
+        ({"min": 4}, {}, "workers", "is {'min': 4}, which is no number of workers"),
+        ("many", {}, "workers", "is 'many', which is no number of workers"),
+        (0, {}, "workers", "is 0, which is no number of workers"),
+        (True, {}, "workers", "is True, which is no number of workers"),
+    ],
+)
+def test_how_many_workers_there_may_be_is_checked_before_the_start(
+    workers: object, more: dict[str, Any], key: str | None, said: str, description: Description
+) -> None:
+    asked = config({"class_path": "AsyncPS", "init_args": {"workers": workers, **more}}, num_nodes=2, devices=2)
+    problems = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    assert [one.key for one in problems] == ([] if key is None else [f"trainer.strategy.init_args.{key}"])
+    assert all(said in str(one) for one in problems)
+    if key is None:
+        assert workload(asked, description).workers == 4
+
+
 def test_the_queue_has_one_machine(description: Description) -> None:
     asked = config("ddp", num_nodes=2)
     assert validate(asked, description, typed=True) == []

@@ -120,3 +120,105 @@ def test_a_machine_joins_leaves_and_another_takes_its_place(made: Any, tmp_path:
     assert torch.equal(here, there)
     assert steps == steps_there == counts.updates == sum(updates)
     assert min(updates) > 0
+
+
+def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None:
+    batches, epochs = Numbers(3, "q"), 50
+    environments = by_hand(3)
+
+    def body() -> Any:
+        strategy = AsyncPS(workers=Elastic(2, 3), trace=True)
+        made = trainer(
+            tmp_path, strategy, num_nodes=3, max_epochs=epochs, limit_val_batches=0,
+            callbacks=[Until(tmp_path, batches), Diary(tmp_path)],
+        )  # fmt: skip
+        return fit(made), made.global_step
+
+    machines = [Machine(environments[node], body, tmp_path / f"machine-{node}") for node in (0, 1)]
+    try:
+        wait(lambda: min(batches[0], batches[1]) >= 20, STARTS_S)
+        machines.append(Machine(environments[2], body, tmp_path / "machine-2"))
+        ends = [machine.result() for machine in machines]
+    finally:
+        for machine in machines:
+            machine.end()
+    assert all(torch.equal(weights, ends[0][0]) and steps == epochs * 12 for weights, steps in ends)
+    seen = [sample for one in diaries(tmp_path) for sample in one["train"]]
+    assert sorted(seen) == sorted(epochs * list(range(96)))
+    assert 0 < batches[2] < batches[1]
+
+
+def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
+    cluster = made(2, 3, deadline_s=2.0)
+    with pytest.raises(TimedOut, match=r"workers\.min: is 2, and 1 have come, for 2 s, to 127.*raise .*deadline_s"):
+        cluster.start(0).result()
+
+
+def test_a_machine_that_was_started_otherwise_takes_no_part_and_the_others_train_on(made: Any) -> None:
+    cluster = made(1, 2)
+    first = cluster.start(0)
+    cluster.goes_on(0)
+    with pytest.raises(ConfigError, match="has other arguments on node 0"):
+        cluster.start(1, shards=2).result()
+    assert "takes no part" in cluster.log()
+    second = cluster.start(1)
+    cluster.goes_on(0, 1)
+    cluster.stop()
+    assert torch.equal(first.result()[0], second.result()[0])
+
+
+def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Path) -> None:
+    cluster = made(1, 2)
+
+    class Wrong(Until):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+            raise KeyError("a sample")
+
+    def body() -> None:
+        callbacks = [Wrong(tmp_path, cluster.batches)]
+        fit(trainer(tmp_path, AsyncPS(workers=Elastic(1, 2)), num_nodes=2, max_epochs=9, callbacks=callbacks))
+
+    first = cluster.start(0)
+    cluster.goes_on(0)
+    with pytest.raises(KeyError, match="a sample"):
+        cluster.start(1, body).result()
+    wait(lambda: "has left: KeyError" in cluster.log(), STARTS_S)
+    cluster.goes_on(0)
+    cluster.stop()
+    assert first.result()[1] > 0
+
+
+def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_side, "COME_AGAIN_S", 2.0)
+    cluster = made(2, 2)
+    first, second = cluster.start(0), cluster.start(1)
+    cluster.goes_on(0, 1)
+    os.killpg(second.process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost, match=r"worker 1 died: on node 1 .*workers\.min is 2, and 1 left for 2 s"):
+        first.result()
+
+
+@pytest.mark.parametrize(
+    ("settings", "nodes", "said"),
+    [
+        ({"rule": "sync"}, 2, "workers: is {min, max}, and what an update of sync averages depends on how many"),
+        ({}, 1, "workers: is {min, max}, and trainer.num_nodes is 1, so that nobody can join"),
+        ({}, 3, "workers.max: is 2, and 3 machines with 1 workers each have 3. Write 3, or other devices or num_nodes"),
+    ],
+    ids=["sync", "one machine", "another number"],
+)
+def test_where_the_number_cannot_change_it_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], nodes: int, said: str
+) -> None:
+    for name, value in by_hand()[0].items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError) as caught:
+        fit(trainer(tmp_path, AsyncPS(workers=Elastic(1, 2), **settings), num_nodes=nodes))
+    assert str(caught.value).startswith(f"trainer.strategy.init_args.{said}")
+
+
+def test_of_least_and_most_the_least_is_no_more() -> None:
+    with pytest.raises(ValueError, match=r"workers\.max: is 1, less than min, 2\. Write 2 or more"):
+        Elastic(2, 1)
+    with pytest.raises(ValueError, match=r"workers\.min: 0 is less than 1"):
+        Elastic(0, 1)

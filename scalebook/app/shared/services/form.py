@@ -117,7 +117,8 @@ def assign(config: Config, path: str, field: Field, value: Any) -> None:
 
 def workers_of(config: Mapping[str, Any], description: Description) -> Any:
     """How many there are on each machine; what is written instead of a number where that cannot be read."""
-    written = get(config, "trainer.strategy.init_args.workers", get(config, "trainer.devices"))
+    own = get(config, "trainer.strategy.init_args.workers")
+    written = get(config, "trainer.devices") if own is None or isinstance(own, Mapping) else own
     misread = (isinstance(written, str) and written != "auto") or (
         isinstance(written, int | float) and written < 1 and written != -1
     )
@@ -128,7 +129,7 @@ def workers_of(config: Mapping[str, Any], description: Description) -> Any:
 def assign_workers(config: Config, workers: Any) -> None:
     """Write the number of workers: as the strategy's own `workers` where the config gives it those, else as
     `trainer.devices`."""
-    if get(config, "trainer.strategy.init_args.workers") is not None:
+    if not isinstance(get(config, "trainer.strategy.init_args.workers"), Mapping | None):
         put(config, "trainer.strategy.init_args.workers", workers)
     else:
         put(config, "trainer.devices", workers)

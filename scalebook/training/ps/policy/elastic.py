@@ -1,7 +1,8 @@
 """How many workers a run over machines may have, where that changes while it trains. Imports no torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from scalebook.training.ps.policy.bounds import AtLeast, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, Contradiction
@@ -29,7 +30,7 @@ class Elastic:
 
 
 def misfit(
-    elastic: Elastic, on_each: int, nodes: int, rule: RuleFacts, settings: dict[str, int]
+    elastic: Elastic, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
 ) -> Contradiction | None:
     """Why a run of so many workers on each of so many machines cannot have these; None where it can.
 
