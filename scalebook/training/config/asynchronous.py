@@ -12,8 +12,8 @@ from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
-from scalebook.training.ps.policy.elastic import Elastic, misfit
 from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
+from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
@@ -80,7 +80,7 @@ def _workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts:
         remedy = "Give a whole number of at least 1, or {min: 2, max: 8}."
         return [_error("workers", f"is {shown(written)}, which is no number of workers", remedy)]
     try:
-        found = misfit(Elastic(*numbers), on_each, nodes, rule, counts)
+        found = misfit(WorkerRange(*numbers), on_each, nodes, rule, counts)
     except ValueError as error:
         key, _, rest = str(error).partition(": ")
         why, _, remedy = rest.partition(". ")

@@ -9,9 +9,9 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
-from scalebook.training.ps.policy.elastic import Elastic
 from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Clip, Settings
+from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies.batch_norm import BatchNormPolicy
 
 
@@ -21,7 +21,7 @@ class AsyncArguments:
 
     server: Settings
     """Those that are the engine's, without what it is told of the Trainer's."""
-    workers: CountOrNone | Elastic
+    workers: CountOrNone | WorkerRange
     batch_norm: BatchNormPolicy
     restarts: NonNegativeInt
     trace: bool
@@ -34,9 +34,9 @@ class AsyncArguments:
             check(type(arguments), vars(arguments), ARGUMENTS)
 
     @property
-    def elastic(self) -> Elastic | None:
+    def elastic(self) -> WorkerRange | None:
         """How many workers may be there, where machines may join and leave."""
-        return self.workers if isinstance(self.workers, Elastic) else None
+        return self.workers if isinstance(self.workers, WorkerRange) else None
 
     def on_each(self, devices: int) -> int:
         """Workers of each machine."""

@@ -19,11 +19,11 @@ from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import CodecName, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
-from scalebook.training.ps.policy.elastic import Elastic
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Local, LocalName, make_local
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
+from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.applied_step import Pushing
 from scalebook.training.strategies.async_arguments import AsyncArguments
@@ -97,7 +97,7 @@ class AsyncPS(SharedMeasures, Playing):
         self,
         rule: RuleName | Rule = "async",
         damping: DampingName | Damping = "none",
-        workers: CountOrNone | Elastic = None,
+        workers: CountOrNone | WorkerRange = None,
         warmup_updates: NonNegativeInt = 0,
         shards: PositiveInt = 1,
         host: HostName = "inline",

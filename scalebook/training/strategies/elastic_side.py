@@ -12,7 +12,7 @@ from scalebook.training.failures import TimedOut
 from scalebook.training.nodes import Place
 from scalebook.training.ps.far import COME_AGAIN_S, OnePort
 from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.elastic import WORKERS, Elastic
+from scalebook.training.ps.policy.worker_range import WORKERS, WorkerRange
 from scalebook.training.strategies.machines import DEADLINE_KEY, ServerSide
 from scalebook.training.strategies.news import Came
 from scalebook.training.strategies.processes import Lost
@@ -37,7 +37,7 @@ class ElasticSide(ServerSide):
         deadline_s: float,
         launch: Launch,
         here: int,
-        elastic: Elastic,
+        elastic: WorkerRange,
     ) -> None:
         super().__init__(place, port, me, deadline_s)
         self._launch, self._here, self._elastic = launch, here, elastic

@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
 from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
-from scalebook.training.ps.policy.elastic import Elastic, misfit
 from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.tuners import is_finder
 
@@ -70,7 +70,7 @@ def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
             )
 
 
-def refuse_elastic(elastic: Elastic, on_each: int, nodes: int, settings: Settings) -> None:
+def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
     """ValueError, naming key and remedy, where the number of workers cannot change while a run trains."""
     rule = settings.rule
     if contradiction := misfit(elastic, on_each, nodes, rule.facts(), rule.settings()):

@@ -11,8 +11,8 @@ from scalebook.training.nodes import Place
 from scalebook.training.ps.far import OnePort, Passage, Run, run_name, settings_digest
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
-from scalebook.training.ps.policy.elastic import Elastic
 from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies.deaths import Deaths
 from scalebook.training.strategies.elastic_side import ElasticSide
 from scalebook.training.strategies.key_file import key_file, read_key
@@ -61,7 +61,7 @@ def spread(
     restarts: int,
     deadline_s: float,
     started_with: Mapping[str, str],
-    elastic: Elastic | None = None,
+    elastic: WorkerRange | None = None,
 ) -> MachinePart:
     """`launch`: of the machine with the shards, which is the first. `devices`: of each machine, as the config has it.
     `started_with`: digests of the config, by key.

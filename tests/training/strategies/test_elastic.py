@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut, WorkerLost
-from scalebook.training.ps.policy.elastic import Elastic
+from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies import AsyncPS, elastic_side
 from tests.cluster.far_run import Numbers, wait
 from tests.training.strategies.machines import Machine, by_hand
@@ -48,7 +48,7 @@ class Cluster:
     def __init__(self, folder: Path, least: int, most: int, **settings: Any) -> None:
         self.folder, self.batches = folder, Numbers(most, "q")
         self._environments, self._started = by_hand(most), 0
-        self._elastic, self._settings = Elastic(least, most), settings
+        self._elastic, self._settings = WorkerRange(least, most), settings
         self.machines: list[Machine] = []
 
     def start(self, node: int, body: Callable[[], Any] | None = None, **settings: Any) -> Machine:
@@ -127,7 +127,7 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
     environments = by_hand(3)
 
     def body() -> Any:
-        strategy = AsyncPS(workers=Elastic(2, 3), trace=True)
+        strategy = AsyncPS(workers=WorkerRange(2, 3), trace=True)
         made = trainer(
             tmp_path, strategy, num_nodes=3, max_epochs=epochs, limit_val_batches=0,
             callbacks=[Until(tmp_path, batches), Diary(tmp_path)],
@@ -176,7 +176,7 @@ def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Pa
 
     def body() -> None:
         callbacks = [Wrong(tmp_path, cluster.batches)]
-        fit(trainer(tmp_path, AsyncPS(workers=Elastic(1, 2)), num_nodes=2, max_epochs=9, callbacks=callbacks))
+        fit(trainer(tmp_path, AsyncPS(workers=WorkerRange(1, 2)), num_nodes=2, max_epochs=9, callbacks=callbacks))
 
     first = cluster.start(0)
     cluster.goes_on(0)
@@ -213,12 +213,12 @@ def test_where_the_number_cannot_change_it_is_refused_by_name(
     for name, value in by_hand()[0].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError) as caught:
-        fit(trainer(tmp_path, AsyncPS(workers=Elastic(1, 2), **settings), num_nodes=nodes))
+        fit(trainer(tmp_path, AsyncPS(workers=WorkerRange(1, 2), **settings), num_nodes=nodes))
     assert str(caught.value).startswith(f"trainer.strategy.init_args.{said}")
 
 
 def test_of_least_and_most_the_least_is_no_more() -> None:
     with pytest.raises(ValueError, match=r"workers\.max: is 1, less than min, 2\. Write 2 or more"):
-        Elastic(2, 1)
+        WorkerRange(2, 1)
     with pytest.raises(ValueError, match=r"workers\.min: 0 is less than 1"):
-        Elastic(0, 1)
+        WorkerRange(0, 1)

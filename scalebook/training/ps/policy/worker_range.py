@@ -12,7 +12,7 @@ WORKERS: Final = f"{ARGUMENTS}.workers"
 
 
 @dataclass(frozen=True)
-class Elastic:
+class WorkerRange:
     """Workers of all machines together; machines may join and leave while others train.
 
     Args:
@@ -24,13 +24,13 @@ class Elastic:
     max: Annotated[int, AtLeast(1)]
 
     def __post_init__(self) -> None:
-        check(Elastic, vars(self), WORKERS)
+        check(WorkerRange, vars(self), WORKERS)
         if self.max < self.min:
             raise ValueError(f"{WORKERS}.max: is {self.max}, less than min, {self.min}. Write {self.min} or more.")
 
 
 def misfit(
-    elastic: Elastic, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
+    elastic: WorkerRange, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
 ) -> Contradiction | None:
     """Why a run of so many workers on each of so many machines cannot have these; None where it can.
 
