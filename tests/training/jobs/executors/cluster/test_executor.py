@@ -19,15 +19,17 @@ from tests.training.jobs.executors.contract import ExecutorContract, Launching
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
-def on_cluster(workspace: Workspace, files: str, runner: str | None = STAND_IN) -> RayExecutor:
-    """The workspace's executor, when both machines can be lent. `runner`: None for real runs."""
-    (workspace.root / SETTINGS).write_text(f'[cluster]\naddress = "auto"\nfiles = "{files}"\n', encoding="utf-8")
+def on_cluster(
+    workspace: Workspace, files: str, runner: str | None = STAND_IN, address: str = "auto", machines: int = 2
+) -> RayExecutor:
+    """The workspace's executor, when all machines can be lent. `runner`: None for real runs."""
+    (workspace.root / SETTINGS).write_text(f'[cluster]\naddress = "{address}"\nfiles = "{files}"\n', encoding="utf-8")
     trust(workspace)
     workspace.__dict__.pop("settings", None)
     executor = RayExecutor(workspace)
     launcher = RayLauncher(workspace, Children(), runner, () if runner else None)
     launcher.prepare(fresh=True)
-    wait_for(lambda: launcher.events(0.1) or len(executor.machines()) == 2, "both machines", 120)
+    wait_for(lambda: launcher.events(0.1) or len(executor.machines()) == machines, "all machines", 120)
     launcher.close()
     return executor
 
