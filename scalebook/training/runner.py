@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
+from scalebook.training.config.nodes import over
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files import records, yaml
 from scalebook.training.files.records import Broken
@@ -126,12 +127,20 @@ def _train(job: JobFolder) -> None:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = job.content()
+    config = over(job.content(), _machines(job))
     if not trusted(workspace):
         confine(config, workspace.root, typed=_inline(job))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
     with memory_limit(_memory_mb(job)):
         TrainingCLI("fit", config, job)
+
+
+def _machines(job: JobFolder) -> int:
+    """On which the queue has it run, more than its config says where it was spread; 0 where that says it."""
+    request, others = job.request(), len(job.parts())
+    if request.part:
+        return request.nodes
+    return 1 + others if others else 0
 
 
 def _inline(job: JobFolder) -> bool:

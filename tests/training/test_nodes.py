@@ -3,7 +3,7 @@
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.nodes import Place, first_host, place
+from scalebook.training.nodes import Place, first_host, forget_launchers, place
 
 BY_HAND = {"NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 TORCHRUN = {
@@ -26,6 +26,14 @@ def test_a_person_torchrun_and_slurm_say_where_a_process_stands() -> None:
     assert place({**SLURM, **BY_HAND}, 2, 3) == Place(2, 1, 1, 0, "10.0.0.1", 29500, by="Slurm")
     each = {**SLURM, "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}
     assert place(each, 2, 3) == Place(2, 1, 3, 2, "gpu07", 16098, by="Slurm")
+
+
+def test_a_job_of_the_queue_forgets_who_started_the_queue() -> None:
+    for environment, devices in ((BY_HAND, 2), (TORCHRUN, 3), (SLURM, 2)):
+        inherited = {**environment, "HOME": "/home/me", "SLURM_TMPDIR": "/tmp"}
+        forget_launchers(inherited)
+        assert place(inherited, 1, devices) is None
+        assert {"HOME", "SLURM_TMPDIR"} <= inherited.keys()
 
 
 def test_a_process_of_its_own_is_nowhere() -> None:

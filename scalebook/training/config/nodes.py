@@ -31,6 +31,15 @@ def nodes_of(trainer: Mapping[str, Any]) -> int:
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1
 
 
+def over(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+    """The same run of DDP on so many machines, with an equal part of its workers on each; as it is where `nodes` is 0,
+    or the config has them."""
+    trainer = mapping(config.get("trainer"))
+    if nodes in (0, nodes_of(trainer)):
+        return dict(config)
+    return {**config, "trainer": {**trainer, "devices": trainer["devices"] // nodes, "num_nodes": nodes}}
+
+
 def queue_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
     """What is wrong with a config on several machines where it is to be a job of a queue that has one."""
     trainer = mapping(config.get("trainer"))

@@ -53,6 +53,13 @@ class Body:
             self.wrong(key, f"is {shown(value)}", "Write true or false.")
         return value is True
 
+    def flag_or(self, key: str, word: str) -> bool | str:
+        value = self.raw.get(key)
+        if value is None or isinstance(value, bool) or value == word:
+            return value or False
+        self.wrong(key, f"is {shown(value)}", f"Write true, false or {word}.")
+        return False
+
     def text(self, key: str) -> str | None:
         value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):

@@ -50,6 +50,8 @@ class Lent:
     machine: str
     cores: list[int]
     gpus: list[str] = field(default_factory=list)
+    idle: bool = False
+    """Held so that nothing else runs beside the job, which does not run there itself."""
 
 
 def this_machine() -> Machine:

@@ -48,6 +48,8 @@ class TrialOf:
     """Alone on the machine, because its times are compared."""
     memory_mb: int | None = None
     """What each of its processes may take beyond what it starts with, MB."""
+    holds_all: bool = False
+    """Alone on all machines, of which some may be idle meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class JobRequest:
     threads: int = 1
     nodes: int = 1
     """Machines that it runs on at the same time."""
+    spreads: bool = False
+    """Whether its workers may be spread over machines where none has devices for all: it is the same run then."""
     part: int = 0
     """Which machine's share of a run this is; the first one's, 0, is the run, and alone records it."""
     accelerator: Literal["cpu", "gpu"] = "cpu"
@@ -288,10 +292,10 @@ class JobFolder(RecordFolder):
         """Of a job on several machines, what the other ones have written (their logs), by machine."""
         started = self.started()
         names = started.handle.parts if started is not None and isinstance(started.handle, RayHandle) else []
-        machines = [] if started is None else [lent.machine for lent in started.others]
+        machines = [] if started is None else [lent.machine for lent in started.others if not lent.idle]
         return {
             machine: JobFolder(folder_of(self.path.parents[1], name))
-            for machine, name in zip(machines, names, strict=False)  # it may hold more than it runs on
+            for machine, name in zip(machines, names, strict=True)
         }
 
     def tail(self, lines: int = 200) -> str:

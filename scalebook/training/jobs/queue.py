@@ -76,6 +76,7 @@ def submit(
         seed=0,
         workers=load.processes,
         nodes=load.nodes,
+        spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
         threads=load.threads,
         accelerator=_accelerator(load, workspace),
         notebook=notebook,

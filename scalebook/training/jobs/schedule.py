@@ -2,8 +2,9 @@
 
 Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine, and on
 GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. One that runs on N machines
-holds as much of each, all at once or nothing, so two of them never wait for each other. What the first job that cannot
-start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). One behind it passes
+holds as much of each, all at once or nothing, so two of them never wait for each other; so does one that is spread,
+because no machine has devices for all its workers. What the first job that cannot start yet needs is kept free for it
+(backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). One behind it passes
 
 - with devices that the first will not need, in whatever order the jobs that run end;
 - where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
@@ -17,12 +18,14 @@ estimates are wrong.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from scalebook.training.durations import roughly
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
+from scalebook.training.jobs.reasons import Holder, Lack, lack_words, too_few_words
+from scalebook.training.jobs.spreading import holds, placed, why_not
 
 STARTS = "starts now"
 Item = TypeVar("Item", int, str)
@@ -100,6 +103,10 @@ def _alone(request: JobRequest) -> bool:
     return request.trial is not None and request.trial.exclusive
 
 
+def _holds_all(request: JobRequest) -> bool:
+    return request.trial is not None and request.trial.holds_all
+
+
 def place_of(request: JobRequest) -> tuple[float, float, str]:
     """The job's place in the queue, to sort by: higher priority first, then the older one; the id decides between
     twins."""
@@ -124,24 +131,33 @@ def plan(
     starts: list[Start] = []
     reasons: dict[str, str] = {}
     blocked = 0
-    for request in in_order(waiting):
+    for asked in in_order(waiting):
+        request = placed(asked, machines)
         fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
+        if request is not asked:
+            fit = [place for place in fit if holds(place.machine, request)]
         if not fit:
             is_named = any(machine.name for machine in machines)
             reasons[request.id] = f"waits for a GPU; {'no machine has one' if is_named else 'this machine has none'}"
             continue
         if len(fit) < request.nodes:
-            reasons[request.id] = _too_few(request, [place.machine for place in fit])
+            there = [place.machine for place in fit]
+            reasons[request.id] = too_few_words(request.nodes, there, request.accelerator == "gpu")
             continue
         lasts_s = lasts.get(request.id)
-        nearest = sorted(fit, key=lambda place: place.lacking(request, lasts_s))[: request.nodes]
-        if nearest[-1].lacking(request, lasts_s) == 0:
+        lacking = partial(_Place.lacking, request=request, lasts_s=lasts_s)
+        nearest = sorted(fit, key=lacking)[: request.nodes]
+        beside = [place for place in places if place not in nearest] if _holds_all(request) else []
+        worst = max(*nearest, *beside, key=lacking) if len(nearest) + len(beside) > 1 else nearest[0]
+        if lacking(worst) == 0:
             first, *others = [place.lend(request, lasts_s) for place in nearest]
-            starts.append(Start(request, first.cores, first.gpus, first.machine, lasts_s, others))
+            others += [replace(place.lend(request, lasts_s), idle=True) for place in beside]
+            starts.append(Start(asked, first.cores, first.gpus, first.machine, lasts_s, others))
             reasons[request.id] = STARTS
         else:
-            reasons[request.id] = _behind(blocked) or _reason(request, nearest[-1])
-            for place in nearest:
+            why = why_not(request, machines)
+            reasons[request.id] = _behind(blocked) or f"{_reason(request, worst)}{f'; {why}' if why else ''}"
+            for place in (*nearest, *beside):
                 place.reserve(request)
             blocked += 1
     return Plan(starts, reasons)
@@ -242,55 +258,15 @@ def _behind(runs: int) -> str:
     return f"behind {runs} run{'s' if runs > 1 else ''}" if runs else ""
 
 
-def _too_few(request: JobRequest, machines: Sequence[Machine]) -> str:
-    """E.g. `waits for 3 machines at once; there are 2: a, b`."""
-    kind = " with a GPU" if request.accelerator == "gpu" else ""
-    named = ", ".join(machine.name for machine in machines if machine.name)
-    there = f"there {'is' if len(machines) == 1 else 'are'} {len(machines)}{f': {named}' if named else ''}"
-    return f"waits for {request.nodes} machines{kind} at once; {there}"
-
-
 def _reason(request: JobRequest, place: _Place) -> str:
     """Which devices the first job of the queue lacks, who has them, and for how long."""
-    wanted, total = gpus_wanted(request, place.machine), len(place.uuids)
-    if wanted > len(place.gpus):
-        return _sentence(place, "GPU", wanted, len(place.gpus), total, place.held_gpus(), request.nodes)
-    wanted, total = cores_wanted(request, place.machine), len(place.machine.cores)
-    return _sentence(place, "core", wanted, len(place.cores), total, place.held_cores(), request.nodes)
-
-
-def _sentence(place: _Place, kind: str, wanted: int, free: int, total: int, held: dict[str, int], nodes: int) -> str:
-    """E.g. `waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this one, without a name."""
-    holders = [lease for lease in place.leases if held[lease.id]]
-    on = f" on {place.machine.name}" if place.machine.name else ""
-    each = f" on each of {nodes} machines" if nodes > 1 else ""
-    parts = [f"waits for {wanted} {kind}{'s' if wanted > 1 else ''}{each}; {free} of {total} free{on}"]
-    if len(holders) == 1:
-        parts.append(f"run {holders[0].name} has {_share(held[holders[0].id], total)}")
-    elif holders:
-        shown = [f"{lease.name} ({held[lease.id]})" for lease in holders[:3]]
-        more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
-        parts.append(f"runs {', '.join(shown)}{more} have the {'others' if free else total}")
-    if (left := _until_free(wanted - free, holders, held)) is not None:
-        parts.append(f"about {roughly(left)} left")
-    return ", ".join(parts)
-
-
-def _share(held: int, total: int) -> str:
-    """How one holder's share of the devices is called, where nobody else holds any."""
-    if held == total:
-        return {1: "it", 2: "both"}.get(total, "all")
-    return "the other" if held == 1 else "the others"
-
-
-def _until_free(lacking: int, holders: Sequence[Lease], held: dict[str, int]) -> float | None:
-    """Seconds until `lacking` more devices are free, if the estimates hold; None where one that matters has none."""
-    known = sorted((lease for lease in holders if lease.left_s is not None), key=lambda lease: lease.left_s or 0.0)
-    for lease in known:
-        lacking -= held[lease.id]
-        if lacking <= 0:
-            return lease.left_s
-    return None
+    wanted, free, total = gpus_wanted(request, place.machine), len(place.gpus), len(place.uuids)
+    kind, held = "GPU", place.held_gpus()
+    if wanted <= free:
+        wanted, free, total = cores_wanted(request, place.machine), len(place.cores), len(place.machine.cores)
+        kind, held = "core", place.held_cores()
+    holders = [Holder(lease.name, held[lease.id], lease.left_s) for lease in place.leases if held[lease.id]]
+    return lack_words(Lack(kind, wanted, free, total, place.machine.name, request.nodes, holders))
 
 
 def _free(everything: Sequence[Item], taken: Sequence[Item]) -> list[Item]:

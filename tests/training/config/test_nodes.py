@@ -7,7 +7,7 @@ import pytest
 
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
-from scalebook.training.config.nodes import place_of
+from scalebook.training.config.nodes import over, place_of
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from tests.training.runs import ASYNC, config
@@ -64,6 +64,16 @@ def test_how_many_workers_there_may_be_is_checked_before_the_start(
     assert all(said in str(one) for one in problems)
     if key is None:
         assert workload(asked, description).workers == 4
+
+
+def test_the_same_run_over_several_machines_has_as_many_workers(description: Description) -> None:
+    asked = complete(config("ddp", devices=4), description)
+    spread = over(asked, 2)
+    assert (spread["trainer"]["devices"], spread["trainer"]["num_nodes"]) == (2, 2)
+    one, two = workload(asked, description), workload(spread, description)
+    assert (two.workers, two.batch_global, two.nodes) == (one.workers, one.batch_global, 2)
+    assert over(spread, 2) == spread
+    assert over(asked, 0) == asked
 
 
 def test_the_queue_has_one_machine(description: Description) -> None:

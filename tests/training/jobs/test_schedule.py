@@ -115,6 +115,47 @@ def test_a_job_on_two_machines_has_as_much_of_each_at_once_or_nothing() -> None:
     assert alone.reasons["z"] == "waits for 2 machines at once; there is 1: a"
 
 
+def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
+    small, *four = Machine([0], name="s"), *(Machine([0, 1, 2, 3], name=name) for name in "abc")
+    wide = replace(request("x", 8), spreads=True)
+    (start,) = plan([wide], [], [small, *four]).starts
+    assert (start.machine, start.cores, start.others) == ("a", [0, 1, 2, 3], [Lent("b", [0, 1, 2, 3])])
+    (start,) = plan([replace(wide, workers=9)], [], [small, *four]).starts
+    assert [start.machine, *(lent.machine for lent in start.others)] == ["a", "b", "c"]
+    assert len(start.cores) == 3
+    (start,) = plan([replace(wide, workers=4)], [], [small, *four]).starts
+    assert (start.machine, start.others) == ("s", [])  # it is free; sharing a core there is nothing new
+    busy = [Lease("r", "r", [0], machine=name) for name in "abc"]
+    waits = plan([wide], busy, four)
+    assert waits.reasons["x"] == "waits for 4 cores on each of 2 machines; 3 of 4 free on a, run r has the other"
+
+
+def test_why_workers_share_devices_is_said() -> None:
+    machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]
+    busy = [Lease("r", "r", [0], machine=name) for name in "ab"]
+    waits = "waits for 2 cores; 1 of 2 free on a, run r has the other; its"
+    assert plan([request("x", 4)], busy, machines).reasons["x"] == (
+        f"{waits} 4 workers share them, since only DDP is spread by itself: write trainer.num_nodes"
+    )
+    assert plan([replace(request("x", 5), spreads=True)], busy, machines).reasons["x"] == (
+        f"{waits} 5 workers share them, since the machines have no room for equal parts of them"
+    )
+
+
+def test_a_trial_that_holds_all_machines_is_alone_on_each() -> None:
+    machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]
+    alone = replace(request("x"), trial=TrialOf("a search", 0, exclusive=True, holds_all=True))
+    made = plan([alone, request("y", created=1)], [], machines)
+    (start,) = made.starts
+    assert (start.machine, start.cores, start.others) == ("a", [0, 1], [Lent("b", [0, 1], idle=True)])
+    assert made.reasons["y"] == "waits for 1 core; 0 of 2 free on a, run x has both"
+    waits = plan([alone], [Lease("r", "r", [0], machine="b")], machines)
+    assert waits.reasons["x"] == "waits for 2 cores; 1 of 2 free on b, run r has the other"
+    both = replace(alone, nodes=2, trial=TrialOf("a search", 0, exclusive=True))
+    (start,) = plan([both], [], machines).starts
+    assert (start.cores, start.others) == ([0, 1], [Lent("b", [0, 1])])
+
+
 def test_two_jobs_on_the_same_machines_do_not_wait_for_each_other() -> None:
     """What one that waits needs of each of its machines is kept, so single ones do not starve it."""
     machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]

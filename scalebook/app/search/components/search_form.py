@@ -152,7 +152,9 @@ def second(body: Body, metrics: Sequence[str], key: str, virtual: bool) -> Body:
     st.header("Budget")
     _budget(body, key)
     st.header("On this machine")
-    body["exclusive"] = st.toggle("Exclusive: times are compared", bool(body.get("exclusive")), key=f"{key}.exclusive")
+    said = body.get("exclusive")
+    wanted = st.toggle("Exclusive: times are compared", bool(said), key=f"{key}.exclusive")
+    body["exclusive"] = said if wanted and said else wanted
     st.caption(VIRTUAL_TEXT if virtual else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:

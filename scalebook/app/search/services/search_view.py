@@ -12,6 +12,7 @@ from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import trials_wanted
+from scalebook.training.config.search.keys import ALL
 from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.config.workload import workload
@@ -89,7 +90,8 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     if spec.is_virtual:
         sentences.append(time_words([True]))
     elif spec.exclusive:
-        sentences.append("**Exclusive**: one trial at a time, alone on the machine, so that times can be compared.")
+        where = "all machines" if spec.exclusive == ALL else "the machine"
+        sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so that times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
         sentences.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")
     if spec.seeds > 1:

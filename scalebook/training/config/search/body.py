@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 from scalebook.training.config.classes import few_strangers
 from scalebook.training.config.fields import shown
 from scalebook.training.config.raw_body import Body, near, number, one_of
-from scalebook.training.config.search.keys import DEFAULTS, KEYS, PRUNERS, SAMPLERS, without_defaults
+from scalebook.training.config.search.keys import ALL, DEFAULTS, KEYS, PRUNERS, SAMPLERS, without_defaults
 from scalebook.training.config.search.space_body import Read, read_space
 from scalebook.training.config.search.types import AMOUNTS, Objective, Scaling, SearchSpec
 from scalebook.training.errors import Problem
@@ -48,7 +48,7 @@ def read_body(
         seeds=body.whole_number("seeds", 1, 100),
         minutes=body.above_zero("minutes"),
         seconds_per_trial=_seconds(body),
-        exclusive=body.flag("exclusive"),
+        exclusive=body.flag_or("exclusive", ALL),
         failures=body.whole_number("failures", DEFAULTS["failures"]),
         memory_mb=body.whole_number("memory_mb", 0, 1 << 24) or None,
         points=_points(body, space),

@@ -9,6 +9,8 @@ KEYS: Final = (
 )  # fmt: skip
 """In the order in which one reads them."""
 
+ALL: Final = "all"
+"""As the value of `exclusive`: each trial has all machines for itself."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "preset": None,
     "target": None,

@@ -56,7 +56,8 @@ class SearchSpec:
     seeds: int = 1
     minutes: float | None = None
     seconds_per_trial: float | None = None
-    exclusive: bool = False
+    exclusive: bool | str = False
+    """Trials run one at a time: alone on their machine, or on all (`ALL`)."""
     failures: int = 10
     memory_mb: int | None = None
     points: tuple[dict[str, Any], ...] = ()

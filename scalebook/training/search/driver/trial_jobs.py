@@ -7,6 +7,7 @@ from typing import Any
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec
+from scalebook.training.config.search.keys import ALL
 from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.workload import workload
 from scalebook.training.files import records
@@ -66,7 +67,10 @@ class TrialJobs:
         asked = self.folder.request()
         config = resolve(spec, trial.point, self.description)
         config["trainer"] = {**QUIET, **config.get("trainer", {})}
-        trial_of = TrialOf(self.folder.id, trial.number, summary(spec, trial.point), spec.exclusive, spec.memory_mb)
+        trial_of = TrialOf(
+            self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
+            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb,
+        )  # fmt: skip
         (job,) = submit(
             self.folder.workspace,
             config,
@@ -86,7 +90,7 @@ def side_by_side(spec: SearchSpec, description: Description, workspace: Workspac
         return 1
     load = workload(spec.config, description)
     each = max(1, load.processes * load.threads)
-    return max(1, sum(len(machine.cores) // each for machine in chosen(workspace).machines()))
+    return max(1, sum(len(machine.cores) // each for machine in chosen(workspace).machines()) // load.nodes)
 
 
 class CurveTail:

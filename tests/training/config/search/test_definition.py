@@ -144,7 +144,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"seeds": 1.5}, "seeds: is 1.5."),
         ({"minutes": -1}, "minutes: is -1. Write a number above 0, or leave it out."),
         ({"seconds_per_trial": 1.5}, "seconds_per_trial: is 1.5. Write whole seconds"),
-        ({"exclusive": "yes"}, "exclusive: is 'yes'. Write true or false."),
+        ({"exclusive": "yes"}, "exclusive: is 'yes'. Write true, false or all."),
         ({"memory_mb": 0}, "memory_mb: is 0."),
         ({"preset": 3}, "preset: is 3."),
         ({"storage": "redis://x"}, "storage: is 'redis://x'. Write an address, postgresql://"),

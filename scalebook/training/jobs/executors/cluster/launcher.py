@@ -53,10 +53,10 @@ class RayLauncher(Launcher):
             (job.path / REMOTE).unlink(missing_ok=True)
         told = self._machines()
         machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
-        if lease.others:
+        if any(not lent.idle for lent in lease.others):
             self._order_parts(job, lease)
         else:
-            self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus))
+            self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus, others=lease.others))
         self._running[job.id] = job
         return True
 
@@ -79,13 +79,14 @@ class RayLauncher(Launcher):
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
         """Each machine's, with a folder of its own here for what comes back."""
-        names = part_names(job.id, [lease.machine, *(lent.machine for lent in lease.others)])
-        for node, (name, lent) in enumerate(zip(names, lease.others, strict=True), 1):
+        lent_ = [lent for lent in lease.others if not lent.idle]
+        names = part_names(job.id, [lease.machine, *(lent.machine for lent in lent_)])
+        for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
             part = JobFolder(self.desk.folder_of(name))
             part.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             (part.path / REMOTE).unlink(missing_ok=True)
             records.put(part.config, job.config.read_bytes())
-            part.write(replace(job.request(), id=name, part=node))
+            part.write(replace(job.request(), id=name, part=node, nodes=1 + len(names)))
             self.desk.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
         first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
         self.desk.order(first)

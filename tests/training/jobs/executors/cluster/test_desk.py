@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.__main__ import main
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.executors import known
@@ -43,7 +44,9 @@ def test_a_job_elsewhere_is_what_its_courier_last_said(bench: Bench) -> None:
     assert (job.state(), executor.clear(handle), executor.shown(handle)) == ("failed", True, "pid 7 on b, lost with b")
 
 
-def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(bench: Bench) -> None:
+def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     job, executor, desk = bench.job(nodes=2), RayExecutor(bench.workspace), Desk(bench.workspace).create()
     (name,) = part_names(job.id, ["a", "b"])
     assert (run_of(name), run_of(job.id), is_part(name), is_part(job.id)) == (job.id, job.id, True, False)
@@ -57,7 +60,13 @@ def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(bench: Bench) -> N
     assert job.claim(Started(mine, 1.0, [0], machine="a", others=[Lent("b", [1])]))
     started = job.started()
     assert started is not None
-    assert ([lent.machine for lent in started.lent], list(job.parts())) == (["a", "b"], ["b"])
+    assert [lent.machine for lent in started.lent] == ["a", "b"]
+    assert job.parts()["b"].path == part
+    job.log.write_text("first\n", encoding="utf-8")
+    (part / "log.txt").write_text("one\ntwo\n", encoding="utf-8")
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(bench.workspace.root))
+    assert main(["jobs", "log", job.id]) == 0
+    assert capsys.readouterr().out == "first\nb| one\nb| two\n"
     for folder, handle in ((job.path, mine), (part, theirs)):
         tell(folder, RemoteState(handle, alive=True, cpu_s=2.0, memory_mb=3.0))
     assert executor.taken(mine) == (4.0, 6.0)

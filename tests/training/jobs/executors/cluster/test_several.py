@@ -14,12 +14,14 @@ import torch
 
 from scalebook.training.config.catalogue import describe
 from scalebook.training.jobs import queue
+from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.executors.local.warming import RUNNER
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.process import descendants, send
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.tracking import names
 from tests.training.benches import Bench, until_state, wait_for
-from tests.training.jobs.executors.cluster.conftest import Cluster
+from tests.training.jobs.executors.cluster.conftest import Cluster, Place
 from tests.training.jobs.executors.cluster.test_executor import home, leave, on_cluster
 from tests.training.runs import config, reader
 
@@ -114,8 +116,9 @@ def test_more_machines_than_there_are_is_said(spread: Bench) -> None:
 
 
 @pytest.fixture
-def real(home: None, bench: Bench) -> Iterator[Bench]:
-    on_cluster(bench.workspace, "copied", None)
+def real(home: None, bench: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Where the workspace is seen on both machines, unless a test wants it "copied"."""
+    on_cluster(bench.workspace, getattr(request, "param", "auto"), None)
     bench.supervise(runner=RUNNER, grace_s=20.0)
     yield bench
     bench.clean()
@@ -143,11 +146,20 @@ def outcome(bench: Bench, job: JobFolder) -> tuple[dict[str, Any], dict[str, Any
 SYNC = {"class_path": "AsyncPS", "init_args": {"rule": "sync"}}
 
 
-@pytest.mark.parametrize("strategy", ["ddp", SYNC], ids=["ddp", "AsyncPS"])
-def test_two_machines_are_one_to_the_last_bit(strategy: Any, real: Bench) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "alone", "several"),
+    [
+        ("ddp", {"devices": 2}, {"devices": 1, "num_nodes": 2}),
+        (SYNC, {"devices": 2}, {"devices": 1, "num_nodes": 2}),
+        ("ddp", {"devices": 2, "num_nodes": 2}, {"devices": 4}),
+    ],
+    ids=["ddp", "AsyncPS", "spread"],
+)
+def test_two_machines_are_one_to_the_last_bit(
+    strategy: Any, alone: dict[str, int], several: dict[str, int], real: Bench
+) -> None:
     """As the queue places them; the second says what it did in a log of its own."""
-    one = submitted(real, strategy, devices=2)
-    two = submitted(real, strategy, devices=1, num_nodes=2)
+    one, two = submitted(real, strategy, **alone), submitted(real, strategy, **several)
     assert (ended(one), ended(two)) == ("finished", "finished"), [one.tail(), two.tail()]
     losses, weights = outcome(real, one)
     assert losses
@@ -160,7 +172,7 @@ def test_two_machines_are_one_to_the_last_bit(strategy: Any, real: Bench) -> Non
     assert "finished" in two.parts()["b"].tail()
     assert not (part.path / "checkpoints").exists()
     run = reader(real.workspace).run(two.id)
-    assert re.fullmatch(r"a: core \d; b: core \d", run.tags[names.TAG_DEVICES])
+    assert re.fullmatch(r"a: core \d.*; b: core \d.*", run.tags[names.TAG_DEVICES])
 
 
 def training(job: JobFolder) -> list[int]:
@@ -169,7 +181,7 @@ def training(job: JobFolder) -> list[int]:
     return pids(job)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", SYNC], ids=["ddp", "AsyncPS"])
+@pytest.mark.parametrize(("strategy", "real"), [("ddp", "auto"), (SYNC, "copied")], indirect=["real"])
 def test_a_stop_ends_all_parts_by_themselves(strategy: Any, real: Bench) -> None:
     job = submitted(real, strategy, devices=1, num_nodes=2, max_epochs=100_000)
     training(job)
@@ -179,6 +191,30 @@ def test_a_stop_ends_all_parts_by_themselves(strategy: Any, real: Bench) -> None
     assert result.status in ("stopped", "finished")
     assert job.result() is not None
     assert "SIGTERM" not in str(job.result())
+
+
+def test_a_machine_that_is_killed_is_named_and_the_others_are_free_again(
+    real: Bench, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A third one, since nobody brings it back."""
+    third, executor = Place(tmp_path_factory.mktemp("c")), RayExecutor(real.workspace)
+    third.command("start", "--join", cluster.address, "--host", "127.0.0.4", "--name", "c", "--cores", "2",
+                  "--token", str(cluster.a.token))  # fmt: skip
+    try:
+        wait_for(lambda: len(executor.machines()) == 3, "the third machine", 180)
+        job = submitted(real, "ddp", devices=1, num_nodes=3, max_epochs=100_000)
+        here, there, _ = training(job)
+        node = third.node().process
+        for process in (node, *descendants(node)):
+            send(process, signal.SIGKILL)
+        assert ended(job) == "failed"
+        result = job.result()
+        assert result is not None
+        assert "node 2" in result.cause
+        wait_for(lambda: is_gone(here) and is_gone(there), "the end of the others")
+        wait_for(lambda: len(executor.machines()) == 2, "the courier to know", 120)
+    finally:
+        third.command("stop", code=1)
 
 
 def test_a_part_that_is_killed_ends_ddp_with_its_name_and_costs_asyncps_its_workers(real: Bench) -> None:
