@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 def key_file(environment: Mapping[str, str]) -> Path:
-    """Where it is, or will be."""
+    """Where it is, or will be: not at `key`, with which this person signs (`training/trust.py`)."""
     if named := environment.get(VARIABLE):
         return Path(named).expanduser()
     state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "scalebook" / "key"
+    return Path(state) / "scalebook" / "machines-key"
 
 
 def read_key(path: Path, makes: bool) -> Secret:

@@ -23,6 +23,8 @@ from scalebook.training.ps.policy.rules import RuleName
 from scalebook.training.strategies import AsyncPS, key_file, spread
 from scalebook.training.strategies.key_file import read_key
 from scalebook.training.strategies.portable import KEY
+from scalebook.training.trust import JOB, may_run, sign
+from scalebook.training.workspace import Workspace
 from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, held_out, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
@@ -342,8 +344,23 @@ def test_a_machine_without_the_key_says_where_it_is_to_come_from(key: Path, monk
     monkeypatch.setattr(key_file, "MAKING_S", 0.2)
     with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first machine"):
         read_key(key, makes=False)
-    assert key_file.key_file({"XDG_STATE_HOME": "/state"}) == Path("/state/scalebook/key")
-    assert key_file.key_file({}) == Path.home() / ".local/state/scalebook/key"
+    assert key_file.key_file({"XDG_STATE_HOME": "/state"}) == Path("/state/scalebook/machines-key")
+    assert key_file.key_file({}) == Path.home() / ".local/state/scalebook/machines-key"
+
+
+def test_who_has_signed_before_has_another_key_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are of one person, and in one folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv(key_file.VARIABLE, raising=False)
+    workspace = Workspace(tmp_path).create()
+    job = workspace.jobs / "one"
+    job.mkdir()
+    for name in JOB:
+        (job / name).write_text("{}", encoding="utf-8")
+    sign(job, "one", JOB)
+    kept = read_key(key_file.key_file(os.environ), makes=True)
+    assert may_run(workspace, job, JOB)
+    assert read_key(key_file.key_file(os.environ), makes=False).proof(b"") == kept.proof(b"")
 
 
 def test_another_key_gets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
