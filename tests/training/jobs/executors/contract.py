@@ -103,7 +103,7 @@ class ExecutorContract:
         machine = executor.machines()[-1]
         assert (started.cores, started.gpus, started.machine) == (machine.cores[-1:], [], machine.name)
         assert started.handle.executor == executor.name
-        assert (started.alive(), job.state()) == (True, "running")
+        assert (started.alive(), job.state(), executor.doomed(started.handle)) == (True, "running", "")
         assert launching.until_told(job) == 0
         assert not executor.alive(started.handle)
         wait_for(lambda: executor.clear(started.handle), "its files")

@@ -84,7 +84,8 @@ class RayLauncher(Launcher):
         for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
             part = JobFolder(self.desk.folder_of(name))
             part.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (part.path / REMOTE).unlink(missing_ok=True)
+            if not job.claimed():
+                (part.path / REMOTE).unlink(missing_ok=True)
             records.put(part.config, job.config.read_bytes())
             part.write(replace(job.request(), id=name, part=node, nodes=1 + len(names)))
             self.desk.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
