@@ -14,8 +14,11 @@ from scalebook.training.config import catalogue
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue, usage
-from scalebook.training.jobs.devices import GpuReading
-from scalebook.training.jobs.folder import Result
+from scalebook.training.jobs.devices import GpuReading, Lent
+from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.parts import part_names
+from scalebook.training.jobs.folder import Result, Started
+from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
@@ -132,6 +135,18 @@ def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experime
     assert others.count("seed 1") == 2
     assert "seed 1 (this one)" in others
     assert (others.count(">the same<"), others.count(">another<")) == (1, 1)
+
+
+def test_a_run_on_two_machines_shows_the_log_of_each(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    handle = RayHandle(ProcessId(7, 1, "boot"), "a", "agent", str(job.path), parts=part_names(job.id, ["a", "b"]))
+    job.write(Started(handle, 1.0, [0], machine="a", others=[Lent("b", [1])]))
+    part = job.parts()["b"]
+    part.path.mkdir(parents=True)
+    part.log.write_text("told on b\n", encoding="utf-8")
+    shown = tab(open_page("runs", run=job.id, files="Log"), "Log")
+    assert [one.label for one in shown.expander] == ["Log of b"]
+    assert "told on b" in codes(shown)[-1]
 
 
 def test_a_runs_page_waits_for_no_look_at_the_modules(
