@@ -68,7 +68,7 @@ FRACTION_OR_COUNT: Final = frozenset(
 PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 TRAINER_HELP: Final = {
     "devices": "Workers of this run, on each machine: processes on a CPU, GPUs on a GPU.",
-    "num_nodes": "Machines of this run, on each of which it is started: with torchrun, srun, or by hand.",
+    "num_nodes": "Machines of this run: the queue finds them on a cluster; else start it on each (torchrun, srun).",
     "max_epochs": "Stop after so many passes over the data by all workers together; -1 is no limit.",
     "max_steps": "Stop after so many updates of the parameters; -1 is no limit.",
     "max_time": "Stop after this time, written days:hours:minutes:seconds, such as 00:00:10:00.",
