@@ -39,7 +39,8 @@ from scalebook.training.ps.policy.clock import Link
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.processes import run_workers
-from tests.cluster.far_run import Numbers, wait
+from tests.cluster.far_run import wait
+from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
 from tests.training.strategies.machines import Machine
 

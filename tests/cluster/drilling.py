@@ -37,16 +37,23 @@ class Kind(StrEnum):
     LOSS = "the link loses 5 %"
     STAND_IN = "a stand-in"
     SERVER = "a server process"
+    LEAVES = "a machine leaves"
+    JOINS = "a machine joins"
 
     @property
     def is_death(self) -> bool:
         """Of worker 1; otherwise both workers are to go on."""
-        return self not in (Kind.SHORT, Kind.SLOW, Kind.LOSS, Kind.SERVER)
+        return self not in (Kind.SHORT, Kind.SLOW, Kind.LOSS, Kind.SERVER, Kind.JOINS)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether a place may be free, and taken."""
+        return self in (Kind.LEAVES, Kind.JOINS)
 
     @property
     def needs_links(self) -> bool:
         """Of which it must be possible to cut, to shape or to lose something."""
-        return self not in (Kind.WORKER, Kind.FROZEN, Kind.STAND_IN, Kind.SERVER)
+        return self not in (Kind.WORKER, Kind.FROZEN, Kind.STAND_IN, Kind.SERVER, Kind.LEAVES, Kind.JOINS)
 
 
 class Scene(NamedTuple):
@@ -95,7 +102,10 @@ def drill(one: Scene, loopback: bool = False) -> Outcome:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         machines = Machines(2) if loopback else stack.enter_context(namespaces(2, one.kind is Kind.LOSS))
         settings = Settings(rule=one.rule, shards=one.shards, host=one.host)
-        run = FarRun(machines, Path(folder), settings, one.comes_back, one.tls)
+        absent = (1,) if one.kind is Kind.JOINS else ()
+        run = FarRun(
+            machines, Path(folder), settings, one.comes_back, one.tls, elastic=one.kind.is_elastic, absent=absent
+        )
         stack.callback(run.close)
         try:
             _perform(one, outcome, drawn, machines, run)
@@ -111,13 +121,13 @@ def drill(one: Scene, loopback: bool = False) -> Outcome:
 
 def _perform(one: Scene, outcome: Outcome, drawn: random.Random, machines: Machines, run: FarRun) -> None:
     """Do it, see that it is told, mend it, see that all go on, count."""
-    run.goes_on(1, drawn.randint(3, 40), WAIT_S)
+    run.goes_on(0 if one.kind is Kind.JOINS else 1, drawn.randint(3, 40), WAIT_S)
     time.sleep(drawn.uniform(0, 0.01))
     mend, began = _harm(one.kind, drawn, machines, run), time.monotonic()
     if one.kind.is_death:
         wait(lambda: run.told_here[1] > 0, WAIT_S)
         outcome.here_s = run.told_here[1] - began
-        if one.kind not in (Kind.WORKER, Kind.FROZEN, Kind.MACHINE):  # who is dead is told nothing
+        if one.kind not in (Kind.WORKER, Kind.FROZEN, Kind.MACHINE, Kind.LEAVES):  # who is dead is told nothing
             wait(lambda: run.told_there[1] > 0, WAIT_S)
             outcome.there_s = run.told_there[1] - began
     elif one.kind is Kind.SERVER:
@@ -125,7 +135,7 @@ def _perform(one: Scene, outcome: Outcome, drawn: random.Random, machines: Machi
         outcome.here_s = run.told_here[0] - began
     well = time.monotonic()
     mend()
-    if one.comes_back:
+    if one.comes_back or one.kind is Kind.JOINS:
         run.again(1)
     if one.kind is Kind.FROZEN:
         run.goes_on(1, 10, WAIT_S)
@@ -143,8 +153,10 @@ def _harm(kind: Kind, drawn: random.Random, machines: Machines, run: FarRun) -> 
     if kind in (Kind.WORKER, Kind.STAND_IN, Kind.SERVER):
         kill({Kind.WORKER: run.pids[1], Kind.STAND_IN: run.stand_ins[1]}.get(kind, run.servers[0]))
         return lambda: None
-    if kind is Kind.FROZEN:
-        kill(run.pids[1], signal.SIGSTOP)
+    if kind in (Kind.FROZEN, Kind.LEAVES):
+        kill(run.pids[1], signal.SIGSTOP if kind is Kind.FROZEN else signal.SIGTERM)
+        return lambda: None
+    if kind is Kind.JOINS:
         return lambda: None
     assert isinstance(machines, Namespaces)
     if kind is Kind.LOSS:

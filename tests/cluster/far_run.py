@@ -7,11 +7,11 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from mmap import mmap
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from types import FrameType
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from tests.cluster.joins import Joins, Numbers
 from tests.cluster.namespaces import Machines
 from tests.training.ps.accounts import Account, settle
 from tests.training.ps.accounts import Final as FinalState
@@ -68,24 +69,9 @@ class Away(NamedTuple):
     why: str = ""
 
 
-class Numbers:
-    """One for each worker, in memory that all processes have; each has one writer at a time."""
-
-    def __init__(self, count: int, kind: Literal["q", "d"]) -> None:
-        self._kept: Any = memoryview(mmap(-1, 8 * count)).cast(kind)
-
-    def __getitem__(self, number: int) -> Any:
-        return self._kept[number]
-
-    def __setitem__(self, number: int, value: float) -> None:
-        self._kept[number] = value
-
-    def all(self) -> list[Any]:
-        return list(self._kept)
-
-
 class FarRun:
-    """Started at once; `end` it. `comes_back`: worker n has a new life when it was lost, `again(n)` on its machine."""
+    """Started at once; `end` it. `comes_back`: worker n has a new life when it was lost, `again(n)` on its machine; if
+    `elastic` nobody waits for it until then. `absent`: workers that come by `again` alone."""
 
     def __init__(
         self,
@@ -95,9 +81,12 @@ class FarRun:
         comes_back: bool = False,
         tls: bool = False,
         reach: Callable[[int, int], tuple[str, int]] | None = None,
+        elastic: bool = False,
+        absent: Collection[int] = (),
     ) -> None:
         workers = machines.count
         self._machines, self._folder, self._comes_back = machines, folder, comes_back
+        self._elastic, self._absent, self._knocks = elastic, absent, Numbers(workers, "q")
         self._settings = replace(settings, trace=folder / "trace")
         self._trained, self._secret = Wide(workers), Secret(os.urandom(KEY_BYTES))
         self._tls: Serving | None = serving() if tls else None
@@ -110,12 +99,14 @@ class FarRun:
         self._home = Machine({}, self._be_home, folder / "home")
         self._away: dict[int, list[Machine]] = {}
         for worker in range(1, workers):
-            self.again(worker)
+            if worker not in absent:
+                self.again(worker)
 
     def again(self, worker: int) -> None:
         """A process on its machine that is this worker; the first, or one that takes the last one's place."""
         self.lives[worker] += 1
         life, answer = self.lives[worker], self._folder / f"away-{worker}-{self.lives[worker]}"
+        self._knocks[worker] = self._elastic and (life > 1 or worker in self._absent)
         self._away.setdefault(worker, []).append(Machine({}, lambda: self._be_away(worker, life), answer))
 
     # --- machine 0 ---------------------------------------------------------------------------------------------------
@@ -151,14 +142,15 @@ class FarRun:
                 self.told_here[0] = time.monotonic()
                 return Reaction.RESTART
             self.told_here[one.number] = time.monotonic()
-            if self._comes_back:
+            if self._comes_back and not self._elastic:
                 launch.rejoin(one.number)
                 return Reaction.RESTART
             launch.mark_dead(one.number)
             return Reaction.GO_ON
 
+        others = Joins(launch, self._knocks, self._absent)
         try:
-            return run_workers(workers, work, servers=launch.servers, serve=serve, lost=lost)
+            return run_workers(workers, work, servers=launch.servers, serve=serve, lost=lost, others=others)
         finally:
             launch.close()
 
@@ -166,6 +158,7 @@ class FarRun:
 
     def _be_away(self, worker: int, life: int) -> Away:
         self._machines.enter(worker)
+        signal.signal(signal.SIGTERM, _leave)
         self.pids[worker] = os.getpid()
         wait(lambda: self.ports[worker] > 0)
         reach = Reach(*self._reach(worker, self.ports[worker]), self._secret, self._tls is not None)
@@ -178,6 +171,8 @@ class FarRun:
         except (ChannelLost, Refused) as error:
             self.told_there[worker] = time.monotonic()
             return Away(None, f"{type(error).__name__}: {error}")
+        except Leaving:
+            return Away(None, "left")
         finally:
             if end is not None:
                 end.close()
@@ -253,6 +248,15 @@ class FarRun:
 
     def _all(self) -> list[Machine]:
         return [one for lives in self._away.values() for one in lives]
+
+
+class Leaving(BaseException):  # no error: wherever it is, it leaves
+    """Raised in a worker that is told to."""
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Leaving
 
 
 def _end_at_once(_why: str) -> None:

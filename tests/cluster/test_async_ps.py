@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from scalebook.training.failures import NodeLost
 from scalebook.training.strategies import AsyncPS
-from tests.cluster.far_run import Numbers, wait
+from tests.cluster.far_run import wait
+from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Listening, Machines, Namespaces
 from tests.training.strategies.machines import Machine, by_hand, together
 from tests.training.strategies.small import diaries, fit, trainer

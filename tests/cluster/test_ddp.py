@@ -13,7 +13,8 @@ from lightning.pytorch import Callback
 
 from scalebook.training.failures import NodeLost
 from scalebook.training.strategies import DDP, link
-from tests.cluster.far_run import Numbers, wait
+from tests.cluster.far_run import wait
+from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Machines, Namespaces
 from tests.training.strategies.machines import Machine, by_hand, together
 from tests.training.strategies.small import fit, trainer

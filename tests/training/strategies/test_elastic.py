@@ -16,7 +16,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut, WorkerLost
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies import AsyncPS, elastic_side
-from tests.cluster.far_run import Numbers, wait
+from tests.cluster.far_run import wait
+from tests.cluster.joins import Numbers
 from tests.training.strategies.machines import Machine, by_hand
 from tests.training.strategies.small import Diary, diaries, fit, trainer
 
