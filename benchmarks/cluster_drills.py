@@ -2,11 +2,11 @@
 
 Two machines are two network namespaces of this one (root; tests/cluster): the shards, worker 0 and a stand-in on the
 first, worker 1 on the second. At a random moment something dies, or the link between them fails, one way or both, for
-good or for a while, or becomes slow, or loses frames; or worker 1 leaves, or comes when the other trains. Rules, shards, hosts and TLS take turns; of deaths every second
-four have the worker come back, as a new life, when the link is well again. Counted are hangs, updates lost and
-duplicated by the trace, shards whose weights and momenta are not those of the trace, processes left, and the seconds
-until either side was told. Prints a Markdown table; exits with 1 when anything is not 0, or told after 6 s. About 20
-minutes, of waiting for the most part, for 20 moments of each kind.
+good or for a while, or becomes slow, or loses frames; or worker 1 leaves, or comes while the other trains. Rules,
+shards, hosts and TLS take turns; of deaths every second four have the worker come back, as a new life, when the link is
+well again. Counted are hangs, updates lost and duplicated by the trace, shards whose weights and momenta are not those
+of the trace, processes left, and the seconds until either side was told. Prints a Markdown table; exits with 1 when
+anything is not 0, or told after 6 s. About 25 minutes, of waiting for the most part, for 20 moments of each kind.
 """
 
 import argparse

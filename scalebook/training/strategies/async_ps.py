@@ -313,6 +313,8 @@ class AsyncPS(SharedMeasures, Playing):
         assert self._statistics is not None
         trainer, signals = self._trainer, self._own_end.signals
         self._snapshot = None
+        if self._spread is not None and self._spread.way is not None:
+            self._spread.way.note_updates(self._worker, sum(self._versions()))
         self._statistics.publish()
         self._follow_schedules()
         assert self._steps is not None

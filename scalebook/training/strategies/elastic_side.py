@@ -39,8 +39,8 @@ class ElasticSide(ServerSide):
         here: int,
         elastic: WorkerRange,
     ) -> None:
-        super().__init__(place, port, me, deadline_s)
-        self._launch, self._here, self._elastic = launch, here, elastic
+        super().__init__(place, port, me, deadline_s, launch)
+        self._here, self._elastic = here, elastic
         self._knocking: set[int] = set()
         self._taken = set(range(here))
         self._has_begun = False

@@ -7,7 +7,8 @@ from typing_extensions import override
 from scalebook.training.errors import one_line
 from scalebook.training.ps.launch import Launch
 from scalebook.training.strategies.deaths import Deaths
-from scalebook.training.strategies.machines import FarSide, ServerSide
+from scalebook.training.strategies.far_side import FarSide
+from scalebook.training.strategies.machines import ServerSide
 from scalebook.training.strategies.processes import Lost, Reaction
 
 log = logging.getLogger(__name__)

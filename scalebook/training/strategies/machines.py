@@ -10,9 +10,10 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, ClassVar, Final, NoReturn
+from pathlib import Path
+from typing import ClassVar, Final, NoReturn
 
 import torch
 from typing_extensions import override
@@ -20,20 +21,13 @@ from typing_extensions import override
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.nodes import NODES, Place
-from scalebook.training.ps.far import LEAVE_S, NewsLost, OnePort, Passage, Refused
+from scalebook.training.ps.far import LEAVE_S, OnePort
+from scalebook.training.ps.launch import Launch
 from scalebook.training.strategies.forked import fork, holding_back_sigterm
 from scalebook.training.strategies.news import ALIKE, Came, How, NodeEnd, end_of, refuse_unlike
 from scalebook.training.strategies.others import Others
 from scalebook.training.strategies.processes import Lost
 
-FIND_S: Final = 0.5
-"""How long one look for the first machine may take."""
-ECHO_S: Final = 3.0
-"""How long who has lost the server listens for why."""
-KEYS: Final = 12
-"""Of a config, in one text."""
-KEY_CHARACTERS: Final = 250
-"""Of a key; there are no longer ones but in what a person's own classes take."""
 DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
 STRATEGY: Final = "trainer.strategy"
 log = logging.getLogger(__name__)
@@ -44,13 +38,6 @@ def who_comes(devices: int, digest: str, config: Mapping[str, str]) -> tuple[Cam
     versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
     seed = os.environ.get("PL_GLOBAL_SEED", "none")
     return Came(socket.gethostname(), os.getpid(), devices, seed, versions, config), digest
-
-
-def in_letters(config: Mapping[str, str]) -> Iterator[str]:
-    """A config's digests by key, in as many texts as they need."""
-    items = [(key[:KEY_CHARACTERS], digest) for key, digest in config.items()]
-    for start in range(0, len(items), KEYS):
-        yield json.dumps(["config", dict(items[start : start + KEYS])])
 
 
 def missing(who: str, place: Place, deadline_s: float, where: str) -> TimedOut:
@@ -94,9 +81,10 @@ class ServerSide(Machines):
     ends_all: ClassVar[bool] = True
     """Whether an exception on another machine is everybody's end."""
 
-    def __init__(self, place: Place, port: OnePort, me: tuple[Came, str], deadline_s: float) -> None:
+    def __init__(self, place: Place, port: OnePort, me: tuple[Came, str], deadline_s: float, launch: Launch) -> None:
         super().__init__(place, me, deadline_s)
-        self.port = port
+        self.port, self._launch = port, launch
+        self._saved: tuple[Path, int] | None = None  # the newest checkpoint that was told, and when it was written
         self._came[0] = me[0]
         self._configs: dict[int, dict[str, str]] = {}  # of machines that are coming
         self._left: set[int] = set()
@@ -107,10 +95,22 @@ class ServerSide(Machines):
     @override
     def check(self, stopping: bool) -> None:
         self.hear()
+        self._tell_saved()
         if self._until and self.may_begin():
             self._until = 0.0
         if self._until and time.monotonic() > self._until and not stopping:
             self.miss()
+
+    def _tell_saved(self) -> None:
+        """Of a new checkpoint, so that who loses this machine can say what is lost. It has so many updates at most."""
+        path = self._launch.checkpoint()
+        try:
+            saved = None if path is None else (path, path.stat().st_mtime_ns)
+        except FileNotFoundError:  # another takes its place at this moment
+            return
+        if saved is not None and saved != self._saved:
+            self._saved = saved
+            self.port.say(json.dumps(["saved", [str(path), self._launch.figures.counts().updates]]))
 
     def may_begin(self) -> bool:
         """Whether enough machines have come."""
@@ -198,102 +198,3 @@ class ServerSide(Machines):
         self.port.let_go()
         self._keeper.end(LEAVE_S + 2)
         self.port.close()
-
-
-class FarSide(Machines):
-    """For a machine whose workers reach the shards by the way there."""
-
-    def __init__(self, place: Place, way: Passage, me: tuple[Came, str], deadline_s: float) -> None:
-        super().__init__(place, me, deadline_s)
-        self.way = way
-        self._says: list[str] = [*in_letters(me[0].config), json.dumps(["came", (me[0]._replace(config={}), me[1])])]
-        self._deaths: list[tuple[int, str]] = []
-        self._is_met = False
-        self._end: NodeEnd | None = None  # the first's
-        self._refused: ConfigError | None = None
-        self.lost = ""
-        """Why a worker here has lost the server."""
-
-    @override
-    def begin(self) -> None:
-        super().begin()
-        self._exchange()
-
-    @override
-    def check(self, stopping: bool) -> None:
-        self._exchange()
-        if self._refused is not None:
-            raise self._refused
-        if self._end is not None and self._end.how is not How.DONE:
-            raise self.ended(0, self._end)
-        if self._end is not None and not self.way.has_come_in():
-            raise NodeLost(f"{self.name(0)} has ended the run before a worker of this machine took part")
-        if not self._is_met and time.monotonic() > self._until:
-            raise missing("node 0 has not come", self._place, self._deadline_s, self.way.unfound)
-
-    def tell_death(self, worker: int, cause: str) -> None:
-        """Of a worker here: the first decides what follows."""
-        self._deaths.append((worker, f"on {self._own_name}, {cause}"))
-        self._exchange()
-
-    @property
-    def _own_name(self) -> str:
-        return f"node {self._place.node} ({self._me[0].host})"
-
-    def _exchange(self) -> None:
-        """Say what is to be said, hear what is new, as far as the first machine can be reached."""
-        try:
-            if not self.way.find(FIND_S):
-                return
-            while self._says:
-                self.way.say(self._says[0])
-                self._says.pop(0)
-            while self._deaths:
-                self.way.tell_death(*self._deaths[0])
-                self._deaths.pop(0)
-            for text in self.way.news():
-                self._hear(*json.loads(text))
-        except NewsLost:
-            pass  # its workers' own channels tell whether the server is there
-        except Refused as refused:
-            if not self._is_met:
-                raise ConfigError(NODES, f"cannot begin: {refused}", "Start the same on all.") from refused
-
-    def _hear(self, what: str, told: Any) -> None:
-        if what == "here":
-            self._came[0] = Came(*told)
-        elif what == "met":
-            self._is_met |= told == self._place.index
-        elif what == "refused":
-            problem, whom = told
-            if whom in (None, [self._place.index, self._me[0].pid]):
-                self._refused = ConfigError(*map(str, problem))
-        elif what == "end":
-            self._end = NodeEnd(How(told[0]), str(told[1]), int(told[2]))
-
-    @override
-    def explained(self, error: BaseException) -> BaseException:
-        """The first's end, where that is the cause of this one. Else the first is told."""
-        self._has_told = True
-        is_lost = bool(self.lost) and isinstance(error, WorkerLost)
-        is_echo = is_lost or isinstance(error, Refused | NewsLost)
-        until = time.monotonic() + ECHO_S
-        while is_echo and self._end is None and self._refused is None and time.monotonic() < until:
-            self._exchange()
-            time.sleep(FIND_S / 5)
-        if self._refused is not None:
-            return self._refused
-        if self._end is not None and self._end.how is not How.DONE:
-            return self.ended(0, self._end)
-        if is_lost:
-            return NodeLost(f"{self.name(0)} is lost to this machine, at {self._place.where}: {self.lost}")
-        self._says.append(json.dumps(["end", end_of(error)]))
-        self._exchange()
-        return error
-
-    @override
-    def end(self) -> None:
-        if not self._has_told:
-            self._says.append(json.dumps(["end", NodeEnd(How.DONE)]))
-            self._exchange()
-        self.way.leave()

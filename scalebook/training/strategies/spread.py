@@ -15,9 +15,10 @@ from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies.deaths import Deaths
 from scalebook.training.strategies.elastic_side import ElasticSide
+from scalebook.training.strategies.far_side import FarSide
 from scalebook.training.strategies.key_file import key_file, read_key
 from scalebook.training.strategies.machine_deaths import FarDeaths, ServerDeaths
-from scalebook.training.strategies.machines import FarSide, ServerSide, who_comes
+from scalebook.training.strategies.machines import ServerSide, who_comes
 from scalebook.training.strategies.meeting import listening_at, resolved
 
 _launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
@@ -89,7 +90,7 @@ def spread(
             raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
     server = (
-        ServerSide(place, one, me, deadline_s)
+        ServerSide(place, one, me, deadline_s, launch)
         if elastic is None
         else ElasticSide(place, one, me, deadline_s, launch, here, elastic)
     )

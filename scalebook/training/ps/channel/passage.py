@@ -60,6 +60,7 @@ class Passage:
         self._notes = Notes(count)
         self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
         self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
+        self._updates = memoryview(mmap(-1, 8 * count)).cast("q")  # that each worker here has seen
         self._news: Channel | None = None
         self._known = 0
         self.unfound = ""
@@ -87,6 +88,10 @@ class Passage:
                 self._lost(worker)(str(error))
             raise
 
+    def note_updates(self, worker: int, updates: int) -> None:
+        """Of the run, as this worker sees it."""
+        self._updates[worker - self._first] = updates
+
     def _lost(self, worker: int) -> Callable[[str], None]:
         def lost(why: str) -> None:
             self._notes.write(worker - self._first, why)
@@ -99,6 +104,10 @@ class Passage:
     def why(self, worker: int) -> str:
         """Why a worker has ended whose server was lost; once, empty for others."""
         return self._notes.take(worker - self._first)
+
+    def updates(self) -> int:
+        """That workers here know to have been made: the server has made so many, and maybe more."""
+        return max(self._updates)
 
     def has_come_in(self) -> bool:
         """Whether a worker here has taken part."""
