@@ -278,6 +278,9 @@ def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
 
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
     """A number that differs, all but surely, between different plans; fits an int64."""
-    layouts = [[(s.version, s.slots, s.parameters, s.tables) for s in plan.shards] for plan in plans]
+    layouts = [
+        [(s.version, s.slots, s.parameters, [replace(t, at=0) for t in s.tables]) for s in plan.shards]
+        for plan in plans
+    ]
     text = repr((layouts, settings)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")

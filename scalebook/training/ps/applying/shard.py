@@ -269,14 +269,15 @@ class Shard:
     # --- whole states --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def initialise(self, parameters: Sequence[Tensor]) -> None:
-        """Publish version 0: these parameters, and the state that the optimizer has from its constructor."""
+    def initialise(self, parameters: Sequence[Tensor], with_tables: bool = True) -> None:
+        """Publish version 0: these parameters, and the state that the optimizer has from its constructor. Tables that
+        are left out stay zeros, which take no memory."""
         tables = self.tables.at if self.tables is not None else {}
         for place, (view, parameter) in enumerate(zip(self.views[0], parameters, strict=True)):
             if place not in tables:
                 view.copy_(parameter)
         self._state.write(0)
-        if self.tables is not None:
+        if self.tables is not None and with_tables:
             given = parameters_of(self._made_of)
             state = {place: self._made_of.state.get(given[self.plan.parameters[place]], {}) for place in tables}
             self.tables.initialise({place: parameters[place] for place in tables}, state)

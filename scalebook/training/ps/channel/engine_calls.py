@@ -13,9 +13,10 @@ from scalebook.training.ps.applying.coded import CodedPulls, CodedPushes
 from scalebook.training.ps.applying.hosts import Host, Way
 from scalebook.training.ps.applying.section import plan_sections
 from scalebook.training.ps.channel.asked import Offer, Reply, Room, count, numbers
-from scalebook.training.ps.channel.mirror import coded_pulls, plan_digest, refuse_tables
+from scalebook.training.ps.channel.mirror import coded_pulls, plan_digest
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_host import OLD
+from scalebook.training.ps.channel.table_calls import RowRoom, TableCalls
 from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import METER, PULLED, ROW, WAIT
@@ -34,11 +35,11 @@ class EngineCalls:
     joins; versions leave from shared memory."""
 
     def __init__(self, end: SharedEnd, run: SharedRun, optimizers: Sequence[Optimizer], tell: Tell) -> None:
-        refuse_tables(optimizers)
         self._end, self._run, self._optimizers, self._tell = end, run, optimizers, tell
         self._plans = plan_sections(run, optimizers)
         self._first = [[torch.empty(s.version.nbytes, dtype=torch.uint8) for s in p.shards] for p in self._plans]
         self._gradients: list[list[Tensor]] = []  # by section, one for each parameter
+        self._rows: list[dict[int, RowRoom]] = []  # by section and place of a table
         self._frames: list[list[Tensor]] = []  # by section, room for one of each shard
         self._pulls: list[CodedPulls | None] = []  # by section: what the worker knows
         self._knows: set[int] = set()  # sections of which it knows something
@@ -63,6 +64,7 @@ class EngineCalls:
             "turn": Offer((int,), self._turn),
             "kept": Offer((int,), self._kept),
             "lay_kept": Offer((int,), self._lay_kept, self._lay_kept_room),
+            **TableCalls(self._client).offers(),
             "push": Offer((int, int, list, bool, bool, list, str), self._push, self._push_room),
         }
 
@@ -105,6 +107,7 @@ class EngineCalls:
             self._gradients.append(
                 plan.gradients.views(torch.empty(nbytes, dtype=torch.uint8)) if coded is None else []
             )
+            self._rows.append({table.place: RowRoom(table) for table in plan.tables})
             self._frames.append([] if coded is None else [torch.empty(m, dtype=torch.uint8) for m in coded.most()])
             own = coded_pulls(plan, self._run.settings, self._end.worker, client.replica.parameters)
             self._pulls.append(own)
@@ -214,7 +217,13 @@ class EngineCalls:
         offered = zip(gradients, numbers(present, count=places), strict=True)
         if not valid and any(present):
             raise ProtocolError("channel: gradients that are none")
-        return [bytes_of(gradient) for gradient, here in offered if here and gradient is not None]
+        rows, room = self._rows[section], list[memoryview]()
+        for place, (gradient, here) in enumerate(offered):
+            if place in rows:
+                room += rows[place].room(here)
+            elif here and gradient is not None:
+                room.append(bytes_of(gradient))
+        return room
 
     def _push(
         self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
@@ -240,6 +249,8 @@ class EngineCalls:
         if section.coded is None or not valid:
             rooms: Sequence[Tensor | None] = self._gradients[section.number] or [None] * places
             gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
+            for place, room in self._rows[section.number].items():
+                gradients[place] = room.gradient(present[place])
             return Way(gradients, None, client.host.sizes(gradients))
         frames = [room[:size] for room, size in zip(self._frames[section.number], present, strict=True)]
         return Way([None] * places, frames, present)

@@ -18,8 +18,6 @@ from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.lending import Lending
-from scalebook.training.ps.optimizer.rebuilding import parameters_of
-from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.ps.policy.codecs import Fp32
 from scalebook.training.ps.policy.contradictions import FAR, Contradiction
 from scalebook.training.ps.policy.settings import Settings
@@ -44,19 +42,10 @@ def refuse_far(settings: Settings) -> None:
             raise Contradiction(*refusal[:3]).error()
 
 
-def refuse_tables(optimizers: Sequence[Optimizer]) -> None:
-    """ValueError for sparse tables, which are read by rows from shared memory."""
-    if any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)):
-        raise ValueError(
-            "model: sparse gradients do not travel between machines so far. Write sparse=False, or train on one."
-        )
-
-
 def mirrored(
     settings: Settings, workers: int, worker: int, optimizers: Sequence[Optimizer], deadline_s: float
 ) -> Mirror:
     """Take the memory, with nothing in it."""
-    refuse_tables(optimizers)
     given = replace(settings, trace=None, host="inline", overlap=False, pull_codec=Fp32(), pull_delta=False)
     run = SharedRun(workers, given)
     plans = plan_sections(run, optimizers, VERSIONS)

@@ -17,6 +17,7 @@ from scalebook.training.ps.channel.mirror import coded_pulls, mirrored, plan_dig
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_beside import RemoteCursor, RemoteMeetings, RemoteRows, RemoteSignals
 from scalebook.training.ps.channel.remote_host import RemoteHost
+from scalebook.training.ps.channel.remote_tables import RemoteTableReads, refuse_first
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.measures import (
     Counts,
@@ -63,6 +64,7 @@ class RemoteJoined(Joined):
     channel: Channel
     rows: RemoteRows = field(repr=False)
     hosts: list[RemoteHost] = field(repr=False)
+    tables: list[RemoteTableReads] = field(repr=False)
 
     @override
     def begin_steps(self) -> Steps[None]:
@@ -92,6 +94,9 @@ class RemoteJoined(Joined):
 
     @override
     def detach(self) -> None:
+        """With whole tables, as of the version pulled last."""
+        for reads in self.tables:
+            reads.fetch()
         super().detach()
         self.channel.call("detach")
 
@@ -150,11 +155,12 @@ class RemoteEnd:
     ) -> JoinedEnd:
         if model is not None:
             mark_tables(model)
+        refuse_first(self.worker, optimizers)
         mirror = mirrored(self.settings, self.workers, self.worker, optimizers, self._deadline_s)
         first = [parameters_of(optimizer) for optimizer in optimizers]
         for section, parameters in zip(mirror.sections, first, strict=True):
             for shard in section.shards:
-                shard.initialise([parameters[place].detach() for place in shard.plan.parameters])
+                shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
         flats = [shard.flats[0] for section in mirror.sections for shard in section.shards]
         late, known = self.channel.call(
             "join",
@@ -162,7 +168,7 @@ class RemoteEnd:
             body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
             meanwhile=lambda *need: announce(Need(*need)),
         )
-        clients, hosts = [], list[RemoteHost]()
+        clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
         for section, optimizer, parameters, (seq, steps, since) in zip(
             mirror.sections, optimizers, first, known, strict=True
         ):
@@ -173,10 +179,17 @@ class RemoteEnd:
             host = RemoteHost(section, self.channel, self.worker, self.rows.write, pulls)
             hosts.append(host)
             clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
+            clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
+            host.fetch_written = reads.fetch_written
+            tables.append(reads)
         self._control = mirror.run.control
         membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)
-        joined = RemoteJoined(mirror.run, membership, clients, late, channel=self.channel, rows=self.rows, hosts=hosts)
+        joined = RemoteJoined(
+            mirror.run, membership, clients, late, channel=self.channel, rows=self.rows, hosts=hosts, tables=tables
+        )
         joined.pull()
+        if model is not None:
+            joined.read_rows(model)
         return joined
 
     # --- the run -------------------------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ class RemoteHost(Host):
         self._has_come = self._is_over = False
         self._fields = section.plan.gradients.fields
         self._frames: list[Tensor] | None = None  # of the push under way
+        self._sent: list[Tensor] = []  # of the same: what its bytes are read from
+        self.fetch_written: Callable[[], None] = lambda: None
+        """Has those tables that somebody has written into, to be compared (`RemoteTableReads`)."""
         self._pulls = pulls
         self._come = [] if pulls is None else [torch.empty(most, dtype=torch.uint8) for most in pulls.most()]
         self._laid = monotonic()
@@ -85,13 +88,22 @@ class RemoteHost(Host):
         return way.gradients
 
     def _body(self, push: Push) -> tuple[list[int], Buffers]:
-        """Which gradients are there, or bytes of the frames, by shard; and their bytes."""
+        """Which gradients are there, of a table one more than its rows; or bytes of the frames, by shard. And their
+        bytes."""
         if self._frames is not None:
             return [frame.numel() for frame in self._frames], [bytes_of(frame) for frame in self._frames]
         sent = push.gradients if push.valid else [None] * len(push.gradients)
-        laid_out = [None if g is None else as_laid_out(g, field) for g, field in zip(sent, self._fields, strict=True)]
-        here = [int(gradient is not None) for gradient in laid_out]
-        return here, [bytes_of(gradient) for gradient in laid_out if gradient is not None]
+        present, self._sent = list[int](), []
+        for gradient, field in zip(sent, self._fields, strict=True):
+            if gradient is None:
+                present.append(0)
+            elif gradient.is_sparse:
+                present.append(1 + gradient._nnz())
+                self._sent += [gradient._indices()[0].contiguous(), gradient._values().contiguous()]
+            else:
+                present.append(1)
+                self._sent.append(as_laid_out(gradient, field))
+        return present, [bytes_of(part) for part in self._sent]
 
     @override
     def keep(self, push: Push, outcome: Outcome) -> None:
@@ -145,6 +157,7 @@ class RemoteHost(Host):
             shard.publish(version, place.buffer, place.state)
         if self._coded is not None and (kept := self._coded.counting(self._worker)):
             self._channel.call("kept", self.section.number, into=lambda _: [bytes_of(one) for one in kept])
+        self.fetch_written()
 
     @override
     def lay_down(self) -> None:

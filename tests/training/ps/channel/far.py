@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.channel.certificate import Serving
@@ -27,7 +27,7 @@ Make = Callable[[Sequence[Parameter]], Optimizer]
 
 class Far:
     """The workers of a run that were asked for, the present life of each. `shapes`: of the model's parameters;
-    `listen`: where they are waited for."""
+    `listen`: where they are waited for; `model`: made where more than shapes counts."""
 
     def __init__(
         self,
@@ -36,8 +36,9 @@ class Far:
         tls: Serving | None = None,
         shapes: Sequence[tuple[int, ...]] = SHAPES,
         listen: Callable[[], socket.socket] = lambda: listening(LOOPBACK),
+        model: Callable[[], Module] | None = None,
     ) -> None:
-        self.launch, self._make, self._tls, self._shapes = launch, make, tls, shapes
+        self.launch, self._make, self._tls, self._shapes, self._model = launch, make, tls, shapes, model
         self.listeners = [listen() for _ in launch.living()]
         self._posts = [launch.post(w, RUN, one, SECRET, tls) for w, one in enumerate(self.listeners)]
         self.ends: dict[int, RemoteEnd] = {}
@@ -55,16 +56,19 @@ class Far:
         """Begin one; the last one's life is over."""
         self.end(worker)
         opened = threading.Event()
+        model = None if self._model is None else self._model()
+        shapes = [Parameter(torch.zeros(shape)) for shape in self._shapes]
+        optimizer = self._make(shapes if model is None else list(model.parameters()))
 
         def serve() -> None:
-            optimizer = self._make([Parameter(torch.zeros(shape)) for shape in self._shapes])
-
             def note(door: Door) -> None:
                 self.doors[worker] = door
                 opened.set()
 
             try:
-                self._posts[worker].serve([optimizer], deadline_s, DEADLINE_S, lost=self.lost.append, opened=note)
+                self._posts[worker].serve(
+                    [optimizer], deadline_s, DEADLINE_S, model, lost=self.lost.append, opened=note
+                )
             except Gone as error:
                 self.endings.append(error)
 
@@ -98,9 +102,11 @@ class Far:
 
 
 @contextmanager
-def far(launch: Launch, make: Make, tls: Serving | None = None) -> Iterator[Far]:
+def far(
+    launch: Launch, make: Make, tls: Serving | None = None, model: Callable[[], Module] | None = None
+) -> Iterator[Far]:
     """While the block lasts."""
-    workers = Far(launch, make, tls)
+    workers = Far(launch, make, tls, model=model)
     try:
         yield workers
     finally:

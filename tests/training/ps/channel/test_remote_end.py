@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from torch.nn import Embedding
-from torch.optim import SGD
 
 from scalebook.training.ps.channel.remote_beside import LETTER
 from scalebook.training.ps.channel.sockets import listening
@@ -51,15 +49,6 @@ def test_what_does_not_go_between_machines_is_refused_by_name(settings: Settings
     with pytest.raises(ValueError, match=rf"{key}: .* Write false"):
         launch.post(0, "run", listener, SECRET, None)
     listener.close()
-    launch.close()
-
-
-def test_sparse_tables_are_refused_by_name() -> None:
-    launch, model = Launch(1, Settings()), Embedding(4, 2, sparse=True)
-    with far(launch, counting) as workers:
-        end = workers.worker(0, DEADLINE_S)
-        with pytest.raises(ValueError, match="sparse gradients do not travel between machines"):
-            end.join([SGD(model.parameters(), lr=1.0)], model=model)
     launch.close()
 
 

@@ -1,11 +1,13 @@
 """The contract of a worker's end over shared memory, with both hosts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from scalebook.training.ps.launch import Launch
+from tests.training.ps.towers import Towers
 from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, serving
+from tests.training.ps.worker.tables_contract import TablesContract
 
 
 class TestInline(EndContract):
@@ -27,3 +29,15 @@ class TestProcess(TestInline):
     @property
     def settings(self) -> dict[str, Any]:
         return {"host": "process", "shards": 2}
+
+
+class TestTables(TablesContract):
+    """Rows in shared memory."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"host": "inline"}
+
+    @contextmanager
+    def launched(self, launch: Launch, make: Make, model: Callable[[], Towers]) -> Iterator[EndOf]:
+        yield launch.worker

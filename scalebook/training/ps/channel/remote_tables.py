@@ -1,0 +1,75 @@
+"""Sparse tables as a worker on another machine has them: rows, as it needs them, as of the version that it holds.
+
+Its own table takes no memory while it trains. At the end it has the whole of it, which comes in pieces.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.ps.channel.channel import Channel
+from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.table_calls import rows_at_once
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.optimizer.tables import is_table
+from scalebook.training.ps.worker.client import Client
+from scalebook.training.ps.worker.table_reads import TableReads
+
+
+def refuse_first(worker: int, optimizers: Sequence[Optimizer]) -> None:
+    """ValueError for worker 0 with sparse tables: it brings the first parameters and takes snapshots, and of a table
+    neither travels. A run over several machines has it beside the shards."""
+    tables = any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer))
+    if worker == 0 and tables:
+        raise ValueError("model: has sparse tables, and worker 0 is not on the machine that has them.")
+
+
+class RemoteTableReads(TableReads):
+    """Of one optimizer, whose client in the mirror is `client`."""
+
+    def __init__(self, channel: Channel, worker: int, client: Client) -> None:
+        self._section = client.host.section
+        super().__init__(worker, self._section, client.replica, lambda: client.bases)
+        self._channel, self._own = channel, client.replica
+        self._plans = {table.place: table for table in self._section.plan.tables}
+
+    @override
+    def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
+        """Those of the version held; who asks for `newest` plays all workers, on one machine."""
+        assert not newest, "no rows of the newest version travel"
+        weight = self._plans[place].columns.fields[0]
+        came = torch.empty((len(rows), *weight.shape[1:]), dtype=weight.dtype)
+        most = rows_at_once(self._plans[place])
+        for start in range(0, len(rows), most):
+            self._ask(place, rows[start : start + most].contiguous(), came[start : start + most])
+        self.count(place, len(rows))
+        return came
+
+    def _ask(self, place: int, asked: Tensor, into: Tensor) -> None:
+        self._channel.call(
+            "rows", self._section.number, place, len(asked), body=[bytes_of(asked)], into=lambda _: [bytes_of(into)]
+        )
+
+    @override
+    def unchanged(self, place: int) -> int | None:
+        """Never: what lies here is no version's."""
+        return None
+
+    def fetch(self, places: Iterable[int] | None = None) -> None:
+        """Have these tables, or all, whole, as of the version held."""
+        for shard in self._section.shards:
+            for table in shard.plan.tables:
+                if shard.tables is None or (places is not None and table.place not in places):
+                    continue
+                weight = shard.tables.weight(table.index)
+                for start in range(0, table.rows, rows_at_once(table)):
+                    numbers = torch.arange(start, min(start + rows_at_once(table), table.rows))
+                    weight[start : start + len(numbers)] = self.rows(table.place, numbers)
+
+    def fetch_written(self) -> None:
+        """Have those that somebody has written into here, to compare with."""
+        if self._plans:
+            self.fetch(self._own.tables.intersection(self._own.written(thorough=True)))

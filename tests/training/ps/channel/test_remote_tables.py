@@ -1,0 +1,130 @@
+"""Sparse tables over the channel: the contract, and that no table travels or takes memory while it is trained."""
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import Parameter
+from torch.optim import SGD, Optimizer
+
+from scalebook.training.ps.channel import remote_tables, table_calls
+from scalebook.training.ps.channel.table_calls import RowRoom
+from scalebook.training.ps.channel.wire import ProtocolError
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.end import WorkerEnd
+from tests.training.ps.channel.far import DEADLINE_S, far
+from tests.training.ps.towers import Towers
+from tests.training.ps.worker.end_contract import EndOf, Make, counting, together
+from tests.training.ps.worker.tables_contract import TablesContract
+
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Sparse invariant checks")]
+
+ROWS, WIDTH = 200_000, 16
+TABLE = 4 * ROWS * WIDTH
+_ACKED_AT = 120  # of struct tcp_info: bytes sent that have arrived, and behind them bytes received
+
+
+class TestRemoteTables(TablesContract):
+    """Every worker but the first on another machine."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"host": "inline"}
+
+    @contextmanager
+    def launched(self, launch: Launch, make: Make, model: Callable[[], Towers]) -> Iterator[EndOf]:
+        with far(launch, make, model=model) as workers:
+
+            def end_of(worker: int, deadline_s: float) -> WorkerEnd:
+                return workers.worker(worker, deadline_s) if worker else launch.worker(worker, deadline_s)
+
+            yield end_of
+
+
+class TestRemoteTablesInSmallPieces(TestRemoteTables):
+    """Seven rows a reply, where every batch reads more."""
+
+    @pytest.fixture(autouse=True)
+    def _few_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (remote_tables, table_calls):
+            monkeypatch.setattr(module, "rows_at_once", lambda table: 7)
+
+
+def large() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.EmbeddingBag(ROWS, WIDTH, mode="sum", sparse=True)
+
+
+def sgd(parameters: Any) -> Optimizer:
+    return SGD(list(parameters), lr=0.1)
+
+
+def on_the_wire(connection: socket.socket) -> int:
+    sent, received = struct.unpack_from(
+        "QQ", connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _ACKED_AT
+    )
+    return int(sent + received)
+
+
+def test_no_table_travels_while_it_is_trained_and_it_comes_whole_at_the_end() -> None:
+    launch, here, there = Launch(2, Settings()), large(), large()
+    steps, rows = 20, 64
+    with far(launch, sgd, model=large) as workers:
+        ends = [launch.worker(0, DEADLINE_S), workers.worker(1, DEADLINE_S)]
+        joins = [partial(e.join, [sgd(m.parameters())], model=m) for e, m in zip(ends, (here, there), strict=True)]
+        beside, joined = together(*joins)
+        together(beside.start, joined.start)
+        beside.begin()
+        joined.begin()
+        for step in range(steps):
+            joined.clients[0].optimizer.zero_grad()
+            there(torch.arange(step, ROWS, ROWS // rows)[None, :rows]).sum().backward()
+            joined.clients[0].push()
+        raw = workers.ends[1].channel._raw
+        assert raw is not None
+        a_row = 8 + 4 * WIDTH  # there and back: number and value each way
+        assert steps * 2 * rows * a_row < on_the_wire(raw) < steps * (2 * rows * a_row + 4_000) + 100_000 < TABLE / 5
+        for one in (beside, joined):
+            one.finish()
+        for one in (beside, joined):
+            one.pull()
+        joined.detach()
+        assert on_the_wire(raw) > TABLE
+        assert torch.equal(there.weight, here.weight)
+        beside.detach()
+    launch.close()
+
+
+def test_worker_0_with_tables_is_beside_the_shards() -> None:
+    launch, model = Launch(1, Settings()), large()
+    with far(launch, counting) as workers:
+        end = workers.worker(0, DEADLINE_S)
+        with pytest.raises(ValueError, match="worker 0 is not on the machine that has them"):
+            end.join([sgd(model.parameters())], model=model)
+    launch.close()
+
+
+@pytest.mark.parametrize("numbers", [[-1, 2], [2, 10], [3, 3], [4, 2]])
+def test_rows_that_are_none_of_the_table_or_not_in_order_end_the_connection(numbers: list[int]) -> None:
+    from scalebook.training.ps.applying.plan import plan_section
+    from scalebook.training.ps.optimizer.tables import mark_tables
+
+    model = nn.Embedding(10, 2, sparse=True)
+    mark_tables(model)
+    (table,) = plan_section(sgd(model.parameters()), Settings(), 1).tables
+    room = RowRoom(table)
+    assert [len(part) for part in room.room(3)] == [16, 16]
+    room._numbers[:2] = torch.tensor(numbers)
+    with pytest.raises(ProtocolError, match="not rows of the table"):
+        room.gradient(3)
+    with pytest.raises(ProtocolError, match="counts nothing"):
+        room.room(12)
+    assert room.gradient(0) is None
+    assert isinstance(model.weight, Parameter)
