@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from scalebook.training.models import Ranker
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.settings import HostName
 from scalebook.training.strategies.async_ps import AsyncPS
+from tests.training.strategies.machines import by_hand, together
 
 pytestmark = [
     pytest.mark.long,
@@ -62,13 +64,19 @@ def adagrad(parameters: Iterable[Parameter]) -> Optimizer:
 
 
 def fitted(
-    strategy: AsyncPS | str, make: Make, epochs: int = 2, sparse: bool = True, ckpt_path: Path | None = None
+    strategy: AsyncPS | str,
+    make: Make,
+    epochs: int = 2,
+    sparse: bool = True,
+    ckpt_path: Path | None = None,
+    devices: int = 1,
+    num_nodes: int = 1,
 ) -> tuple[Trainer, _Ranker]:
     model = untrained(sparse)
     model.make = make
     trainer = Trainer(
-        strategy=strategy, accelerator="cpu", devices=1, max_epochs=epochs, logger=False, enable_progress_bar=False,
-        enable_model_summary=False, enable_checkpointing=False,
+        strategy=strategy, accelerator="cpu", devices=devices, num_nodes=num_nodes, max_epochs=epochs, logger=False,
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
     data: DataLoader[Any] = DataLoader(_Pairs(), batch_size=16)
     trainer.fit(model, data, DataLoader(_Pairs(), batch_size=64), ckpt_path=ckpt_path)
@@ -91,6 +99,20 @@ def test_two_workers_train() -> None:
     batch = next(iter(DataLoader(_Pairs(), batch_size=64)))
     trained, before = (one.training_step_loss(batch) for one in (model, untrained(sparse=True)))
     assert trained < 0.8 * before
+
+
+@pytest.mark.parametrize("host", ["inline", "process"])
+def test_two_machines_are_one_to_the_last_bit(host: HostName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And both have the whole table at the end."""
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "state" / "key"))
+
+    def weights(**machines: int) -> list[Tensor]:
+        _, model = fitted(AsyncPS("sync", host=host), adagrad, **machines)
+        return [parameter.detach() for parameter in model.parameters()]
+
+    alone = weights(devices=2)
+    for machine in together(by_hand(), lambda: weights(num_nodes=2), tmp_path):
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(machine, alone, strict=True))
 
 
 def test_virtual_workers_read_the_rows_of_the_version_that_they_hold() -> None:

@@ -33,7 +33,7 @@ CALLS = [
     "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop", "signals.plateau_steps", "meetings.enter",
     "meetings.before", "meetings.meet", "rows.map", "rows.write", "rows.read", "cursor.load",
     "signals.add_plateau_step", "counts", "worker_times", "staleness", "pushes",
-    "timings", "nothing.of.the.kind", "__class__",
+    "timings", "rows", "nothing.of.the.kind", "__class__",
 ]  # fmt: skip
 NUMBERS = [0, 1, -1, 2, 255, 2**31, 2**63 - 1, 2**64, 10**40, -(2**63)]
 
