@@ -106,8 +106,8 @@ def test_two_machines_are_one_to_the_last_bit(host: HostName, tmp_path: Path, mo
     """And both have the whole table at the end."""
     monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "state" / "key"))
 
-    def weights(**machines: int) -> list[Tensor]:
-        _, model = fitted(AsyncPS("sync", host=host), adagrad, **machines)
+    def weights(devices: int = 1, num_nodes: int = 1) -> list[Tensor]:
+        _, model = fitted(AsyncPS("sync", host=host), adagrad, devices=devices, num_nodes=num_nodes)
         return [parameter.detach() for parameter in model.parameters()]
 
     alone = weights(devices=2)
