@@ -50,6 +50,10 @@ class CountedHere:
     def counts(self) -> Counts:
         return Counts(self.trainer.global_step, self.samples * self.workers)
 
+    def living(self) -> list[int]:
+        """Nobody leaves."""
+        return list(range(len(self.worker_times())))
+
     def worker_times(self) -> list[WorkerTimes]:
         exposed, computed = self._exposed_per_step, self._computed_per_step
         share = exposed / (exposed + computed) if exposed else 0.0

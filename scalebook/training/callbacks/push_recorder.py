@@ -1,7 +1,7 @@
 """What became of every worker's pushes, for the run's page while it runs and for the record when it ends."""
 
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import torch
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.files import records
-from scalebook.training.ps.coordination.measures import PushRecord, StalenessHistogram
+from scalebook.training.ps.coordination.measures import Coming, PushRecord, StalenessHistogram
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 
@@ -28,6 +28,7 @@ class PushRecorder(Callback):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._next = 0.0
+        self._comings: list[Coming] = []
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -73,9 +74,15 @@ class PushRecorder(Callback):
         histogram = measured.staleness()
         if histogram is None or not histogram.total:
             return None
-        record = PushRecord.of(histogram, measured.worker_times(), measured.pushes())
+        self._note_comings(set(measured.living()))
+        record = PushRecord.of(histogram, measured.worker_times(), measured.pushes(), self._comings)
         records.save(self.folder / names.PUSHES_JSON, record.content())
         return histogram
+
+    def _note_comings(self, living: set[int]) -> None:
+        before = {worker for worker, joined in {one.worker: one.joined for one in self._comings}.items() if joined}
+        now = time()
+        self._comings += [Coming(worker, now, worker in living) for worker in sorted(living ^ before)]
 
 
 def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:

@@ -36,6 +36,10 @@ class SharedMeasures:
         """Updates and samples of all workers together."""
         return Counts(0, 0) if self._figures is None else self._figures.counts()
 
+    def living(self) -> list[int]:
+        """The workers that have not died, or left."""
+        return [] if self._end is None else self._end.living()
+
     def worker_times(self) -> list[WorkerTimes]:
         """Each worker's seconds."""
         return [] if self._figures is None else self._figures.worker_times()

@@ -1,5 +1,6 @@
 import json
 import re
+import time
 import zipfile
 from dataclasses import asdict
 from threading import Event, current_thread
@@ -235,6 +236,22 @@ def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspa
     write_pushes(job.path, 60, 3)
     app.run()
     assert html(app).count('<td class="num">420</td>') == 9
+
+
+def test_who_came_and_left_is_told(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    path = job.path / names.PUSHES_JSON
+    told = json.loads(path.read_text())
+    at = time.time() - 300
+    first = [{"worker": worker, "at": at, "joined": True} for worker in (0, 1)]
+    path.write_text(json.dumps({**told, "comings": first}))
+    app = open_page("runs", run=job.id)
+    assert "Machines that came and left" not in [one.value for one in app.header]
+    later = [{"worker": 2, "at": at + 60, "joined": True}, {"worker": 1, "at": at + 120, "joined": False}]
+    path.write_text(json.dumps({**told, "comings": [*first, *later]}))
+    app.run()
+    assert "Machines that came and left" in [one.value for one in app.header]
+    assert "worker 1 left 3 min ago · worker 2 joined 4 min ago" in [one.value for one in app.caption]
 
 
 def test_an_ended_run_whose_folder_is_gone_shows_what_the_store_has(open_page: Open, workspace: Workspace) -> None:

@@ -40,6 +40,10 @@ class Told(SingleDeviceStrategy):
     def now(self) -> float:
         return perf_counter()
 
+    def living(self) -> list[int]:
+        """The second comes when the third batch is done."""
+        return [0, 1] if self.batches > 2 else [0]
+
     def counts(self) -> Counts:
         return Counts(2 * self.batches, 6 * self.batches)
 
@@ -92,6 +96,9 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
         "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,
         "drift": None, "pushed_bytes": 0, "pulled_bytes": 0,
     }  # fmt: skip
+    comings = [(one["worker"], one["joined"]) for one in found["comings"]]
+    assert comings == [(0, True), (1, True)]
+    assert found["comings"][1]["at"] > found["comings"][0]["at"]
     timings = records.load(tmp_path / names.TIMINGS_JSON, Timings)
     assert timings == strategy.timings()
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from scalebook.app.shared.components import bars, chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import figure
+from scalebook.app.shared.services.words import ago, figure
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.planning.quantities import shown
 from scalebook.training.ps.coordination.measures import Pushes, PushRecord
@@ -61,6 +61,16 @@ def pushes(record: PushRecord) -> None:
 
         with st.expander("By shard"):
             html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
+
+
+def comings(record: PushRecord, ended: bool) -> None:
+    """How many workers take part, and who came and left; nothing where nobody did."""
+    changes = record.changes
+    if not changes:
+        return
+    st.header("Machines that came and left" if ended else f"{len(record.there)} workers take part now")
+    words = [f"worker {one.worker} {'joined' if one.joined else 'left'} {ago(one.at)}" for one in changes[-MOST_BARS:]]
+    st.caption(" · ".join(reversed(words)))
 
 
 def _rest(workers: int, shown: int) -> None:

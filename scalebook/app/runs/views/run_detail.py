@@ -183,6 +183,7 @@ def _workers(run_id: str) -> None:
     if pushes is not None:
         with left if view.workers <= FEW else right:
             workers.pushes(pushes)
+            workers.comings(pushes, view.ended)
     with right:
         run_detail.samples(resources.samples_picture(record))
 

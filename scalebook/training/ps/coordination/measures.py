@@ -128,29 +128,59 @@ class StalenessHistogram:
 
 
 @dataclass(frozen=True)
+class Coming:
+    """A worker that came at this moment (unix time), or left where `joined` is false."""
+
+    worker: int
+    at: float
+    joined: bool
+
+
+@dataclass(frozen=True)
 class PushRecord:
     """What became of the pushes of a run's workers, as it is written down for others.
 
     `counts[worker][i]`: pushes of staleness i, the last bin "or more". `workers`: of each one what `WorkerTimes` has.
+    `comings`: who came and left, as seen about once a second; those who were there first at one moment.
     """
 
     counts: list[list[int]]
     workers: list[dict[str, float]] = field(default_factory=list)
     shards: list[Pushes] = field(default_factory=list)
+    comings: list[Coming] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, histogram: StalenessHistogram, times: Iterable[WorkerTimes], rows: Iterable[PushMeasures]
+        cls,
+        histogram: StalenessHistogram,
+        times: Iterable[WorkerTimes],
+        rows: Iterable[PushMeasures],
+        comings: Iterable[Coming] = (),
     ) -> "PushRecord":
         return cls(
             histogram.counts.tolist(),
             [time._asdict() for time in times],
             [Pushes(**{**row._asdict(), "age_s": _known(row.age_s), "drift": _known(row.drift)}) for row in rows],
+            list(comings),
         )
 
     def content(self) -> dict[str, Any]:
         """For a file of JSON."""
-        return {**vars(self), "shards": [vars(shard) for shard in self.shards]}
+        return {
+            **vars(self),
+            "shards": [vars(shard) for shard in self.shards],
+            "comings": [vars(one) for one in self.comings],
+        }
+
+    @property
+    def there(self) -> set[int]:
+        """The workers that took part when this was written; empty where that is not known."""
+        return {worker for worker, joined in {one.worker: one.joined for one in self.comings}.items() if joined}
+
+    @property
+    def changes(self) -> list[Coming]:
+        """Who came and left after those who were there first."""
+        return [one for one in self.comings if one.at > self.comings[0].at]
 
     def mean_staleness(self, worker: int) -> float | None:
         """Mean staleness of one worker's pushes, in versions; None before the first."""

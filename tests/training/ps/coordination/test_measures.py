@@ -5,6 +5,7 @@ import torch
 
 from scalebook.training.ps import Counts, Settings, SharedRun
 from scalebook.training.ps.coordination.measures import (
+    Coming,
     Pushes,
     PushRecord,
     StalenessHistogram,
@@ -96,3 +97,11 @@ def test_a_gradient_counts_once_however_many_shards_it_has() -> None:
 def test_the_mean_staleness_of_a_worker() -> None:
     record = PushRecord([[1, 2, 1], [0, 0, 0]])
     assert (record.mean_staleness(0), record.mean_staleness(1)) == (1.0, None)
+
+
+def test_who_is_there_and_who_came_later() -> None:
+    first = [Coming(0, 1.0, True), Coming(1, 1.0, True)]
+    record = PushRecord([], comings=[*first, Coming(2, 5.0, True), Coming(1, 7.0, False)])
+    assert record.there == {0, 2}
+    assert [(one.worker, one.joined) for one in record.changes] == [(2, True), (1, False)]
+    assert (PushRecord([]).there, PushRecord([]).changes) == (set(), [])
