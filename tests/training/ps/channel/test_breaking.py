@@ -24,7 +24,7 @@ from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import JoinedEnd
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far
-from tests.training.ps.worker.end_contract import counting, together
+from tests.training.ps.worker.peers import counting, together
 
 pytestmark = pytest.mark.long
 

@@ -18,7 +18,7 @@ from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import JoinedEnd
 from tests.training.ps.channel.far import DEADLINE_S, Far
 from tests.training.ps.driven import random_tensors
-from tests.training.ps.worker.end_contract import together
+from tests.training.ps.worker.peers import together
 
 pytestmark = pytest.mark.long
 

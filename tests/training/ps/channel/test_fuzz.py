@@ -23,7 +23,7 @@ from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind, Wire
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far
-from tests.training.ps.worker.end_contract import counting
+from tests.training.ps.worker.peers import counting
 
 ROOM = 8 << 20
 """Bytes that this process may have at most: texts, threads, and a plan of 28 bytes a version."""

@@ -11,7 +11,8 @@ from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, SECRET, far
-from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, counting, serving
+from tests.training.ps.worker.end_contract import EndContract, EndOf
+from tests.training.ps.worker.peers import Make, counting, serving
 
 pytestmark = pytest.mark.long
 

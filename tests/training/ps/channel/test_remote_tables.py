@@ -22,7 +22,8 @@ from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import WorkerEnd
 from tests.training.ps.channel.far import DEADLINE_S, far
 from tests.training.ps.towers import Towers
-from tests.training.ps.worker.end_contract import EndOf, Make, counting, together
+from tests.training.ps.worker.end_contract import EndOf
+from tests.training.ps.worker.peers import Make, counting, together
 from tests.training.ps.worker.tables_contract import TablesContract
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Sparse invariant checks")]

@@ -4,18 +4,15 @@ Everything is driven from one process, so that a test says who does what when; w
 in threads.
 """
 
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import Parameter
-from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.damping import DropAbove
@@ -23,7 +20,6 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import (
     Claim,
-    JoinedEnd,
     Need,
     Phase,
     PlateauStep,
@@ -31,59 +27,10 @@ from scalebook.training.ps.worker.end import (
     WorkerEnd,
     WrittenError,
 )
+from tests.training.ps.worker.peers import DEADLINE_S, Make, Peer, adam, counting, together
 
-DEADLINE_S = 20.0
-Make = Callable[[Sequence[Parameter]], Optimizer]
 EndOf = Callable[[int, float], WorkerEnd]
 """The end of a worker, by its number and the deadline of its waits (s)."""
-
-
-def counting(parameters: Sequence[Parameter]) -> Optimizer:
-    """With gradients of ones the parameters count the updates, downwards."""
-    return SGD(parameters, lr=1.0)
-
-
-def adam(parameters: Sequence[Parameter]) -> Optimizer:
-    return Adam(parameters, lr=0.1)
-
-
-class Peer(NamedTuple):
-    """One worker that has joined, and its parameters."""
-
-    end: WorkerEnd
-    joined: JoinedEnd
-    parameters: list[Parameter]
-
-    def push(self, valid: bool = True) -> Pushed:
-        for parameter in self.parameters:
-            parameter.grad = torch.ones_like(parameter)
-        return self.joined.clients[0].push(valid)
-
-    def values(self) -> set[float]:
-        return {float(value) for parameter in self.parameters for value in parameter.detach().flatten()}
-
-
-def together(*calls: Callable[[], Any]) -> list[Any]:
-    """Each in a thread: what they return when all have returned."""
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [part.result(2 * DEADLINE_S) for part in [pool.submit(call) for call in calls]]
-
-
-@contextmanager
-def serving(launch: Launch, make: Make) -> Iterator[None]:
-    """The run's servers, in threads; when the block is over they end with the workers."""
-
-    def serve(server: int) -> None:
-        end = launch.server(server, DEADLINE_S)
-        end.serve([make([Parameter(torch.zeros(3)), Parameter(torch.zeros(2, 2))])])
-
-    servers = [threading.Thread(target=serve, args=(number,)) for number in range(launch.servers)]
-    for server in servers:
-        server.start()
-    yield
-    for server in servers:
-        server.join(2 * DEADLINE_S)
-        assert not server.is_alive()
 
 
 class EndContract(ABC):

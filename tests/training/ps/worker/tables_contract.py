@@ -18,7 +18,8 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, S
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import JoinedEnd, WorkerEnd, WrittenError
 from tests.training.ps.towers import WIDTH, Towers, adagrad, batch, gradient, sgd, sparse_adam
-from tests.training.ps.worker.end_contract import DEADLINE_S, EndOf, together
+from tests.training.ps.worker.end_contract import EndOf
+from tests.training.ps.worker.peers import DEADLINE_S, together
 
 STEPS = 8
 Make = Callable[[Sequence[Parameter]], Optimizer]

@@ -6,7 +6,8 @@ from typing import Any
 
 from scalebook.training.ps.launch import Launch
 from tests.training.ps.towers import Towers
-from tests.training.ps.worker.end_contract import EndContract, EndOf, Make, serving
+from tests.training.ps.worker.end_contract import EndContract, EndOf
+from tests.training.ps.worker.peers import Make, serving
 from tests.training.ps.worker.tables_contract import TablesContract
 
 
