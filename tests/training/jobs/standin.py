@@ -9,15 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from scalebook.training.jobs.folder import JobFolder, Progress, Result
 
 
 def run(folder: Path) -> int:
     """Keys: seconds, end (finish, crash, exit, silent), deaf (to stop), stubborn (to SIGTERM), child, frozen,
-    meeting."""
+    meeting, ledger (a file that says who began and who came to the end, whatever becomes of the job's folder)."""
     job = JobFolder(folder)
     told = json.loads(job.config.read_text(encoding="utf-8"))
+    _note(told, "began", folder)
     if told.get("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if told.get("child"):
@@ -43,7 +45,14 @@ def run(folder: Path) -> int:
             job.write(Result("stopped", time.time(), cause="stopped on request"))
             return 0
         time.sleep(0.02)
+    _note(told, "ended", folder)
     return _end(job, told.get("end", "finish"))
+
+
+def _note(told: dict[str, Any], what: str, folder: Path) -> None:
+    if ledger := told.get("ledger"):
+        with open(ledger, "a", encoding="utf-8") as file:
+            file.write(f"{what} {folder.name} {os.getpid()}\n")
 
 
 def _end(job: JobFolder, how: str) -> int:

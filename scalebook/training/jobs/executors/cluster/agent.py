@@ -29,7 +29,7 @@ from scalebook.training.jobs.executors.launcher import Ended, LauncherLost
 from scalebook.training.jobs.executors.local.executor import LocalExecutor, LocalHandle
 from scalebook.training.jobs.executors.local.launcher import LocalLauncher
 from scalebook.training.jobs.folder import JobFolder, Started
-from scalebook.training.jobs.process import Children, adopt_orphans
+from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
 from scalebook.training.jobs.schedule import Lease
 from scalebook.training.trust import withdraw
 from scalebook.training.workspace import OWNER_ONLY, Workspace
@@ -182,7 +182,9 @@ class Agent:
         folder = Path(parcel.home) if shared else unpacked(parcel, self.folder, self.files)
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
         where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
-        away = Away(self.name, self.incarnation, parcel.home, str(asks), parcel.parts, parcel.others, where)
+        away = Away(
+            self.name, self.incarnation, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others, where
+        )
         self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease, away)
         self._waiting.append(parcel.job)
 

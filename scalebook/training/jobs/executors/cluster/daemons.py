@@ -29,6 +29,8 @@ LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 6379
 UP_S: Final = 90.0
 DOWN_S: Final = 15.0
+REFUSED: Final = "InvalidAuthToken"
+"""In what Ray says to who has another token."""
 OBJECTS_BYTES: Final = 80_000_000
 """Of Ray's shared memory for objects, of which nothing of ours is large."""
 SHORT: Final = Path("/tmp")
@@ -93,12 +95,13 @@ def stop() -> bool:
 
     Raises RuntimeError where something is left after the deadline.
     """
-    node = here()
-    if node is None:
+    node = records.peek(_record(), Node)
+    family = set() if node is None else {process for process in _members(node.process) if alive(process)}
+    if node is None or not family:
         _record().unlink(missing_ok=True)
         return False
-    family = set(_members(node.process))
-    send(node.process, signal.SIGTERM)
+    for process in [node.process] if alive(node.process) else family:  # without it nobody ends the others
+        send(process, signal.SIGTERM)
     if not _gone(node.process, family, DOWN_S):
         for process in family:
             send(process, signal.SIGKILL)
@@ -141,6 +144,12 @@ def _start(words: list[str], host: str, name: str, cores: int | None, objects: i
         if process.poll() is not None or time.monotonic() > deadline:
             _abandon(leader, folder)
             process.wait(DOWN_S)
+            if REFUSED in _end_of(log):
+                raise ConfigError(
+                    "--token",
+                    "is another than the head's: it lets nobody in",
+                    "Copy the head's anew, and name the copy.",
+                )
             raise RuntimeError(f"Ray did not start; the end of {log}:\n{_end_of(log)}")
         time.sleep(0.1)
     node = Node(leader, address, host, name or socket.gethostname(), head, str(folder))

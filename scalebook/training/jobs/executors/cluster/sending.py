@@ -1,4 +1,4 @@
-"""What a job needs on another machine: its config, its checkpoint, and the modules of its workspace, by their content.
+"""What a job needs on another machine: config, checkpoint, the workspace's modules, data it names; by their content.
 
 A file goes out once, under the hash of what is in it; what is there already is not sent again. The modules of one state
 of the workspace get a folder of their own there, so that a job runs with the code of the moment when it was started.
@@ -27,6 +27,10 @@ MARK: Final = "machine"
 """A file of the hidden folder with a word that nobody else has: who reads it there shares the folder with us."""
 CHECKPOINT: Final = "ckpt_path"
 FILES: Final = ("job.json", "config.yaml")
+LARGEST: Final = 64 * 2**20
+"""Bytes of a file of data that travels; a larger one must be on each machine."""
+LONGEST: Final = 1024
+"""Letters of a path."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Parcel:
     files: dict[str, str]
     """Of the job's folder, by name."""
     code: dict[str, str]
-    """Of the workspace, by path."""
+    """Of the workspace, by path: settings, modules, and the data that the config names."""
     checkpoint: str
     """"" where it begins anew."""
     trusted: bool
@@ -74,7 +78,8 @@ def parcel(
         paths[digest] = path
         return digest
 
-    code = {str(path.relative_to(workspace.root)): named(path) for path in _own(workspace)}
+    own = [*_own(workspace), *data_of(workspace.root, _content(job))]
+    code = {str(path.relative_to(workspace.root)): named(path) for path in own}
     told = Parcel(
         job=job.id,
         home=str(job.path),
@@ -100,11 +105,29 @@ def _own(workspace: Workspace) -> list[Path]:
     return [*([settings] if settings.is_file() else []), *modules]
 
 
-def _checkpoint(job: JobFolder) -> Path | None:
+def data_of(root: Path, said: Any) -> list[Path]:
+    """Files of the workspace that a config names by a path from its folder, each of up to LARGEST bytes."""
+    if isinstance(said, Mapping | list):
+        found = [data_of(root, one) for one in (said.values() if isinstance(said, Mapping) else said)]
+        return sorted({path for paths in found for path in paths})
+    if not isinstance(said, str) or not 0 < len(said) < LONGEST or "\0" in said or Path(said).is_absolute():
+        return []
+    path = root / said
+    if any(part.startswith(".") for part in Path(said).parts) or not path.is_file():
+        return []
+    within = path.resolve().is_relative_to(root.resolve())
+    return [path] if within and path.stat().st_size <= LARGEST else []
+
+
+def _content(job: JobFolder) -> dict[str, Any]:
     try:
-        said = job.content().get(CHECKPOINT)
+        return job.content()
     except Broken:
-        return None  # the job's process says what is wrong with its config
+        return {}  # the job's process says what is wrong with its config
+
+
+def _checkpoint(job: JobFolder) -> Path | None:
+    said = _content(job).get(CHECKPOINT)
     return Path(said) if isinstance(said, str) and Path(said).is_absolute() and Path(said).is_file() else None
 
 

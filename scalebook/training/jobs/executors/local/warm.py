@@ -27,7 +27,7 @@ from typing import Any
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.importing import importing
-from scalebook.training.jobs.executors.beginning import Away, permitted
+from scalebook.training.jobs.executors.beginning import Away, end_with, permitted
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
@@ -162,6 +162,7 @@ def _is_mine(job: JobFolder, order: Order) -> bool:
     started = Started(handle, time.time(), order.cores, order.gpus, machine=away.machine, others=away.others)
     if not permitted(Path(away.asks), started):
         return False
+    end_with(away.keeper)
     job.claim(started)  # where this is a copy of the folder
     os.environ[SPOOL] = str(job.path / names.SPOOL)
     os.environ.update(away.environment)
