@@ -119,7 +119,7 @@ def test_more_machines_than_there_are_is_said(spread: Bench) -> None:
 def real(home: None, bench: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """Where the workspace is seen on both machines, unless a test wants it "copied"."""
     on_cluster(bench.workspace, getattr(request, "param", "auto"), None)
-    bench.supervise(runner=RUNNER, grace_s=20.0)
+    bench.supervise(runner=RUNNER, grace_s=20.0, linger_s=300.0)  # describing a workspace takes long on a busy machine
     yield bench
     bench.clean()
     leave(bench.workspace)
