@@ -137,7 +137,9 @@ def ended(job: JobFolder) -> str:
 
 def outcome(bench: Bench, job: JobFolder) -> tuple[dict[str, Any], dict[str, Any]]:
     """Losses as MLflow has them, and weights, of a run that has finished."""
-    record = reader(bench.workspace).run(job.id)
+    told = reader(bench.workspace)
+    wait_for(lambda: names.TAG_DEVICES in told.run(job.id).tags, "MLflow to be told, last of its devices")
+    record = told.run(job.id)
     losses = {name: value for name, value in record.metrics.items() if re.match("(train|val)/", name)}
     weights = torch.load(job.path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     return losses, {name: tensor.tolist() for name, tensor in weights.items()}
