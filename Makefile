@@ -48,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 shared e2e: export OMP_WAIT_POLICY := passive
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" -p tests.side_by_side --processes $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
@@ -74,7 +74,7 @@ drills: programs ## all kill drills, half an hour: of these `make test` runs a p
 	$(BIN)/python -m benchmarks.disk_drills
 
 thorough: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
-	$(PYTEST) -m "thorough and not e2e" -p tests.side_by_side --processes $(WORKERS) tests
+	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadgroup tests
 	$(PYTEST) -m "thorough and e2e" tests/e2e
 	$(PYTEST) -m hypothesis --hypothesis-profile thorough tests/training
 

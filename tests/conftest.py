@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that none of them is what all wait for at the end: each is for one process."""
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
-        raise pytest.UsageError(f"{named[0]}: an address is another in each run. Give the cases ids.")
+        raise pytest.UsageError(f"{named[0]}: an address is another in each process of xdist. Give the cases ids.")
     leave_others(items)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 

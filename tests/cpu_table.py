@@ -1,10 +1,9 @@
-"""CPU seconds by test file: `pytest -p tests.cpu_table tests/...`, also with `--processes`.
+"""CPU seconds by test file: `pytest -p tests.cpu_table tests/...`, also with `--numprocesses`.
 
 Of pytest's processes and of all that they have waited for; not of what outlives a test or is nobody's child, such as
 a supervisor that a command has started. Unlike a duration it says the same on a machine that others use as well.
 """
 
-import os
 import resource
 from collections import Counter
 from collections.abc import Generator
@@ -24,18 +23,13 @@ def cpu_s() -> float:
 
 
 def pytest_collection_finish() -> None:
-    _begin()
-    os.register_at_fork(after_in_child=_begin)  # a process begins with none
-
-
-def _begin() -> None:
     global _last  # noqa: PLW0603  # the one clock of this process
     _last = cpu_s()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """A report carries what was spent since the one before, from each of its processes to pytest's own."""
+    """A report carries what was spent since the one before, from an xdist process to pytest's own."""
     global _last
     report = yield
     now = cpu_s()

@@ -13,7 +13,6 @@ import pytest
 
 from scalebook.training.config import catalogue
 from scalebook.training.workspace import Workspace
-from tests.side_by_side import PROCESS
 
 
 class Prepared(NamedTuple):
@@ -45,7 +44,7 @@ def prepare(factory: pytest.TempPathFactory) -> Prepared:
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
     """The file `name` as `make` has written it, one for all processes of the session; who is not first waits."""
     base = factory.getbasetemp()
-    shared = base.parent if PROCESS in os.environ else base
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     path = shared / name
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -19,7 +19,7 @@ def outcome(folder: Path, *words: str) -> Path:
     options = [
         "-q",
         "-p",
-        "tests.side_by_side",
+        "xdist",
         "-p",
         "tests.again",
         "-p",
@@ -35,7 +35,7 @@ def outcome(folder: Path, *words: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("words", [[], ["--processes", "2"]], ids=["one", "two"])
+@pytest.mark.parametrize("words", [[], ["--numprocesses", "2", "--dist", "loadfile"]], ids=["one", "xdist"])
 def test_the_names_of_failed_tests_are_kept_also_those_whose_fixture_failed(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(
         "import pytest\n"

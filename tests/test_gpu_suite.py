@@ -9,6 +9,7 @@ import torch
 from tests.bare import ROOT, make_bare, run_bare
 from tests.gpu.__main__ import ALL
 
+pytestmark = pytest.mark.xdist_group("tests/gpu")
 FOLDERS = ("training/ps", "training/strategies", "tests/gpu")
 STRANGERS = ("mlflow", "streamlit", "optuna", "plotly", "sklearn", "jsonargparse", "ruamel", "psutil", "pytest")
 CUDA_ONLY = {
