@@ -110,6 +110,15 @@ def test_two_machines_are_one_to_the_last_bit(
     assert all(torch.equal(a, b) for a, b in zip(*flat, strict=True))
 
 
+def test_with_overlap_all_machines_end_with_the_last_version_and_each_batch_is_an_update(tmp_path: Path) -> None:
+    """A worker on another machine has one push under way while it computes."""
+    settings = {"host": "process", "overlap": True}
+    first, second = together(by_hand(), lambda: trained(tmp_path, "async", settings, num_nodes=2, devices=1), tmp_path)
+    assert torch.equal(first["weights"], second["weights"])
+    assert first["steps"] == second["steps"] == 24
+    assert sum(diaries(tmp_path)[0]["histogram"]) == 24
+
+
 @pytest.mark.parametrize("started", ["a task a machine", "a task a worker", "torchrun"])
 def test_all_machines_end_with_the_last_version(started: str, tmp_path: Path) -> None:
     """Whoever starts them, and whatever the order in which their workers come."""

@@ -1,13 +1,14 @@
 """All that a worker on another machine may ask its stand-in."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.asked import MOST, ReadCall, numbers, read
+from scalebook.training.ps.channel.asked import MOST, Offer, ReadCall, numbers, read
 from scalebook.training.ps.channel.engine_calls import EngineCalls
+from scalebook.training.ps.channel.lane import OFFERED
 from scalebook.training.ps.channel.side_calls import SideCalls
 from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.run import SharedRun
@@ -29,6 +30,7 @@ class Calls:
         self._control, self._worker = run.control, end.worker
         self._engine = EngineCalls(end, run, optimizers, self._tell)
         self._offers = {**self._engine.offers(), **SideCalls(end, self._tell).offers()}
+        self.lane = LaneCalls(self, {name: self._offers[name] for name in OFFERED})
         self._before = [self._control.seconds[self._worker * ROW + at] for at in _NOTED]
         self._samples = self._control.counter(self._worker, SAMPLES)
 
@@ -51,6 +53,23 @@ class Calls:
                 self._control.seconds[self._worker * ROW + at] = before + spent
             self._control.set_counter(self._worker, SAMPLES, self._samples + samples)
         return asked
+
+
+class LaneCalls:
+    """What it may ask over its second connection, while it waits for nothing else."""
+
+    def __init__(self, calls: Calls, offers: Mapping[str, Offer]) -> None:
+        self.tell: Callable[..., None] = lambda *_: None
+        self._calls, self._offers = calls, offers
+
+    @property
+    def has_detached(self) -> bool:
+        """As `Calls`."""
+        return self._calls.has_detached
+
+    def asked(self, text: bytes) -> ReadCall:
+        """A call, read."""
+        return read(text, self._offers)
 
 
 def most_text(workers: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.channel.certificate import asking
 from scalebook.training.ps.channel.gate import address
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, greet
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, Use, greet
 from scalebook.training.ps.channel.sockets import CONNECT_S, DEAD_S, PULSE_S, connected
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire, WireHead
 from scalebook.training.ps.worker.end import WrittenError
@@ -72,18 +72,25 @@ class Channel:
         self._answer_s: float | None = None
         self._lost = ""
         self._closing = threading.Event()
+        self._first: Channel | None = None
         self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
     def open(self, within_s: float, pulse: bool = True) -> None:
         """Connect, while the other side is still to come up too. `Refused`; `ChannelLost` after so many seconds.
 
         Without a `pulse` only calls show that this side lives, and each is lost that is not answered within
-        `ANSWER_S`."""
-        self._answer_s = None if pulse else ANSWER_S
+        `ANSWER_S`; but for a `second`, of which the first one's tells."""
+        self._answer_s = None if pulse or self._first is not None else ANSWER_S
         with self._turn:
             self._connect(monotonic() + within_s)
         if pulse:
             self._pulse.start()
+
+    def second(self, use: Use) -> "Channel":
+        """Another to the same other side, which lives as long as this one finds. Opened after it, without a pulse."""
+        other = Channel(self._reach, self._hello._replace(use=use), self._most_text, lost=self._lost_for_good)
+        other._first = self
+        return other
 
     def close(self) -> None:
         """The other side takes this for an end or for a death, as was agreed before."""
@@ -121,7 +128,8 @@ class Channel:
                     if head.kind == Kind.REPLY:
                         wire.body(head, () if into is None else into(reply))
                 except (Refused, ChannelLost) as error:
-                    self._lost_for_good(str(error))
+                    if not self._closing.is_set():
+                        self._lost_for_good(str(error))
                     raise
                 except OSError as error:
                     self._drop()
@@ -164,7 +172,8 @@ class Channel:
     # --- connections -------------------------------------------------------------------------------------------------
 
     def _lives(self) -> bool:
-        return not self._lost and not self._closing.is_set()
+        beside = self._first is None or self._first._lives()
+        return beside and not self._lost and not self._closing.is_set()
 
     def _until(self) -> float:
         if self._failing_since is None:

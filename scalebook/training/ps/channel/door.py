@@ -9,7 +9,7 @@ from typing import Final
 
 from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.gate import Dead, Listener
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, admit
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, Use, admit
 from scalebook.training.ps.channel.sockets import DEAD_S, set_up
 from scalebook.training.ps.channel.wire import SLICE_S, Kind, ProtocolError, Wire
 
@@ -43,7 +43,7 @@ class Door:
         self._state = threading.Condition()
         self._mine: int | None = None  # the incarnation that this life is of
         self._heard = monotonic()
-        self._newest: Wire | None = None
+        self._newest: dict[Use, Wire] = {}
         self._gone = ""
         self._is_closed = False
         self._guests = threading.BoundedSemaphore(GUESTS)
@@ -58,9 +58,9 @@ class Door:
         """Accept nobody any more. The listener stays, for the next life."""
         with self._state:
             self._is_closed = True
-            if self._newest is not None:
-                self._newest.close()
-                self._newest = None
+            for wire in self._newest.values():
+                wire.close()
+            self._newest.clear()
             self._state.notify_all()
         self._thread.join(4 * SLICE_S)
 
@@ -68,27 +68,26 @@ class Door:
         """Whether the worker is not dead to us."""
         return not self._gone and not self._is_closed
 
-    def has_newer(self) -> bool:
-        """Whether the worker has connected anew, and so does not use any other connection for calls any more."""
-        return self._newest is not None
+    def has_newer(self, use: Use = "calls") -> bool:
+        """Whether the worker has connected anew, and so does not use any other connection for this any more."""
+        return use in self._newest
 
     def heard(self) -> None:
         """A sign of life."""
         self._heard = monotonic()
 
-    def wire(self, within_s: float) -> Wire:
-        """The next connection for calls; waits so long for the first, and while the worker lives for a later one.
+    def wire(self, within_s: float, use: Use = "calls") -> Wire:
+        """The next connection for this; waits so long for the first, and while the worker lives for a later one.
         `Gone`."""
         until = monotonic() + within_s
         with self._state:
-            while self._newest is None:
+            while use not in self._newest:
                 if self._gone or self._is_closed:
                     raise Gone(self._gone or "closed")
                 if self._mine is None and monotonic() > until:
                     raise Gone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
                 self._state.wait(SLICE_S)
-            wire, self._newest = self._newest, None
-        return wire
+            return self._newest.pop(use)
 
     # --- threads -----------------------------------------------------------------------------------------------------
 
@@ -130,12 +129,12 @@ class Door:
             wire.close()
             return
         with self._state:
-            if self._newest is not None:
-                self._newest.close()
-            self._newest = wire
-            if not self.lives():
+            if hello.use in self._newest:
+                self._newest.pop(hello.use).close()
+            if self.lives():
+                self._newest[hello.use] = wire
+            else:
                 wire.close()
-                self._newest = None
             self._state.notify_all()
 
     def _answer(self, wire: Wire) -> None:
@@ -157,8 +156,8 @@ class Door:
             if hello.incarnation < last or (hello.incarnation == last and self._mine is None):
                 raise Refused("channel: this worker was given up here, or another has taken its place.")
             if self._mine is None:
-                if hello.use == "pulse":
-                    raise Refused("channel: nobody has come yet whose pulse this could be.", later=True)
+                if hello.use != "calls":
+                    raise Refused(f"channel: nobody has come yet whose {hello.use} these could be.", later=True)
                 self._begins(hello.incarnation)
                 self._mine = hello.incarnation
         if hello.incarnation > last and self._mine != hello.incarnation:

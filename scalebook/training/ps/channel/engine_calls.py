@@ -13,6 +13,8 @@ from scalebook.training.ps.applying.coded import CodedPulls, CodedPushes
 from scalebook.training.ps.applying.hosts import Host, Way
 from scalebook.training.ps.applying.section import plan_sections
 from scalebook.training.ps.channel.asked import Offer, Reply, Room, count, numbers
+from scalebook.training.ps.channel.given import Given
+from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.channel.mirror import coded_pulls, plan_digest
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_host import OLD
@@ -44,9 +46,11 @@ class EngineCalls:
         self._pulls: list[CodedPulls | None] = []  # by section: what the worker knows
         self._knows: set[int] = set()  # sections of which it knows something
         self._joined: Joined | None = None
+        self._has_lane = has_lane(run.settings)
+        self._given = [Given() for _ in self._plans]
         self._hyper: dict[int, tuple[str, Groups]] = {}
         self._states: list[Tensor] = []
-        self._sent: list[Tensor] = []
+        self._sent: dict[int, list[Tensor]] = {}  # by section
         self.has_detached = False
 
     def offers(self) -> dict[str, Offer]:
@@ -135,7 +139,7 @@ class EngineCalls:
     def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
         """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others; or
         all as frames, whose sizes come behind the numbers, where it knows something already."""
-        client.hold()
+        self._given[client.host.section.number].hold(client)
         section = client.host.section
         pulls = self._pulls[section.number]
         if pulls is not None and any(had != OLD for had in held):
@@ -161,7 +165,7 @@ class EngineCalls:
             frames.append(pulls.encode(number, shard.views[base.buffer], client.replica.frozen))
             pulls.learn(number, frames[-1])
             shard.counters.meters[self._end.worker * METER + PULLED] += frames[-1].numel()
-        self._sent = frames  # from where they lie
+        self._sent[client.host.section.number] = frames  # from where they lie
         sizes = [frame.numel() for frame in frames]
         return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
 
@@ -172,7 +176,7 @@ class EngineCalls:
         with ExitStack() as locks:
             for shard in shards:
                 locks.enter_context(shard.applying)
-            client.hold()
+            self._given[section].hold(client)
             states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
         self._states = states  # which are sent from there
         versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
@@ -229,6 +233,7 @@ class EngineCalls:
         self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
     ) -> Reply:
         client, before = self._client(section), self._waited()
+        held = self._given[section].go_back(client, bases) if self._has_lane else bases
         if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
             raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
         way = self._way(client, valid, present)
@@ -236,9 +241,10 @@ class EngineCalls:
         outcome = play(client.deliver(way, self._groups(section, groups), valid))
         come: tuple[list[int], list[int]] = [OLD] * len(bases), []
         body: Room = ()
-        if wants:
+        if wants or self._has_lane:
             self._await_turn(client.host)
-            come, body = self._newer(client, bases)
+        if wants:
+            come, body = self._newer(client, held)
         waited = self._waited() - before
         return Reply([outcome.verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
 

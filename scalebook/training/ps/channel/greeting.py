@@ -15,7 +15,7 @@ import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
@@ -28,7 +28,7 @@ _NONCE: Final = 32
 _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most
 _PLAIN: Final = bytes(32)
-Use = Literal["calls", "pulse"]
+Use = Literal["calls", "pushes", "pulse"]
 
 
 class Refused(ConnectionError):
@@ -175,7 +175,7 @@ def _hello(text: bytes) -> Hello:
         protocol = found.pop("protocol")
         hello = Hello(**found)
         right = (hello.run, hello.digest, hello.worker, hello.incarnation, hello.use)
-        if [type(one) for one in right] != [str, str, int, int, str] or hello.use not in ("calls", "pulse"):
+        if [type(one) for one in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
             raise TypeError("hello")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError("channel: no hello") from error

@@ -1,4 +1,4 @@
-"""The run's memory as one worker on another machine has it: room for two versions, of which it holds one.
+"""The run's memory as one worker on another machine has it: room for the version that it holds, and what comes.
 
 Clients, replicas, codecs and local steps work in it as they do in the run's own. What becomes of a gradient, who waits,
 and what is written down is decided where the shards are.
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
+from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.policy.codecs import Fp32
@@ -23,7 +24,7 @@ from scalebook.training.ps.policy.contradictions import FAR, Contradiction
 from scalebook.training.ps.policy.settings import Settings
 
 VERSIONS: Final = 2
-"""The one that is held, and the one that comes."""
+"""The one that is held, and the one that comes; a third where it may come before the second is held."""
 
 
 class Mirror(NamedTuple):
@@ -48,7 +49,7 @@ def mirrored(
     """Take the memory, with nothing in it."""
     given = replace(settings, trace=None, host="inline", overlap=False, pull_codec=Fp32(), pull_delta=False)
     run = SharedRun(workers, given)
-    plans = plan_sections(run, optimizers, VERSIONS)
+    plans = plan_sections(run, optimizers, VERSIONS + has_lane(settings))
     allocate(run, plans)
     return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), Lending.of(run.memory))
 

@@ -1,7 +1,9 @@
 """Where a worker of another machine is waited for, and the life of its stand-in, from its door to its end."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from mmap import mmap
+from threading import Thread
 
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -11,6 +13,7 @@ from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.door import Door, Gone
 from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
+from scalebook.training.ps.channel.lane import LANE, has_lane
 from scalebook.training.ps.channel.mirror import refuse_far, settings_digest
 from scalebook.training.ps.channel.stand_in import StandIn
 from scalebook.training.ps.coordination.run import SharedRun
@@ -57,13 +60,23 @@ class Post:
             mark_tables(model)
         end, expected = self._end(deadline_s), self._hello._replace(incarnation=self._newest[0])
         door = Door(self._listener, self._secret, self._tls, expected, self._begins, lost)
-        calls = Calls(end, self._run, optimizers)
+        calls, most = Calls(end, self._run, optimizers), most_text(end.workers)
+
+        def serve_lane() -> None:
+            with suppress(Gone):  # which is said below
+                StandIn(calls.lane, door, most, come_within_s, LANE).serve()
+
+        lane = Thread(target=serve_lane, name="lane", daemon=True)
         door.open()
+        if has_lane(self._run.settings):
+            lane.start()
         opened(door)
         try:
-            StandIn(calls, door, most_text(end.workers), come_within_s).serve()
+            StandIn(calls, door, most, come_within_s).serve()
         finally:
             door.close()
+            if lane.ident is not None:
+                lane.join(deadline_s)
         if not self._run.control.counter(end.worker, FINISHED):
             raise Gone("it has left in the middle of its training")
 

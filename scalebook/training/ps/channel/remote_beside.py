@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from scalebook.training.ps.channel.channel import Channel
+from scalebook.training.ps.channel.lane import Lane
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.meetings import Phase
@@ -19,10 +20,11 @@ LETTER: Final = 64 << 20
 
 
 class RemoteCursor:
-    """A `DataCursor` for one worker, which asks for itself alone."""
+    """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `lane`, what is done follows them
+    there."""
 
-    def __init__(self, channel: Channel, workers: int) -> None:
-        self._call, self.workers = channel.call, workers
+    def __init__(self, channel: Channel, workers: int, lane: Lane | None) -> None:
+        self._call, self.workers, self._lane = channel.call, workers, lane
 
     def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> None:
         self._call("cursor.begin", epoch, batches, turns)
@@ -32,7 +34,10 @@ class RemoteCursor:
         return None if claimed is None else Claim(*claimed)
 
     def done(self, worker: int, count: int = 1) -> None:
-        self._call("cursor.done", count)
+        if self._lane is not None:
+            self._lane.done(count)
+        else:
+            self._call("cursor.done", count)
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
         return int(self._call("cursor.outstanding", list(besides)))
@@ -41,19 +46,24 @@ class RemoteCursor:
         return int(self._call("cursor.progress"))
 
     def mark_dead(self, worker: int) -> None:
-        self._call("cursor.mark_dead")
+        self._settled("cursor.mark_dead")
 
     def rejoin(self, worker: int) -> None:
-        self._call("cursor.rejoin")
+        self._settled("cursor.rejoin")
 
     def state(self) -> dict[int, list[tuple[int, int]]]:
-        return {epoch: [(start, stop) for start, stop in ranges] for epoch, ranges in self._call("cursor.state")}
+        return {epoch: [(start, stop) for start, stop in ranges] for epoch, ranges in self._settled("cursor.state")}
 
     def counters(self) -> dict[int, int]:
-        return dict(self._call("cursor.counters"))
+        return dict(self._settled("cursor.counters"))
 
     def load(self, counters: Mapping[int, int]) -> None:
         self._call("cursor.load", list(counters.items()))
+
+    def _settled(self, name: str) -> Any:
+        if self._lane is not None:
+            self._lane.settle()
+        return self._call(name)
 
 
 class RemoteSignals:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from scalebook.training.ps.channel.calls import most_text
 from scalebook.training.ps.channel.channel import Channel, Reach
 from scalebook.training.ps.channel.greeting import Hello
+from scalebook.training.ps.channel.lane import LANE, Lane, has_lane
 from scalebook.training.ps.channel.mirror import coded_pulls, mirrored, plan_digest, refuse_far, settings_digest
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_beside import RemoteCursor, RemoteMeetings, RemoteRows, RemoteSignals
@@ -65,6 +66,7 @@ class RemoteJoined(Joined):
     rows: RemoteRows = field(repr=False)
     hosts: list[RemoteHost] = field(repr=False)
     tables: list[RemoteTableReads] = field(repr=False)
+    lane: Lane | None = field(default=None, repr=False)
 
     @override
     def begin_steps(self) -> Steps[None]:
@@ -98,6 +100,8 @@ class RemoteJoined(Joined):
         for reads in self.tables:
             reads.fetch()
         super().detach()
+        if self.lane is not None:
+            self.lane.settle()
         self.channel.call("detach")
 
 
@@ -129,9 +133,13 @@ class RemoteEnd:
         self._control: Control | None = None
         hello = Hello(run, settings_digest(settings), worker, incarnation)
         self.channel = Channel(reach, hello, most_text(workers), self._notes, lost)
-        self.cursor, self.signals = RemoteCursor(self.channel, workers), RemoteSignals(self.channel)
+        self._lane = Lane(self.channel.second(LANE)) if has_lane(settings) else None
+        self.cursor = RemoteCursor(self.channel, workers, self._lane)
+        self.signals = RemoteSignals(self.channel)
         self.meetings, self.rows = RemoteMeetings(self.channel, workers), RemoteRows(self.channel, worker, workers)
         self.channel.open(deadline_s)
+        if self._lane is not None:
+            self._lane.open(deadline_s)
 
     def _notes(self) -> list[float]:
         """Seconds and samples of this process so far, which go along with each call."""
@@ -140,6 +148,8 @@ class RemoteEnd:
 
     def close(self) -> None:
         """Leave. Before `JoinedEnd.detach` that is a death."""
+        if self._lane is not None:
+            self._lane.close()
         self.channel.close()
 
     # --- becoming a worker ---------------------------------------------------------------------------------------
@@ -176,7 +186,7 @@ class RemoteEnd:
             for worker in range(self.workers):
                 section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
             pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
-            host = RemoteHost(section, self.channel, self.worker, self.rows.write, pulls)
+            host = RemoteHost(section, self.channel, self.worker, self.rows.write, pulls, self._lane)
             hosts.append(host)
             clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
@@ -185,7 +195,15 @@ class RemoteEnd:
         self._control = mirror.run.control
         membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)
         joined = RemoteJoined(
-            mirror.run, membership, clients, late, channel=self.channel, rows=self.rows, hosts=hosts, tables=tables
+            mirror.run,
+            membership,
+            clients,
+            late,
+            channel=self.channel,
+            rows=self.rows,
+            hosts=hosts,
+            tables=tables,
+            lane=self._lane,
         )
         joined.pull()
         if model is not None:

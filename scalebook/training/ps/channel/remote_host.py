@@ -1,6 +1,8 @@
 """A worker's way to shards on another machine: gradients go there whole, versions come back whole."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from scalebook.training.ps.applying.hosts import Host, Outcome, Push, Way
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.channel.channel import Buffers, Channel
+from scalebook.training.ps.channel.lane import Lane
 from scalebook.training.ps.channel.raw import as_laid_out, bytes_of
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
@@ -29,6 +32,9 @@ class RemoteHost(Host):
     """`section`: of the mirror. Where a pull follows each push the newest versions come with its reply.
     `before_push`: what else others are to see by then. `pulls`: what is known of the versions, where they travel as
     frames; then the mirror has what is decoded.
+
+    With a `lane` a push is under way while the worker computes: from the versions that came with the reply to the push
+    before. What became of it is known, and what it brought is here, when the next is sent or anything else is asked.
     """
 
     shares_memory = False
@@ -40,6 +46,7 @@ class RemoteHost(Host):
         worker: int,
         before_push: Callable[[], None],
         pulls: CodedPulls | None = None,
+        lane: Lane | None = None,
     ) -> None:
         super().__init__(section)
         self._before_push = before_push
@@ -57,14 +64,25 @@ class RemoteHost(Host):
         self._come = [] if pulls is None else [torch.empty(most, dtype=torch.uint8) for most in pulls.most()]
         self._laid = monotonic()
         self._knows = False
+        self._lane = None if section.plan.tables else lane  # whose rows are asked for while it computes
+        self._under_way: Future[Any] | None = None
+        self._copies: list[Tensor] = []  # of gradients, to which the worker may write while they travel
+        if self._lane is not None and self._coded is None:
+            self._copies = section.plan.gradients.views(torch.empty(section.plan.gradients.nbytes, dtype=torch.uint8))
+        self._coming: list[int] = []  # into which buffers
+        self._known = Outcome(Verdict.ADMIT, 0)  # of the last push whose reply has come
+
+    @override
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
+        self._land()
+        return super().send(worker, seq, gradients, valid)
 
     @override
     def push(self, push: Push) -> Steps[Outcome]:
+        """What is not known yet of one that is under way is said as of the push before."""
         present, body = self._body(push)
         self._before_push()
-        asked = monotonic()
-        verdict, staleness, self._is_over, waited_s, versions = self._channel.call(
-            "push",
+        told = (
             self.section.number,
             push.seq,
             [base.version for base in push.bases],
@@ -72,14 +90,39 @@ class RemoteHost(Host):
             self._wants,
             present,
             self._encode(push.groups).decode(),
-            body=body,
-            into=lambda reply: self._room(reply[4]),
         )
-        self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - asked)
-        self._have(versions)
+        self._coming = [self._beside(shard)[0] for shard in self._shards]
         self._has_come = self._wants
         yield from ()  # nothing here waits on this machine's clock
-        return Outcome(Verdict(verdict), staleness)
+        if self._lane is None:
+            self._arrives(lambda: self._ask(self._channel, told, body))
+            return self._known
+        self._under_way = self._lane.begin(partial(self._fly, self._lane, told, body))
+        is_over = self._is_over or self._known.verdict is Verdict.END
+        admitted = Verdict.ADMIT if push.valid else Verdict.DROP
+        return Outcome(Verdict.END if is_over else admitted, self._known.staleness)
+
+    def _ask(self, channel: Channel, told: tuple[Any, ...], body: Buffers) -> Any:
+        return channel.call("push", *told, body=body, into=lambda reply: self._room(reply[4], self._coming))
+
+    def _fly(self, lane: Lane, told: tuple[Any, ...], body: Buffers) -> Any:
+        """By the lane's thread."""
+        reply = self._ask(lane.channel, told, body)
+        lane.is_over |= Verdict(reply[0]) is Verdict.END
+        return reply
+
+    def _land(self) -> None:
+        """Wait for what is under way: then nothing is."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            self._arrives(under_way.result)
+
+    def _arrives(self, reply: Callable[[], Any]) -> None:
+        asked = monotonic()
+        verdict, staleness, self._is_over, waited_s, versions = reply()
+        self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - asked)
+        self._have(versions, self._coming)
+        self._known = Outcome(Verdict(verdict), staleness)
 
     @override
     def receive(self, way: Way) -> list[Tensor | None]:
@@ -94,7 +137,7 @@ class RemoteHost(Host):
             return [frame.numel() for frame in self._frames], [bytes_of(frame) for frame in self._frames]
         sent = push.gradients if push.valid else [None] * len(push.gradients)
         present, self._sent = list[int](), []
-        for gradient, field in zip(sent, self._fields, strict=True):
+        for place, (gradient, field) in enumerate(zip(sent, self._fields, strict=True)):
             if gradient is None:
                 present.append(0)
             elif gradient.is_sparse:
@@ -102,7 +145,8 @@ class RemoteHost(Host):
                 self._sent += [gradient._indices()[0].contiguous(), gradient._values().contiguous()]
             else:
                 present.append(1)
-                self._sent.append(as_laid_out(gradient, field))
+                laid_out = as_laid_out(gradient, field)
+                self._sent.append(self._copies[place].copy_(laid_out) if self._copies else laid_out)
         return present, [bytes_of(part) for part in self._sent]
 
     @override
@@ -114,6 +158,7 @@ class RemoteHost(Host):
 
     def lay_kept(self) -> None:
         """What the codec has left out of this worker's pushes so far is known where the shards are."""
+        self._land()
         if self._coded is not None and (kept := self._coded.counting(self._worker)):
             self._channel.call("lay_kept", self.section.number, body=[bytes_of(one) for one in kept])
             self._laid = monotonic()
@@ -121,19 +166,23 @@ class RemoteHost(Host):
     @override
     def settle(self, worker: int) -> Steps[None]:
         """The stand-in settles what it has pushed when it begins and when it leaves."""
+        self._land()
         yield from ()
 
     @override
     def await_turn(self, worker: int) -> Steps[None]:
-        if not self._has_come:
+        if not self._has_come and self._under_way is None:
             self._control.seconds[worker * ROW + WAIT] += self._channel.call("turn", self.section.number)
         yield from ()
 
     @override
     def pull(self, worker: int) -> list[Newest]:
         if not self._has_come:
+            self._land()
+            coming = [self._beside(shard)[0] for shard in self._shards]
             held = [shard.version if shard.counters.held[worker] >= 0 else OLD for shard in self._shards]
-            self._have(self._channel.call("pull", self.section.number, held, into=self._room))
+            come = self._channel.call("pull", self.section.number, held, into=lambda reply: self._room(reply, coming))
+            self._have(come, coming)
         self._has_come = False
         return super().pull(worker)
 
@@ -143,12 +192,14 @@ class RemoteHost(Host):
 
     @override
     def look(self) -> None:
+        self._land()
         versions = self._channel.call("look", self.section.number, into=self._room_for_all)
         for shard, version in zip(self._shards, versions, strict=True):
             shard.publish(version, *self._beside(shard))
 
     @override
     def look_again(self) -> None:
+        self._land()
         places = [shard.newest() for shard in self._shards]
         room = [bytes_of(shard.content(place)[0]) for shard, place in zip(self._shards, places, strict=True)]
         nothing = [OLD] * len(self._shards)
@@ -161,6 +212,7 @@ class RemoteHost(Host):
 
     @override
     def lay_down(self) -> None:
+        self._land()
         content = [part for shard in self._shards for part in shard.content(shard.newest())]
         steps = self.section.counters.steps.tolist()
         versions = [shard.version for shard in self._shards]
@@ -187,15 +239,17 @@ class RemoteHost(Host):
 
     def _beside(self, shard: Shard) -> tuple[int, int]:
         """Buffer and state that are neither held nor the newest."""
-        newest, held = shard.newest(), shard.counters.held[self._worker]
-        return (1 - held if held >= 0 else newest.buffer), 1 - newest.state
+        newest, used = shard.newest(), (shard.newest().buffer, shard.counters.held[self._worker])
+        free = [buffer for buffer in range(len(shard.flats)) if buffer not in used]
+        return (free[0] if free else newest.buffer), 1 - newest.state
 
-    def _room(self, come: Any) -> Buffers:
+    def _room(self, come: Any, coming: list[int]) -> Buffers:
+        """`coming`: the buffers for what comes as it is."""
         versions, sizes = come
         if sizes:
             return [bytes_of(room[:size]) for room, size in zip(self._come, sizes, strict=True)]
-        pairs = zip(self._shards, versions, strict=True)
-        return [bytes_of(shard.flats[self._beside(shard)[0]]) for shard, version in pairs if version != OLD]
+        places = zip(self._shards, coming, versions, strict=True)
+        return [bytes_of(shard.flats[buffer]) for shard, buffer, version in places if version != OLD]
 
     def _room_for_all(self, _: Any) -> Buffers:
         return [bytes_of(part) for shard in self._shards for part in self._parts(shard)]
@@ -204,12 +258,11 @@ class RemoteHost(Host):
         buffer, state = self._beside(shard)
         return shard.content(Newest(0, buffer, state))
 
-    def _have(self, come: Any) -> None:
+    def _have(self, come: Any, coming: list[int]) -> None:
         versions, sizes = come
-        for number, (shard, version) in enumerate(zip(self._shards, versions, strict=True)):
+        for number, (shard, buffer, version) in enumerate(zip(self._shards, coming, versions, strict=True)):
             if version == OLD:
                 continue
-            buffer = self._beside(shard)[0]
             if sizes:
                 self._decode(number, buffer, sizes[number])
             shard.publish(version, buffer, shard.newest().state)

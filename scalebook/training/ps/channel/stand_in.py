@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from scalebook.training.ps.channel.asked import ReadCall, Reply
 from scalebook.training.ps.channel.channel import ERRORS
 from scalebook.training.ps.channel.door import Door
+from scalebook.training.ps.channel.greeting import Use
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
 
 KEPT: Final = 4
@@ -47,8 +48,9 @@ class StandIn:
     come.
     """
 
-    def __init__(self, calls: Served, door: Door, most_text: int, first_s: float) -> None:
+    def __init__(self, calls: Served, door: Door, most_text: int, first_s: float, use: Use = "calls") -> None:
         self._calls, self._door, self._most_text, self._first_s = calls, door, most_text, first_s
+        self._use: Use = use
         calls.tell = self._tell
         self._wire: Wire | None = None
         self._last = 0  # the newest call that was begun
@@ -69,7 +71,7 @@ class StandIn:
         while True:
             try:
                 if self._wire is None:
-                    self._wire = self._door.wire(self._first_s)
+                    self._wire = self._door.wire(self._first_s, self._use)
                 if self._read(self._wire, until):
                     return
             except OSError:
@@ -77,12 +79,12 @@ class StandIn:
                     raise
                 self._wire.close()
                 self._wire = None
-                if self._calls.has_detached and until is None and not self._door.has_newer():
+                if self._calls.has_detached and until is None and not self._door.has_newer(self._use):
                     return
 
     def _read(self, wire: Wire, until: int | None) -> bool:
         """One frame; True where it is the answer that is waited for."""
-        head = wire.head(self._most_text, lambda: self._door.lives() and not self._door.has_newer())
+        head = wire.head(self._most_text, lambda: self._door.lives() and not self._door.has_newer(self._use))
         self._door.heard()
         text = wire.text(head)
         if head.kind == Kind.ANSWER and until is not None and head.number == until and not head.body:

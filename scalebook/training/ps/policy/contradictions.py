@@ -52,7 +52,6 @@ FAR: Final = (
         "Write inline or process, or one machine.",
         "virtual",
     ),
-    Refusal("overlap", "a worker on another machine has one push under way", "Write false.", True),
 )
 """What workers on several machines cannot do."""
 

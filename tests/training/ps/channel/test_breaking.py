@@ -22,9 +22,9 @@ from scalebook.training.ps.channel.sockets import connected
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.end import JoinedEnd
+from scalebook.training.ps.worker.end import Claim, JoinedEnd
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far
-from tests.training.ps.worker.peers import counting, together
+from tests.training.ps.worker.peers import counting, serving, together
 
 pytestmark = pytest.mark.long
 
@@ -87,6 +87,9 @@ class Relay:
     def freeze(self) -> None:
         self._flows.clear()
 
+    def thaw(self) -> None:
+        self._flows.set()
+
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join(DEADLINE_S)
@@ -145,40 +148,95 @@ def through(far: Far, relay: Relay, worker: int) -> RemoteEnd:
     return end
 
 
-@pytest.mark.parametrize("rule", [Async(), Sync()], ids=str)
-def test_each_push_counts_once_however_often_the_connection_breaks(run: Callable[..., Far], rule: object) -> None:
-    far, drawn, pushes = run(2, rule=rule), random.Random(3), list[int]()
-    relay = Relay((LOOPBACK, far.reach(1).port))
-    pair = together(lambda: joined(far.worker(0, DEADLINE_S)), lambda: joined(through(far, relay, 1)))
-    together(*[one[0].start for one in pair])
-    together(*[one[0].begin for one in pair])
+OVERLAP: dict[str, object] = {"host": "process", "overlap": True}
 
-    def cut_again_and_again() -> int:
-        """After a few pushes, at whatever moment of the next."""
-        cuts, until = 0, time.monotonic() + DEADLINE_S
-        for at in range(3, 96, 4):
-            while len(pushes) < at and time.monotonic() < until:
-                time.sleep(0.001)
-            time.sleep(drawn.uniform(0, 0.01))
-            relay.cut()
-            cuts += 1
-        return cuts
 
-    def train_from_afar() -> None:
-        for _ in range(100):
-            pushes.append(push(pair[1]))
+@pytest.mark.parametrize("settings", [{"rule": Async()}, {"rule": Sync()}, OVERLAP], ids=str)
+def test_each_push_counts_once_however_often_the_connection_breaks(
+    run: Callable[..., Far], settings: dict[str, object]
+) -> None:
+    far, drawn, pushes = run(2, **settings), random.Random(3), list[int]()
+    with serving(far.launch, counting):
+        relay = Relay((LOOPBACK, far.reach(1).port))
+        pair = together(lambda: joined(far.worker(0, DEADLINE_S)), lambda: joined(through(far, relay, 1)))
+        together(*[one[0].start for one in pair])
+        together(*[one[0].begin for one in pair])
 
-    cuts, _, _ = together(cut_again_and_again, lambda: [push(pair[0]) for _ in range(100)], train_from_afar)
-    assert cuts == 24
-    updates = 200 if rule == Async() else 100
-    assert far.launch.figures.counts().updates == updates
-    assert [row.duplicates for row in far.launch.figures.pushes()] == [0, 0]
-    together(*[one[0].finish for one in pair])
-    pair[1][0].pull()
-    assert values(pair[1][1]) == {-float(updates)}
-    for one in pair:
+        def cut_again_and_again() -> int:
+            """After a few pushes, at whatever moment of the next."""
+            cuts, until = 0, time.monotonic() + DEADLINE_S
+            for at in range(3, 96, 4):
+                while len(pushes) < at and time.monotonic() < until:
+                    time.sleep(0.001)
+                time.sleep(drawn.uniform(0, 0.01))
+                relay.cut()
+                cuts += 1
+            return cuts
+
+        def train_from_afar() -> None:
+            for _ in range(100):
+                pushes.append(push(pair[1]))
+
+        cuts, _, _ = together(cut_again_and_again, lambda: [push(pair[0]) for _ in range(100)], train_from_afar)
+        assert cuts == 24
+        together(*[one[0].finish for one in pair])
+        together(*[one[0].wait_for_others for one in pair])
+        updates = 100 if settings.get("rule") == Sync() else 200
+        assert far.launch.figures.counts().updates == updates
+        assert {row.duplicates for row in far.launch.figures.pushes()} == {0}
+        pair[1][0].pull()
+        assert values(pair[1][1]) == {-float(updates)}
+        for one in pair:
+            one[0].detach()
+        relay.close()
+
+
+def test_with_overlap_a_worker_computes_while_its_push_is_under_way(run: Callable[..., Far]) -> None:
+    far = run(1, **OVERLAP)
+    with serving(far.launch, counting):
+        relay = Relay((LOOPBACK, far.reach(0).port))
+        one = joined(through(far, relay, 0))
+        one[0].start()
+        one[0].begin()
+        assert push(one) == 0  # nothing has come back
+        one[0].pull()
+        relay.freeze()
+        came = push(one)  # returns though nothing passes any more
+        assert far.launch.figures.counts().updates <= 1
+        relay.thaw()
+        push(one)
+        assert push(one) > came
+        one[0].finish()
+        one[0].wait_for_others()
+        assert far.launch.figures.counts().updates == 4
         one[0].detach()
-    relay.close()
+        relay.close()
+
+
+def test_with_overlap_a_batch_is_not_done_whose_push_has_not_come(run: Callable[..., Far]) -> None:
+    """The worker is lost with its push under way: another computes that batch."""
+    far = run(2, **OVERLAP)
+    with serving(far.launch, counting):
+        relay = Relay((LOOPBACK, far.reach(1).port))
+        pair = together(lambda: joined(far.worker(0, DEADLINE_S)), lambda: joined(through(far, relay, 1)))
+        together(*[one[0].start for one in pair])
+        together(*[one[0].begin for one in pair])
+        cursors = [far.ends[worker].cursor for worker in range(2)]
+        for worker, cursor in enumerate(cursors):
+            cursor.begin(worker, 0, 4, turns=True)
+        assert [cursors[1].claim(1), cursors[1].claim(1)] == [Claim(0, 1), Claim(0, 3)]
+        push(pair[1])
+        cursors[1].done(1)
+        assert cursors[1].state() == {0: [(0, 1), (2, 4)]}
+        relay.freeze()
+        push(pair[1])
+        cursors[1].done(1)
+        far.end(1)
+        far.launch.mark_dead(1)
+        assert [cursors[0].claim(0) for _ in range(4)] == [Claim(0, 3), Claim(0, 0), Claim(0, 2), None]
+        pair[0][0].finish()
+        assert far.launch.figures.counts().updates == 1
+        relay.close()
 
 
 def test_a_newer_connection_takes_the_place_of_one_whose_end_nobody_has_told(run: Callable[..., Far]) -> None:

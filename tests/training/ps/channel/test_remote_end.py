@@ -9,6 +9,7 @@ import pytest
 from scalebook.training.ps.channel.remote_beside import LETTER
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, SECRET, far
 from tests.training.ps.worker.end_contract import EndContract, EndOf
@@ -26,7 +27,7 @@ class TestRemote(EndContract):
 
     @contextmanager
     def launched(self, launch: Launch, make: Make) -> Iterator[EndOf]:
-        with far(launch, make) as workers:
+        with serving(launch, make), far(launch, make) as workers:
             yield workers.worker
 
 
@@ -40,14 +41,10 @@ def test_a_letter_that_is_too_long_is_refused_by_name() -> None:
     launch.close()
 
 
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [(Settings(host="process", overlap=True), "overlap")],
-)
-def test_what_does_not_go_between_machines_is_refused_by_name(settings: Settings, key: str) -> None:
-    launch = Launch(1, settings)
+def test_what_does_not_go_between_machines_is_refused_by_name() -> None:
+    launch = Launch(1, Settings(host="virtual", clock=ClockSettings(1.0)))
     listener = listening(LOOPBACK)
-    with pytest.raises(ValueError, match=rf"{key}: .* Write false"):
+    with pytest.raises(ValueError, match=r"host: one process plays all workers .* Write inline or process"):
         launch.post(0, "run", listener, SECRET, None)
     listener.close()
     launch.close()
@@ -60,8 +57,3 @@ class TestBesideServers(TestRemote):
     @property
     def settings(self) -> dict[str, Any]:
         return {"host": "process", "shards": 2}
-
-    @contextmanager
-    def launched(self, launch: Launch, make: Make) -> Iterator[EndOf]:
-        with serving(launch, make), far(launch, make) as workers:
-            yield workers.worker

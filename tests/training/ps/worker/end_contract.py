@@ -15,7 +15,7 @@ import torch
 from torch.nn import Parameter
 
 from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.damping import DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import (
@@ -137,6 +137,49 @@ class EndContract(ABC):
             with pytest.raises(TimeoutError, match=r"worker 0 waits until rule bounded .*: nothing happened for 0.5 s"):
                 first.push()
             second.joined.finish()
+
+    # --- one push under way while the next gradient is computed ---
+
+    def test_with_overlap_each_push_is_an_update_of_the_staleness_that_it_has(self) -> None:
+        with self.run(1, host="process", shards=1, overlap=True, damping=Inverse()) as (launch, (only,)):
+            versions = [only.push().version for _ in range(12)]
+            only.joined.finish()
+            only.joined.wait_for_others()
+            only.joined.pull()
+            assert versions == sorted(versions)
+            assert launch.figures.counts().updates == 12
+            counts = launch.figures.staleness().counts[0].tolist()
+            assert sum(counts) == sum(counts[:3]) == 12  # what was under way, and what a server had not applied
+            expected = -sum(count / max(1, late) for late, count in enumerate(counts))
+            assert [*only.values()] == [pytest.approx(expected)]
+
+    def test_with_overlap_what_is_done_is_so_when_its_push_has_come(self) -> None:
+        with self.run(2, host="process", overlap=True, shards=2) as (_, (first, second)):
+            mine = first.end.cursor
+            for worker, one in enumerate((first, second)):
+                one.end.cursor.begin(worker, 0, 8, turns=True)
+            for _ in range(3):
+                assert mine.claim(0) is not None
+                first.push()
+                mine.done(0)
+            assert mine.state() == {0: [(1, 2), (3, 4), (5, 8)]}
+            assert first.push().applied
+            snapshot = first.joined.snapshot()
+            assert 3 <= snapshot.versions[0] <= 4  # the last may be with the servers
+            assert second.push().applied
+            second.joined.settle("between two pulls")
+
+    def test_with_overlap_a_budget_of_updates_is_kept(self) -> None:
+        with self.run(2, host="process", overlap=True, max_updates=5) as (launch, (first, second)):
+            for one in (first, second):
+                for _ in range(4):
+                    last = one.push()
+            assert last.is_last
+            assert not last.applied
+            first.joined.finish()
+            second.joined.finish()
+            first.joined.wait_for_others()
+            assert launch.figures.counts().updates == 5
 
     # --- what is written into parameters ---------------------------------------------------------------------------
 
