@@ -59,6 +59,7 @@ e2e: programs ## the journeys in a real browser
 cluster: $(VENV)/.cluster ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
 	$(PYTEST) -m cluster tests/training/jobs/executors/cluster
 	$(BIN)/python -m benchmarks.cluster_searches
+	$(BIN)/python -m benchmarks.cluster_deaths
 
 programs: $(VENV)/.dev
 	$(SHELL) tests/debian.sh chromium
@@ -112,6 +113,7 @@ bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.local_steps
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.cluster_rates
+	$(BIN)/python -m benchmarks.cluster_first_run
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.kill_drills
