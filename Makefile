@@ -54,10 +54,11 @@ alone: programs ## those that hold one time against another
 	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
 e2e: programs ## the journeys in a real browser
-	$(PYTEST) -m "e2e and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "e2e and not cluster and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
-cluster: $(VENV)/.cluster ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
+cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
 	$(PYTEST) -m cluster tests/training/jobs/executors/cluster
+	$(PYTEST) -m cluster tests/e2e/test_cluster.py
 	$(BIN)/python -m benchmarks.cluster_searches
 	$(BIN)/python -m benchmarks.cluster_deaths
 
