@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import psutil
-import ray  # type: ignore[import-not-found]  # only in this script's own environment
+import ray  # only in this script's own environment
 import torch
 from torch.nn import Linear, ReLU, Sequential
 from torch.nn.functional import cross_entropy

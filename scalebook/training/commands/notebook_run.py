@@ -36,6 +36,9 @@ STOP_DEADLINE_S: Final = 60.0
 SILENCE_S: Final = 1800.0
 """No run of ours changed in any way for so long: given up. The supervisor's own deadlines are shorter."""
 
+RECORD_DEADLINE_S: Final = 30.0
+"""Until MLflow knows of a run's end. The run's folder may say so first, where other machines share it."""
+
 INTERRUPTED: Final = 130
 
 
@@ -85,6 +88,8 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
             board.say(_explained(job, state))
+    if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
+        board.say(f"MLflow does not know yet how {_runs(unrecorded)} ended: what follows lacks that.")
     _compare(wanted, workspace, description, out)
     return 0 if finished == len(jobs) else 1
 
@@ -141,6 +146,24 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> 
         if now - moved > SILENCE_S:
             return False
         time.sleep(LOOK_EVERY_S)
+
+
+def wait_for_record(workspace: Workspace, run_ids: Sequence[str], deadline_s: float = RECORD_DEADLINE_S) -> int:
+    """How many of these ended runs MLflow still believes to be running, when the others are told or the time is up."""
+    reader, deadline = RunReader(workspace.tracking_uri()), time.monotonic() + deadline_s
+    going = list(run_ids)
+    while going := [run_id for run_id in going if _is_going(reader, run_id)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_EVERY_S)
+    return len(going)
+
+
+def _is_going(reader: RunReader, run_id: str) -> bool:
+    try:
+        return reader.run(run_id).ended is None
+    except KeyError:  # the store has none such: nobody will end it
+        return False
 
 
 def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:

@@ -5,15 +5,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from scalebook.training.__main__ import main as scalebook
 from scalebook.training.commands.notebook import main
+from scalebook.training.commands.notebook_run import wait_for_record
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.notebook.parse import parse
@@ -178,3 +181,16 @@ def test_ctrl_c_stops_the_runs_and_says_so(notebook_file: Path) -> None:
     assert "Stopped 1 run." in rest
     (job,) = [job for job in all_jobs(Workspace(notebook_file.parent)) if job.request().cell == "endless"]
     assert job.state() == "stopped"
+
+
+def test_ends_that_mlflow_is_told_late_are_waited_for_and_one_that_it_is_never_told_is_counted(
+    tmp_path: Path, prepared: Prepared
+) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
+    client = MlflowClient(workspace.tracking_uri())
+    late, never = (client.create_run("0").info.run_id for _ in range(2))
+    teller = threading.Timer(0.5, client.set_terminated, [late])
+    teller.start()
+    assert wait_for_record(workspace, [late, "unknown"]) == 0
+    teller.join()
+    assert wait_for_record(workspace, [late, never], deadline_s=0.3) == 1

@@ -49,8 +49,6 @@ class EngineCalls:
         self._has_lane = has_lane(run.settings)
         self._given = [Given() for _ in self._plans]
         self._hyper: dict[int, tuple[str, Groups]] = {}
-        self._states: list[Tensor] = []
-        self._sent: dict[int, list[Tensor]] = {}  # by section
         self.has_detached = False
 
     def offers(self) -> dict[str, Offer]:
@@ -165,7 +163,6 @@ class EngineCalls:
             frames.append(pulls.encode(number, shard.views[base.buffer], client.replica.frozen))
             pulls.learn(number, frames[-1])
             shard.counters.meters[self._end.worker * METER + PULLED] += frames[-1].numel()
-        self._sent[client.host.section.number] = frames  # from where they lie
         sizes = [frame.numel() for frame in frames]
         return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
 
@@ -178,7 +175,6 @@ class EngineCalls:
                 locks.enter_context(shard.applying)
             self._given[section].hold(client)
             states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
-        self._states = states  # which are sent from there
         versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
         body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
         return Reply([base.version for base in client.bases], body)

@@ -1,6 +1,7 @@
 """Tensors as bytes, where they lie."""
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,11 +10,13 @@ from scalebook.training.ps.memory.layout import LayoutEntry
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """Those of a dense tensor on the CPU, in the order of its memory. The tensor must outlive them."""
+    """Those of a dense tensor on the CPU, in the order of its memory. They keep the tensor."""
     size = tensor.numel() * tensor.element_size()
     if not size:
         return memoryview(b"")
-    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
+    lent: Any = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    lent.tensor = tensor  # which so lives as long as any part of the bytes does
+    return memoryview(lent).cast("B")
 
 
 def as_laid_out(tensor: Tensor, field: LayoutEntry) -> Tensor:

@@ -57,7 +57,6 @@ class RemoteHost(Host):
         self._has_come = self._is_over = False
         self._fields = section.plan.gradients.fields
         self._frames: list[Tensor] | None = None  # of the push under way
-        self._sent: list[Tensor] = []  # of the same: what its bytes are read from
         self.fetch_written: Callable[[], None] = lambda: None
         """Has those tables that somebody has written into, to be compared (`RemoteTableReads`)."""
         self._pulls = pulls
@@ -136,18 +135,18 @@ class RemoteHost(Host):
         if self._frames is not None:
             return [frame.numel() for frame in self._frames], [bytes_of(frame) for frame in self._frames]
         sent = push.gradients if push.valid else [None] * len(push.gradients)
-        present, self._sent = list[int](), []
+        present, parts = list[int](), list[Tensor]()
         for place, (gradient, field) in enumerate(zip(sent, self._fields, strict=True)):
             if gradient is None:
                 present.append(0)
             elif gradient.is_sparse:
                 present.append(1 + gradient._nnz())
-                self._sent += [gradient._indices()[0].contiguous(), gradient._values().contiguous()]
+                parts += [gradient._indices()[0].contiguous(), gradient._values().contiguous()]
             else:
                 present.append(1)
                 laid_out = as_laid_out(gradient, field)
-                self._sent.append(self._copies[place].copy_(laid_out) if self._copies else laid_out)
-        return present, [bytes_of(part) for part in self._sent]
+                parts.append(self._copies[place].copy_(laid_out) if self._copies else laid_out)
+        return present, [bytes_of(part) for part in parts]
 
     @override
     def keep(self, push: Push, outcome: Outcome) -> None:

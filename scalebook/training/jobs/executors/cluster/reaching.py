@@ -37,7 +37,7 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
         return ReachedCluster(node.address, daemons.ray_environment(node.loopback), node.host)
     named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if not is_host_and_port(named):
-        what = f"is {address}, and nothing of Ray was started here by `scalebook cluster start`"
+        what = f"is {address}, and nothing of Ray runs here that `scalebook cluster start` has started"
         raise ConfigError(KEY, what, "Run it; or set RAY_ADDRESS=host:port to that of a head that is there.")
     _require_token(named, environ)
     return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
