@@ -1,6 +1,7 @@
 """How far a run is, once a second, for whoever watches the job's folder or its log."""
 
 import time
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Literal
 
@@ -36,6 +37,11 @@ class Heartbeat(Callback):
         self._begun = monotonic()
         self._next_line = self._begun + FIRST_LINE_S
         self._beat(trainer, "starting")
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and (said := made_again(trainer.ckpt_path, self.measure.counts().updates)):
+            print(said, flush=True)
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -111,6 +117,17 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
             elapsed = callback.time_elapsed()
             parts.append(elapsed / max(1e-9, elapsed + max(0.0, remaining)))
     return min(1.0, max(parts)) if parts else None
+
+
+def made_again(checkpoint: str | Path | None, updates: int) -> str:
+    """What the run that left `checkpoint` had made after these `updates`, which is lost with it, in one line; "" where
+    nothing is known of it, or nothing is lost. It may have made more in the second after its last beat."""
+    found = (JobFolder(folder).progress() for folder in (Path(checkpoint).parents if checkpoint else ()))
+    before = next((progress for progress in found if progress is not None), None)
+    if before is None or before.updates <= updates:
+        return ""
+    lost = before.updates - updates
+    return f"Resumes at update {updates:,}; the run before had made {before.updates:,}: {lost:,} are made again."
 
 
 def line(progress: Progress, virtual: bool = False) -> str:

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.callbacks import heartbeat
 from scalebook.training.callbacks.clock import DataClock
-from scalebook.training.callbacks.heartbeat import Heartbeat, fraction, line
+from scalebook.training.callbacks.heartbeat import Heartbeat, fraction, line, made_again
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs.folder import JobFolder, Progress
 from tests.training.callbacks.small import OneWeight, loader, trainer
@@ -97,3 +97,34 @@ def test_a_line_says_what_is_known() -> None:
     assert line(progress) == " 42%  epoch 3  1,440 updates  12.3 s  train/loss 0.1235  8 s left"
     assert line(Progress(0.0, "training", 5)) == "epoch 0  5 updates  0.0 s"
     assert line(Progress(0.0, "training", 5), virtual=True) == "epoch 0  5 updates  0.0 virtual s"
+
+
+def test_a_resumed_run_says_how_many_updates_are_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = JobFolder(tmp_path / "before"), JobFolder(tmp_path / "after")
+    checkpoint = before.path / "checkpoints" / "last.ckpt"
+
+    class Keep(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+            if trainer.global_step == 4:
+                trainer.save_checkpoint(checkpoint)
+
+    def fit(job: JobFolder, ckpt_path: Path | None = None) -> str:
+        job.path.mkdir()
+        measure = Measure(DataClock())
+        callbacks = measure, Heartbeat(job, measure, lines=True), Keep()
+        trainer(*callbacks, max_epochs=2).fit(OneWeight(), loader(), ckpt_path=ckpt_path)
+        return capsys.readouterr().out
+
+    assert "Resumes" not in fit(before)
+    assert "Resumes at update 4; the run before had made 8: 4 are made again." in fit(after, checkpoint)
+
+
+def test_nothing_is_said_of_updates_where_none_are_lost_or_nobody_knows(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path / "before")
+    job.path.mkdir()
+    checkpoint = job.path / "checkpoints" / "last.ckpt"
+    assert made_again(checkpoint, 1200) == made_again(None, 0) == ""
+    job.write(Progress(time=0.0, phase="training", updates=1340))
+    said = "Resumes at update 1,200; the run before had made 1,340: 140 are made again."
+    assert made_again(checkpoint, 1200) == said
+    assert made_again(checkpoint, 1340) == ""
