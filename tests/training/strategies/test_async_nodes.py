@@ -7,9 +7,11 @@ import signal
 import socket
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -22,6 +24,7 @@ from scalebook.training.failures import NodeLost, TimedOut
 from scalebook.training.ps.far import Secret
 from scalebook.training.ps.policy.rules import RuleName
 from scalebook.training.strategies import AsyncPS, key_file, spread
+from scalebook.training.strategies.far_side import FarSide
 from scalebook.training.strategies.key_file import read_key
 from scalebook.training.strategies.portable import KEY
 from scalebook.training.trust import JOB, may_run, sign
@@ -274,13 +277,24 @@ def test_when_the_server_s_machine_is_gone_the_others_end_and_a_checkpoint_goes_
 
         def gone(_trainer: Trainer) -> None:
             if resumed is None:
+                until = time.monotonic() + 20
+                while not (tmp_path / "heard").exists() and time.monotonic() < until:
+                    time.sleep(0.01)  # a checkpoint is told by the way
                 (tmp_path / "died").touch()
                 os.killpg(0, signal.SIGKILL)
 
         saving = ModelCheckpoint(saved.parent, filename="last", enable_version_counter=False)
         callbacks = [AtBatch(0, 50, gone), saving]  # 12 batches an epoch are everybody's
         made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=20, enable_checkpointing=True, callbacks=callbacks)
-        return fit(made, ckpt_path=resumed), made.global_step
+        with patch.object(FarSide, "_hear", hears):
+            return fit(made, ckpt_path=resumed), made.global_step
+
+    hear = FarSide._hear
+
+    def hears(side: FarSide, what: str, told: Any) -> None:
+        hear(side, what, told)
+        if what == "saved":
+            (tmp_path / "heard").touch()
 
     _, there = outcomes(body, tmp_path)
     assert isinstance(there, NodeLost)

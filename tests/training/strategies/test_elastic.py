@@ -177,7 +177,7 @@ def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Pa
 
     def body() -> None:
         callbacks = [Wrong(tmp_path, cluster.batches)]
-        fit(trainer(tmp_path, AsyncPS(workers=WorkerRange(1, 2)), num_nodes=2, max_epochs=9, callbacks=callbacks))
+        fit(trainer(tmp_path, AsyncPS(workers=WorkerRange(1, 2)), num_nodes=2, max_epochs=100_000, callbacks=callbacks))
 
     first = cluster.start(0)
     cluster.goes_on(0)
