@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from scalebook.app.compose.components import class_field, codec_bytes, fields, rate_fields, virtual_workers
+from scalebook.app.compose.components import class_field, codec_bytes, fields, machines, rate_fields, virtual_workers
 from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
@@ -117,8 +117,7 @@ class ConfigForm:
         for argument in wanted:
             if not argument.advanced:
                 self._field(f"{path}.{argument.name}", argument)
-        advanced = [argument for argument in wanted if argument.advanced]
-        if advanced:
+        if advanced := [argument for argument in wanted if argument.advanced]:
             self._fold(f"More of {info.name}", path, [(f"{path}.{argument.name}", argument) for argument in advanced])
 
     def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
@@ -168,6 +167,7 @@ class ConfigForm:
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
+        machines.draw(self.config, self.description, info, self.key, self._field, self._slot)
         if info is not None and info.fields:
             self._strategy_args(info)
             codec_bytes.draw(self.config, self.description, drawn=self.slots)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
+from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.workload import VIRTUAL, workload
 from scalebook.training.ps.policy.clock import RECORDED
 
@@ -23,10 +24,11 @@ SHOWN_THOUGH_DEFAULT = (
     "data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule", "lr_scaling.rule",
     "lr_scaling.per",
 )  # fmt: skip
-HANDLED_TRAINER_KEYS = ("strategy", "devices", "max_epochs", "max_steps", "max_time")
+HANDLED_TRAINER_KEYS = ("strategy", "devices", "num_nodes", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
 SHOWN_STRATEGY_ARGS = ("rule", "damping", "codec")
 _STRATEGY: Final = "trainer.strategy.init_args"
+WORKERS: Final = f"{_STRATEGY}.workers"
 CLOCK: Final = f"{_STRATEGY}.clock"
 """What makes workers virtual, with the strategy's `host`; both follow from one switch."""
 USUAL_GRADIENT_S: Final = 0.1
@@ -133,6 +135,29 @@ def assign_workers(config: Config, workers: Any) -> None:
         put(config, "trainer.strategy.init_args.workers", workers)
     else:
         put(config, "trainer.devices", workers)
+
+
+def may_range(config: Mapping[str, Any], info: ClassInfo) -> bool:
+    """Whether machines may join and leave: under a parameter server on several, or where the config says so."""
+    takes = any(field.name == "workers" for field in info.fields)
+    return takes and not is_virtual(config) and (nodes_of(mapping(config.get("trainer"))) > 1 or is_range(config))
+
+
+def is_range(config: Mapping[str, Any]) -> bool:
+    """Whether the number of workers is `{min, max}`."""
+    return isinstance(get(config, WORKERS), Mapping)
+
+
+def assign_fewest(config: Config, fewest: Any, description: Description) -> None:
+    """Write `{min, max}`, with all workers of all machines as `max`; a fixed number where `fewest` is None."""
+    on_each = workers_of(config, description)
+    if fewest is None:
+        if is_range(config):
+            drop(config, WORKERS)
+        return
+    put(config, "trainer.devices", on_each)
+    most = on_each * nodes_of(mapping(config.get("trainer"))) if isinstance(on_each, int) else on_each
+    put(config, WORKERS, {"min": fewest, "max": most})
 
 
 def is_virtual(config: Mapping[str, Any]) -> bool:

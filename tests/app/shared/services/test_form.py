@@ -85,6 +85,30 @@ def test_workers_go_where_the_config_has_them() -> None:
     assert wanted["trainer"]["devices"] == 2
 
 
+def test_a_range_of_workers_follows_workers_and_machines() -> None:
+    server, wanted = info("strategies", "AsyncPS"), copy.deepcopy(config())
+    assert not form.may_range(wanted, server)
+    assert not form.may_range(form.blank(DESCRIPTION), info("strategies", "ddp"))
+    form.put(wanted, "trainer.num_nodes", 3)
+    form.put(wanted, form.WORKERS, 4)  # on each
+    assert form.may_range(wanted, server)
+    assert not form.may_range(wanted, info("strategies", "ddp"))
+    form.assign_fewest(wanted, None, DESCRIPTION)
+    assert form.get(wanted, form.WORKERS) == 4
+    form.assign_fewest(wanted, 2, DESCRIPTION)
+    assert form.get(wanted, form.WORKERS) == {"min": 2, "max": 12}
+    assert wanted["trainer"]["devices"] == 4
+    form.assign_workers(wanted, 5)
+    form.put(wanted, "trainer.num_nodes", 2)
+    form.assign_fewest(wanted, 2, DESCRIPTION)
+    assert form.get(wanted, form.WORKERS) == {"min": 2, "max": 10}
+    form.drop(wanted, "trainer.num_nodes")
+    assert form.may_range(wanted, server), "so that it can be emptied"
+    form.assign_fewest(wanted, None, DESCRIPTION)
+    assert form.get(wanted, form.WORKERS) is None
+    assert wanted["trainer"]["devices"] == 5
+
+
 @pytest.mark.parametrize(
     "budget", [Budget("epochs", 7), Budget("updates", 1200), Budget("time", 90.5), Budget("time", 60 * 24 * 3)]
 )
