@@ -1,3 +1,5 @@
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,7 @@ def test_codecs_are_offered_with_their_bytes_for_this_model(open_page: Open, loo
     assert looked_at == []  # nobody has opened the list
     app.session_state[f"compose.{version}.fold.trainer.strategy.init_args"] = True
     app.run()
-    app.run()
+    run_until(app, lambda: any(one.startswith("For this model") for one in captions(app)))
     assert len(looked_at) == 1
     offered = choice(app, "Push codec").options
     assert offered == choice(app, "Pull codec").options
@@ -103,6 +105,14 @@ def captions(app: AppTest) -> list[str]:
     return [one.value for one in app.caption]
 
 
+def run_until(app: AppTest, condition: Callable[[], bool]) -> None:
+    """A thread behind the page finds it out."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, captions(app)
+        app.run()
+
+
 def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, looked_at: list[Any]) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
@@ -118,9 +128,8 @@ def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, looke
     assert "<span>effective batch</span><b>64</b>" in html(app)
     assert config(app)["trainer"]["strategy"] == "ddp"
     pick(app, "Codec", "sign")
-    app.run()
     said = "a worker hands in 688 B (1/29.1 of 20 kB), and takes out 2.06 kB (1/9.69 of 20 kB)."  # three others' frames
-    assert any(said in one.value for one in app.caption)
+    run_until(app, lambda: any(said in one for one in captions(app)))
     pick(app, "Codec", "bf16")
     assert config(app)["trainer"]["strategy"] == {
         "class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": "bf16"},
