@@ -33,6 +33,13 @@ class Problem:
     remedy: str
     severity: Literal["error", "warning"] = "error"
 
+    @classmethod
+    def said_by(cls, error: ValueError) -> "Problem":
+        """What the engine, which knows no configs, says in words of the same order: `key: message. Remedy.`"""
+        key, _, rest = str(error).partition(": ")
+        message, _, remedy = rest.rpartition(". ")
+        return cls(key, message, remedy)
+
     def __str__(self) -> str:
         key = one_line(self.key, LONGEST_KEY)
         return f"{key}: {one_line(self.message.rstrip('.'))}. {one_line(self.remedy)}".rstrip()
@@ -44,6 +51,12 @@ class ConfigError(ValueError):
     def __init__(self, key: str, message: str, remedy: str) -> None:
         self.problem = Problem(key, message, remedy)
         super().__init__(str(self.problem))
+
+    @classmethod
+    def said_by(cls, error: ValueError) -> "ConfigError":
+        """As `Problem.said_by`."""
+        problem = Problem.said_by(error)
+        return cls(problem.key, problem.message, problem.remedy)
 
     def __reduce__(self) -> tuple[type["ConfigError"], tuple[str, str, str]]:
         return type(self), (self.problem.key, self.problem.message, self.problem.remedy)

@@ -82,9 +82,7 @@ def _workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts:
     try:
         found = misfit(WorkerRange(*numbers), on_each, nodes, rule, counts)
     except ValueError as error:
-        key, _, rest = str(error).partition(": ")
-        why, _, remedy = rest.partition(". ")
-        return [Problem(key, why, remedy)]
+        return [Problem.said_by(error)]
     return [_error(*found)] if found else []
 
 
@@ -92,9 +90,7 @@ def _clock(written: object, workers: int) -> list[Problem]:
     try:
         read_clock(written, workers)
     except ValueError as error:
-        key, _, rest = str(error).partition(": ")
-        why, _, remedy = rest.rpartition(". ")
-        return [Problem(key, why, remedy)]
+        return [Problem.said_by(error)]
     return []
 
 

@@ -1,6 +1,7 @@
 """The codecs that a config names, and what is wrong with them beyond their bounds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from scalebook.training.config.class_fields import Chosen
@@ -68,9 +69,8 @@ def _of_model(name: str, codec: Codec, config: Mapping[str, Any], description: D
     try:
         codec.check(found.shapes, key)
     except ValueError as error:
-        key, _, rest = str(error).partition(": ")
-        why, _, remedy = rest.rpartition(". ")
-        return [Problem(key, f"of {why}", remedy)]
+        said = Problem.said_by(error)
+        return [replace(said, message=f"of {said.message}")]
     return []
 
 

@@ -161,9 +161,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         for worker, factor in made.stragglers.items():
             Above(0).refuse(f"profile.stragglers.{worker}", factor)
     except ValueError as error:
-        key, _, what = str(error).partition(": ")
-        message, _, remedy = what.partition(". ")
-        raise ConfigError(key, message, remedy) from None
+        raise ConfigError.said_by(error) from None
     return made
 
 
@@ -235,9 +233,7 @@ def _seconds(written: object, key: str) -> Seconds:
     try:
         made.check(key)
     except ValueError as error:
-        where, _, what = str(error).partition(": ")
-        message, _, remedy = what.partition(". ")
-        raise ConfigError(where, message, remedy) from None
+        raise ConfigError.said_by(error) from None
     return made
 
 

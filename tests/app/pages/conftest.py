@@ -14,8 +14,12 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app import resources
 from scalebook.app.navigation import NOTEBOOK, PLACES
 from scalebook.app.shared.components import number_box
+from scalebook.training.config import model_parameters
+from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
+from scalebook.training.files.records import save
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 
@@ -123,3 +127,19 @@ def words(app: AppTest) -> str:
     """All text of the page: HTML, Markdown, messages."""
     kinds = (app.markdown, app.caption, app.error, app.info, app.warning, app.title, app.header)
     return html(app) + "\n".join(element.value for kind in kinds for element in kind)
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """In place of a process that makes the model, some seconds long, its parameters are kept at once. The configs whose
+    models were asked for."""
+    asked_for: list[Any] = []
+
+    def find_out(asked: Any, description: Any) -> None:
+        asked_for.append(asked)
+        place = model_parameters._path(asked, description)
+        assert place is not None
+        save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
+
+    monkeypatch.setattr(resources, "find_out", find_out)
+    return asked_for

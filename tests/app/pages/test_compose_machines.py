@@ -1,8 +1,8 @@
 import pytest
 
 from scalebook.training.files import yaml
+from tests.app.pages.compose_form import as_yaml, config, pick
 from tests.app.pages.conftest import Open, has_number, number
-from tests.app.pages.test_compose_page import as_yaml, config, pick
 
 pytestmark = pytest.mark.long
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from scalebook.training.workspace import Workspace
+from tests.app.pages.compose_form import as_yaml, choice, config, off
 from tests.app.pages.conftest import Open, html, number
-from tests.app.pages.test_compose_page import as_yaml, choice, config, off
 
 pytestmark = pytest.mark.long
 

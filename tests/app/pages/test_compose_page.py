@@ -1,19 +1,11 @@
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from scalebook.app import resources
-from scalebook.training.config import model_parameters
-from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
-from scalebook.training.files import yaml
-from scalebook.training.files.records import save
 from scalebook.training.notebook import store
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
+from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
 
 pytestmark = pytest.mark.long
@@ -39,21 +31,6 @@ class Mine(LightningModule):
 '''
 
 
-def choice(app: AppTest, label: str) -> Any:
-    return next(one for one in app.selectbox if one.label == label)
-
-
-def config(app: AppTest) -> dict[str, Any]:
-    """The YAML beside the form."""
-    return dict(yaml.load(next(one for one in codes(app) if "trainer:" in one)))
-
-
-def pick(app: AppTest, label: str, option: str) -> None:
-    box = choice(app, label)
-    found = box.options.index(option) if option in box.options else None
-    box.select_index(next(i for i, one in enumerate(box.options) if option in one) if found is None else found).run()
-
-
 def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     assert config(app)["model"] == {"class_path": "scalebook.training.models.PixelCNN"}
@@ -63,57 +40,8 @@ def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     assert "--cell pixelcnn-single" in codes(app)[1]
 
 
-@pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """In place of a process that makes the model, some seconds long, its parameters are kept at once. The configs whose
-    models were asked for."""
-    asked_for: list[Any] = []
-
-    def find_out(asked: Any, description: Any) -> None:
-        asked_for.append(asked)
-        place = model_parameters._path(asked, description)
-        assert place is not None
-        save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
-
-    monkeypatch.setattr(resources, "find_out", find_out)
-    return asked_for
-
-
-def test_codecs_are_offered_with_their_bytes_for_this_model(open_page: Open, looked_at: list[Any]) -> None:
-    app = open_page("compose", notebook="first-steps")
-    pick(app, "Strategy", "Parameter server")
-    version = str(number(app, "Workers").key).split(".")[1]
-    assert looked_at == []  # nobody has opened the list
-    app.session_state[f"compose.{version}.fold.trainer.strategy.init_args"] = True
-    app.run()
-    run_until(app, lambda: any(one.startswith("For this model") for one in captions(app)))
-    assert len(looked_at) == 1
-    offered = choice(app, "Push codec").options
-    assert offered == choice(app, "Pull codec").options
-    assert {"fp32 · 20 kB", "bf16 · 10 kB, 1/1.99", "topk 0.01 · 432 B, 1/46.3"} < {*offered}
-    assert all(" kB" in one or " B, 1/" in one for one in offered), offered
-    assert "For this model a push has 20 kB, as they are, and a pull 20 kB, as they are." in captions(app)
-    pick(app, "Push codec", "topk")
-    number(app, "Share").set_value(0.5).run()
-    assert config(app)["trainer"]["strategy"]["init_args"]["push_codec"]["init_args"] == {"share": 0.5}
-    assert choice(app, "Push codec").value.config_value == "topk"
-    assert any(one.startswith("For this model a push has 20 kB (1 times of 20 kB)") for one in captions(app))
-    assert len(looked_at) == 1
-
-
-def captions(app: AppTest) -> list[str]:
-    return [one.value for one in app.caption]
-
-
-def run_until(app: AppTest, condition: Callable[[], bool]) -> None:
-    """A thread behind the page finds it out."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, captions(app)
-        app.run()
-
-
-def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, looked_at: list[Any]) -> None:
+@pytest.mark.usefixtures("looked_at")
+def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(4).run()
@@ -127,27 +55,6 @@ def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open, looke
     pick(app, "Strategy", "DDP")
     assert "<span>effective batch</span><b>64</b>" in html(app)
     assert config(app)["trainer"]["strategy"] == "ddp"
-    pick(app, "Codec", "sign")
-    said = "a worker hands in 688 B (1/29.1 of 20 kB), and takes out 2.06 kB (1/9.69 of 20 kB)."  # three others' frames
-    run_until(app, lambda: any(said in one for one in captions(app)))
-    pick(app, "Codec", "bf16")
-    assert config(app)["trainer"]["strategy"] == {
-        "class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": "bf16"},
-    }  # fmt: skip
-    pick(app, "Codec", "fp32")
-    assert config(app)["trainer"]["strategy"] == "ddp"
-
-
-def off(app: AppTest) -> tuple[bool, bool]:
-    """Whether Run and Save are."""
-    return app.button(key="compose-run").disabled, app.button(key="compose-save").disabled
-
-
-def as_yaml(app: AppTest, text: str) -> None:
-    """Edit the config as text, then go back to the form."""
-    app.segmented_control(key="compose-mode").set_value("YAML").run()
-    next(one for one in app.text_area if one.label == "Config").set_value(text).run()
-    app.segmented_control(key="compose-mode").set_value("Form").run()
 
 
 def test_a_problem_is_shown_at_its_field_and_blocks_run(open_page: Open) -> None:
@@ -247,10 +154,6 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     assert any("has its own `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3
-
-
-def strategy_args(app: AppTest) -> dict[str, Any]:
-    return dict(config(app)["trainer"]["strategy"]["init_args"])
 
 
 def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:

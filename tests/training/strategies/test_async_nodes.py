@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import stat
 import sys
 import time
 from collections.abc import Callable
@@ -23,12 +22,9 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut
 from scalebook.training.ps.far import Secret
 from scalebook.training.ps.policy.rules import RuleName
-from scalebook.training.strategies import AsyncPS, key_file, spread
+from scalebook.training.strategies import AsyncPS, spread
 from scalebook.training.strategies.far_side import FarSide
-from scalebook.training.strategies.key_file import read_key
 from scalebook.training.strategies.portable import KEY
-from scalebook.training.trust import JOB, may_run, sign
-from scalebook.training.workspace import Workspace
 from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, held_out, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
@@ -352,48 +348,11 @@ def test_machines_that_are_not_started_alike_are_refused_on_both(tmp_path: Path)
         assert str(error).startswith("trainer.strategy: has other arguments on node 0")
 
 
-def test_the_key_is_made_by_the_first_and_read_by_nobody_else(tmp_path: Path, key: Path) -> None:
-    made = first_key(key)
-    assert stat.S_IMODE(made.stat().st_mode) == 0o600
-    content = made.read_text()
-    assert repr(read_key(key, makes=False)) == "Secret()"
-    made.chmod(0o640)
-    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: others may read or own .*chmod 600") as caught:
-        read_key(key, makes=True)
-    assert content.strip() not in str(caught.value)
-
-
-def first_key(path: Path) -> Path:
-    read_key(path, makes=True)
-    return path
-
-
-def test_a_machine_without_the_key_says_where_it_is_to_come_from(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_file, "MAKING_S", 0.2)
-    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first machine"):
-        read_key(key, makes=False)
-    assert key_file.key_file({"XDG_STATE_HOME": "/state"}) == Path("/state/scalebook/machines-key")
-    assert key_file.key_file({}) == Path.home() / ".local/state/scalebook/machines-key"
-
-
-def test_who_has_signed_before_has_another_key_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are of one person, and in one folder."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv(key_file.VARIABLE, raising=False)
-    workspace = Workspace(tmp_path).create()
-    job = workspace.jobs / "one"
-    job.mkdir()
-    for name in JOB:
-        (job / name).write_text("{}", encoding="utf-8")
-    sign(job, "one", JOB)
-    kept = read_key(key_file.key_file(os.environ), makes=True)
-    assert may_run(workspace, job, JOB)
-    assert read_key(key_file.key_file(os.environ), makes=False).proof(b"") == kept.proof(b"")
-
-
 def test_another_key_gets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def body() -> None:
-        os.environ["SCALEBOOK_KEY_FILE"] = str(first_key(tmp_path / f"key-{os.environ['NODE_RANK']}"))
+        own = tmp_path / f"key-{os.environ['NODE_RANK']}"
+        Secret.made(own)
+        os.environ["SCALEBOOK_KEY_FILE"] = str(own)
         fit(trainer(tmp_path, AsyncPS(deadline_s=8.0 - 5 * int(os.environ["NODE_RANK"])), num_nodes=2))
 
     here, there = outcomes(body, tmp_path)

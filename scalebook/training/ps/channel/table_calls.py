@@ -72,7 +72,7 @@ class TableCalls:
         numbers = self._numbers[:rows]
         _check(numbers, self._table(section, place).rows)
         values = self._client(section).reads.rows(place, numbers).contiguous()
-        return Reply(None, [values.view(-1).view(torch.uint8).numpy().data])  # which keeps them until it is sent
+        return Reply(None, [bytes_of(values)])
 
 
 def _check(numbers: Tensor, rows: int) -> None:
