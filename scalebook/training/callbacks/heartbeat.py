@@ -127,7 +127,7 @@ def made_again(checkpoint: str | Path | None, updates: int) -> str:
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
-    return f"Resumes at update {updates:,}; the run before had made {before.updates:,}: {lost:,} are made again."
+    return f"Resumes at update {updates:,}; the run before had made {before.updates:,} or more: {lost:,} or more again."
 
 
 def line(progress: Progress, virtual: bool = False) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.nodes import KEY_FILE
 from scalebook.training.ps.far import Secret
 
-VARIABLE: Final = "SCALEBOOK_KEY_FILE"
 MAKING_S: Final = 5.0
 """How long a machine that shares its files with the first waits for it to make one."""
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def key_file(environment: Mapping[str, str]) -> Path:
     """Where it is, or will be: not at `key`, with which this person signs (`training/trust.py`)."""
-    if named := environment.get(VARIABLE):
+    if named := environment.get(KEY_FILE):
         return Path(named).expanduser()
     state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "scalebook" / "machines-key"
@@ -35,15 +35,15 @@ def read_key(path: Path, makes: bool) -> Secret:
             elif time.monotonic() > until:
                 why = f"names no key: {path} is not on this machine"
                 raise ConfigError(
-                    VARIABLE, why, f"Copy it from the first machine: scp -p FIRST:{path} {path}"
+                    KEY_FILE, why, f"Copy it from the first machine: scp -p FIRST:{path} {path}"
                 ) from None
             else:
                 time.sleep(0.1)
         except ValueError as error:
             key, _, remedy = str(error).removeprefix("key: ").partition(". ")
-            raise ConfigError(VARIABLE, key, remedy) from error
+            raise ConfigError(KEY_FILE, key, remedy) from error
         except OSError as error:
-            raise ConfigError(VARIABLE, f"{path} cannot be read ({error.strerror})", "Name another file.") from error
+            raise ConfigError(KEY_FILE, f"{path} cannot be read ({error.strerror})", "Name another file.") from error
 
 
 def _make(path: Path) -> None:
@@ -53,5 +53,5 @@ def _make(path: Path) -> None:
     except FileExistsError:
         return  # by another process, at this moment
     except OSError as error:
-        raise ConfigError(VARIABLE, f"{path} cannot be made ({error.strerror})", "Name another file.") from error
+        raise ConfigError(KEY_FILE, f"{path} cannot be made ({error.strerror})", "Name another file.") from error
     log.warning("A key was made for the machines of your runs: %s. Copy it to the same place on each of them.", path)

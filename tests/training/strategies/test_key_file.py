@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.nodes import KEY_FILE
 from scalebook.training.strategies import key_file
 from scalebook.training.strategies.key_file import read_key
 from scalebook.training.trust import JOB, may_run, sign
@@ -38,7 +39,7 @@ def test_a_machine_without_the_key_says_where_it_is_to_come_from(key: Path, monk
 def test_who_has_signed_before_has_another_key_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are of one person, and in one folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv(key_file.VARIABLE, raising=False)
+    monkeypatch.delenv(KEY_FILE, raising=False)
     workspace = Workspace(tmp_path).create()
     job = workspace.jobs / "one"
     job.mkdir()

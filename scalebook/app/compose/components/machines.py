@@ -21,10 +21,13 @@ def draw(
     slot: Callable[[str], None],
 ) -> None:
     """Draw both and write them into the config: machines, and the fewest workers where `strategy` can have a range.
+    Neither for one process.
 
     `key` makes a widget's key of a name, `field` draws a described one at a dotted path, `slot` leaves a place for the
     problems of a dotted path.
     """
+    if strategy is not None and strategy.config_value == "auto" and form.get(config, "trainer.num_nodes", 1) == 1:
+        return
     left, right = st.columns(2)
     nodes = next((one for one in description.trainer if one.name == "num_nodes"), None)
     with left:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.jobs.executors.cluster.token import put_token
+from scalebook.training.nodes import KEY_FILE
 
 FOLDER: Final = "parts"
 """Within the hidden one."""
 OF: Final = "@"
 """Between the job and what tells its parts apart; no id of a job has it."""
 KEY_BYTES: Final = 32
-KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
 
 
 def part_names(job: str, machines: Sequence[str]) -> list[str]:
