@@ -25,6 +25,7 @@ REFUSING: Final = (
     "strategies/applied_step.py",
     "ps/optimizer/rebuilding.py",
     "ps/optimizer/tables.py",
+    "ps/channel/remote_tables.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Call|Send)\b")
 

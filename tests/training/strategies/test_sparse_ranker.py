@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint, ModelSummary
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, Optimizer
@@ -71,12 +73,14 @@ def fitted(
     ckpt_path: Path | None = None,
     devices: int = 1,
     num_nodes: int = 1,
+    callbacks: list[Callback] | None = None,
 ) -> tuple[Trainer, _Ranker]:
     model = untrained(sparse)
     model.make = make
     trainer = Trainer(
         strategy=strategy, accelerator="cpu", devices=devices, num_nodes=num_nodes, max_epochs=epochs, logger=False,
-        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
+        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in callbacks or ()),
     )  # fmt: skip
     data: DataLoader[Any] = DataLoader(_Pairs(), batch_size=16)
     trainer.fit(model, data, DataLoader(_Pairs(), batch_size=64), ckpt_path=ckpt_path)
@@ -113,6 +117,62 @@ def test_two_machines_are_one_to_the_last_bit(host: HostName, tmp_path: Path, mo
     alone = weights(devices=2)
     for machine in together(by_hand(), lambda: weights(num_nodes=2), tmp_path):
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(machine, alone, strict=True))
+
+
+class _Reads(Callback):
+    """Does this to the model's table in the worker of another machine, once training has begun."""
+
+    def __init__(self, read: Callable[[Parameter], Any]) -> None:
+        self.read = read
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if trainer.global_rank == 1:
+            self.read(pl_module.get_parameter("table.weight"))
+
+
+@torch.no_grad()
+def _tied(weight: Parameter) -> Tensor:
+    return torch.ones(1, weight.shape[1]) @ weight.T
+
+
+def test_who_reads_a_table_on_another_machine_is_told_and_both_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "state" / "key"))
+
+    def told() -> str:
+        with pytest.raises((ValueError, SystemExit, RuntimeError)) as raised:
+            fitted(AsyncPS(), adagrad, num_nodes=2, callbacks=[_Reads(_tied)])
+        return str(raised.value)
+
+    here, there = together(by_hand(), told, tmp_path)
+    said = "model: table.weight is a table with sparse gradients, whose values are on the first machine while it trains"
+    assert there.startswith(said)
+    assert said in here
+
+
+def test_callbacks_that_look_at_no_values_go_on_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lightning's own do: summaries, checkpoints, moves to a device, copies of the model."""
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "state" / "key"))
+
+    class Looks(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+            ModelSummary(max_depth=2).on_fit_start(trainer, pl_module)
+            copied, moved = deepcopy(pl_module), pl_module.to("cpu")
+            assert copied.get_parameter("table.weight").shape == moved.get_parameter("table.weight").shape
+            assert len(pl_module.state_dict()) == len(list(pl_module.parameters()))
+
+    def weights() -> list[Tensor]:
+        saving = ModelCheckpoint(tmp_path / "saved", every_n_train_steps=2)
+        trainer, model = fitted(AsyncPS("sync"), adagrad, num_nodes=2, callbacks=[Looks(), saving])
+        assert trainer.global_step == 8
+        return [parameter.detach() for parameter in model.parameters()]
+
+    here, there = together(by_hand(), weights, tmp_path)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(here, there, strict=True))
+    assert any((tmp_path / "saved").iterdir())
 
 
 def test_virtual_workers_read_the_rows_of_the_version_that_they_hold() -> None:

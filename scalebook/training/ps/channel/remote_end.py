@@ -69,6 +69,12 @@ class RemoteJoined(Joined):
     lane: Lane | None = field(default=None, repr=False)
 
     @override
+    def start_steps(self) -> Steps[None]:
+        yield from super().start_steps()
+        for reads in self.tables:
+            reads.has_begun = True
+
+    @override
     def begin_steps(self) -> Steps[None]:
         self.channel.call("begin")
         yield from super().begin_steps()
@@ -99,6 +105,7 @@ class RemoteJoined(Joined):
         """With whole tables, as of the version pulled last."""
         for reads in self.tables:
             reads.fetch()
+            reads.give_back()
         super().detach()
         if self.lane is not None:
             self.lane.settle()
@@ -208,6 +215,8 @@ class RemoteEnd:
         joined.pull()
         if model is not None:
             joined.read_rows(model)
+        for reads in tables:
+            reads.keep_away()
         return joined
 
     # --- the run -------------------------------------------------------------------------------------------------

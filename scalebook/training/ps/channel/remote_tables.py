@@ -1,9 +1,11 @@
 """Sparse tables as a worker on another machine has them: rows, as it needs them, as of the version that it holds.
 
-Its own table takes no memory while it trains. At the end it has the whole of it, which comes in pieces.
+Its own table takes no memory while it trains, and nobody can read it. At the end it has the whole of it, which comes in
+pieces.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.ps.channel.channel import Channel
+from scalebook.training.ps.channel.elsewhere import give_back, keep_away
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.table_calls import rows_at_once
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
@@ -33,8 +36,10 @@ class RemoteTableReads(TableReads):
     def __init__(self, channel: Channel, worker: int, client: Client) -> None:
         self._section = client.host.section
         super().__init__(worker, self._section, client.replica, lambda: client.bases)
-        self._channel, self._own = channel, client.replica
+        self._channel, self._client, self._own = channel, client, client.replica
         self._plans = {table.place: table for table in self._section.plan.tables}
+        self.has_begun = False
+        """What is written into a table from here on is no part of the first version."""
 
     @override
     def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
@@ -57,6 +62,26 @@ class RemoteTableReads(TableReads):
     def unchanged(self, place: int) -> int | None:
         """Never: what lies here is no version's."""
         return None
+
+    def keep_away(self) -> None:
+        """Let nobody read tables that train: their memory here has nothing in it. Frozen ones are as they were made."""
+        for place in self._own.tables - self._own.frozen:
+            keep_away(self._own.parameters[place], partial(self._refuse, place))
+
+    def give_back(self) -> None:
+        """They can be read again."""
+        for place in self._own.tables:
+            give_back(self._own.parameters[place])
+
+    def _refuse(self, place: int, operation: str, only_writes: bool) -> None:
+        if only_writes and not self.has_begun:
+            return
+        name = self._client.names[place]
+        raise ValueError(
+            f"model: {name} is a table with sparse gradients, whose values are on the first machine while it trains, "
+            f"and {operation} on another one would have zeros. Write sparse=False, or do that where "
+            "trainer.is_global_zero, or after fit."
+        )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:
         """Have these tables, or all, whole, as of the version held."""

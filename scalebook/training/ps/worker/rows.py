@@ -61,7 +61,7 @@ class _Rows(torch.autograd.Function):
         """`pad`: with one more row, of zeros."""
         ctx.rows, ctx.shape = rows, weight.shape
         fetched = fetch(rows)
-        return torch.cat([fetched, torch.zeros_like(weight[:1])]) if pad else fetched
+        return torch.cat([fetched, fetched.new_zeros((1, *fetched.shape[1:]))]) if pad else fetched
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:

@@ -4,11 +4,14 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD, Optimizer
 
@@ -19,12 +22,13 @@ from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.end import WorkerEnd
+from scalebook.training.ps.worker.end import JoinedEnd, WorkerEnd
+from tests.training.ps import towers
 from tests.training.ps.channel.far import DEADLINE_S, far
-from tests.training.ps.towers import Towers
+from tests.training.ps.towers import Towers, gradient
 from tests.training.ps.worker.end_contract import EndOf
 from tests.training.ps.worker.peers import Make, counting, together
-from tests.training.ps.worker.tables_contract import TablesContract
+from tests.training.ps.worker.tables_contract import TablesContract, ends, trains
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Sparse invariant checks")]
 
@@ -48,6 +52,64 @@ class TestRemoteTables(TablesContract):
                 return workers.worker(worker, deadline_s) if worker else launch.worker(worker, deadline_s)
 
             yield end_of
+
+    def test_a_table_s_own_weight_is_refused_by_name_until_it_has_come(self) -> None:
+        def reads(end: WorkerEnd, joined: JoinedEnd, model: Towers) -> None:
+            weight, ids = model.words.weight, torch.tensor([1, 2])
+            copy = deepcopy(model)
+            state = model.state_dict()
+            joined.start()
+            joined.begin()
+            gradient(model, 0)
+            for read in (
+                weight.norm,
+                lambda: weight[ids],
+                lambda: F.embedding(ids, weight, sparse=True),
+                lambda: torch.ones(2, towers.WIDTH) @ weight.T,
+                lambda: weight.data.abs().max().item(),
+                lambda: torch._foreach_norm([torch.zeros(1), weight]),
+                lambda: torch.zeros_like(weight).add_(weight.detach()),
+                lambda: weight.data.fill_(7.0),
+                lambda: weight.data.mul_(0.5),
+                weight.double,
+                lambda: copy.words(ids),
+                lambda: torch.zeros_like(weight).copy_(state["words.weight"]),
+                lambda: torch.save(weight, BytesIO()),
+                lambda: weight.detach().numpy(),
+            ):
+                with pytest.raises(ValueError, match=r"model: words\.weight is a table .* Write sparse=False"):
+                    read()
+            with pytest.raises(RuntimeError, match=r"While copying .*words\.weight is a table"):  # torch's own words
+                Towers().load_state_dict(state)
+            assert ends(joined, model)[0].norm() > 0
+            assert type(weight) is nn.Parameter
+            with pytest.raises(ValueError, match=r"words\.weight"):
+                copy.words(ids)
+
+        self.trained([trains([]), reads])
+
+    def test_what_needs_no_values_of_it_goes_on(self) -> None:
+        def looks(end: WorkerEnd, joined: JoinedEnd, model: Towers) -> None:
+            weight = model.words.weight
+            assert (weight.shape, weight.dtype, str(weight.device)) == (
+                (towers.ROWS, towers.WIDTH),
+                torch.float32,
+                "cpu",
+            )
+            assert (weight.numel(), weight.is_leaf, weight.requires_grad, len(weight)) == (400, True, True, towers.ROWS)
+            assert isinstance(weight, nn.Parameter)
+            assert weight in set(model.parameters())
+            assert torch.zeros_like(weight).sum() == 0
+            assert model.to("cpu").float().words.weight is weight
+            assert model.state_dict()["words.weight"].shape == weight.shape
+            assert deepcopy(model).words.weight.shape == weight.shape
+            assert "[100, 4]" in repr(weight)
+            SGD([weight], lr=0.1).zero_grad()
+            with pytest.raises(ValueError, match="norm on another one"):
+                weight.norm()
+            trains([0])(end, joined, model)
+
+        self.trained([trains([]), looks])
 
 
 class TestRemoteTablesInSmallPieces(TestRemoteTables):
@@ -126,3 +188,23 @@ def test_rows_that_are_none_of_the_table_or_not_in_order_end_the_connection(numb
     with pytest.raises(ProtocolError, match="counts nothing"):
         room.room(12)
     assert room.gradient(0) is None
+
+
+def test_a_table_that_nobody_trains_can_be_read() -> None:
+    def frozen() -> Towers:
+        model = Towers()
+        model.words.weight.requires_grad_(False)
+        return model
+
+    launch, here, there = Launch(2, Settings()), frozen(), frozen()
+    with far(launch, sgd, model=frozen) as workers:
+        ends = [launch.worker(0, DEADLINE_S), workers.worker(1, DEADLINE_S)]
+        joins = [partial(e.join, [sgd(m.parameters())], model=m) for e, m in zip(ends, (here, there), strict=True)]
+        every = together(*joins)
+        together(*[joined.start for joined in every])
+        assert torch.equal(there.words.weight, Towers().words.weight)
+        with pytest.raises(ValueError, match="norm on another one would have zeros"):
+            there.bags.weight.norm()
+        for joined in every:
+            joined.detach()
+    launch.close()

@@ -16,7 +16,7 @@ from scalebook.training.ps.applying.hosts import ROW_NUMBER
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.end import JoinedEnd, WorkerEnd, WrittenError
+from scalebook.training.ps.worker.end import JoinedEnd, WorkerEnd
 from tests.training.ps.towers import WIDTH, Towers, adagrad, batch, gradient, sgd, sparse_adam
 from tests.training.ps.worker.end_contract import EndOf
 from tests.training.ps.worker.peers import DEADLINE_S, together
@@ -148,19 +148,3 @@ class TablesContract(ABC):
 
         for weights in self.trained([loads, loads]):
             assert (weights[0] == 2.0).all()
-
-    def test_who_writes_into_a_table_is_refused_and_the_table_named(self) -> None:
-        def writes(end: WorkerEnd, joined: JoinedEnd, model: Towers) -> None:
-            joined.start()
-            joined.begin()
-            gradient(model, 0)
-            before = model.words.weight[3].detach().clone()
-            with torch.no_grad():
-                model.words.weight[3] = 7.0
-            with pytest.raises(WrittenError, match=r"wrote into words\.weight"):
-                joined.clients[0].push()
-            with torch.no_grad():
-                model.words.weight[3] = before
-            ends(joined, model)
-
-        self.trained([trains([]), writes])

@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+import torch
+
 from scalebook.training.ps.launch import Launch
-from tests.training.ps.towers import Towers
+from scalebook.training.ps.worker.end import JoinedEnd, WorkerEnd, WrittenError
+from tests.training.ps.towers import Towers, gradient
 from tests.training.ps.worker.end_contract import EndContract, EndOf
 from tests.training.ps.worker.peers import Make, serving
-from tests.training.ps.worker.tables_contract import TablesContract
+from tests.training.ps.worker.tables_contract import TablesContract, ends, trains
 
 
 class TestInline(EndContract):
@@ -42,3 +46,19 @@ class TestTables(TablesContract):
     @contextmanager
     def launched(self, launch: Launch, make: Make, model: Callable[[], Towers]) -> Iterator[EndOf]:
         yield launch.worker
+
+    def test_who_writes_into_a_table_is_refused_and_the_table_named(self) -> None:
+        def writes(end: WorkerEnd, joined: JoinedEnd, model: Towers) -> None:
+            joined.start()
+            joined.begin()
+            gradient(model, 0)
+            before = model.words.weight[3].detach().clone()
+            with torch.no_grad():
+                model.words.weight[3] = 7.0
+            with pytest.raises(WrittenError, match=r"wrote into words\.weight"):
+                joined.clients[0].push()
+            with torch.no_grad():
+                model.words.weight[3] = before
+            ends(joined, model)
+
+        self.trained([trains([]), writes])
