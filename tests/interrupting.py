@@ -1,11 +1,22 @@
-"""Ctrl+C for a command that runs within this process, which has imported all that a new one imports in 6 s."""
+"""Ctrl+C: for a command within this process, which has imported what a new one imports in 6 s, and for programs."""
 
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 LOOK_EVERY_S = 0.05
+
+
+@contextmanager
+def hearing() -> Iterator[None]:
+    """Programs that are started within hear Ctrl+C, also where a shell has these tests in its background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def interrupted(call: Callable[[], int], ready: Callable[[], bool], deadline_s: float) -> int:
@@ -26,18 +37,17 @@ def interrupted(call: Callable[[], int], ready: Callable[[], bool], deadline_s: 
             if not is_over.is_set():
                 signal.pthread_kill(ident, signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        code = call()
-        with lock:
+    with hearing():
+        watching.start()
+        try:
+            code = call()
+            with lock:
+                is_over.set()
+        except KeyboardInterrupt:
+            raise AssertionError("nobody has caught the interruption") from None
+        finally:
             is_over.set()
-    except KeyboardInterrupt:
-        raise AssertionError("nobody has caught the interruption") from None
-    finally:
-        is_over.set()
-        watching.join()
-        signal.signal(signal.SIGINT, before)
+            watching.join()
     assert not late.is_set(), f"not ready within {deadline_s:g} s"
     return code

@@ -21,6 +21,7 @@ from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.notebook.parse import parse
 from scalebook.training.workspace import Workspace
+from tests.interrupting import hearing
 from tests.prepared import Prepared
 from tests.training.benches import clear
 
@@ -164,18 +165,20 @@ def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -
 @pytest.mark.thorough
 def test_ctrl_c_stops_the_runs_and_says_so(notebook_file: Path) -> None:
     command = [sys.executable, "-u", "-m", "scalebook", "notebook", "run", str(notebook_file), "--cell", "endless"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stdout is not None
+    with hearing():
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     seen = ""
-    try:
-        for line in process.stdout:
-            seen += line
-            if "running" in line:
-                process.send_signal(signal.SIGINT)
-                break
-        rest = process.communicate(timeout=DEADLINE_S)[0]
-    finally:
-        process.kill()
+    with process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                seen += line
+                if "running" in line:
+                    process.send_signal(signal.SIGINT)
+                    break
+            rest = process.communicate(timeout=DEADLINE_S)[0]
+        finally:
+            process.kill()
     assert process.returncode == 130, seen + rest
     assert "Interrupted: stopping 1 run" in rest
     assert "Stopped 1 run." in rest
