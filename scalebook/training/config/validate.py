@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config import asynchronous, codecs, rate_problems, sparse_tables, validations
+from scalebook.training.config import asynchronous, codecs, data_paths, rate_problems, sparse_tables, validations
 from scalebook.training.config.addresses import checkpoint_problems
 from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
 from scalebook.training.config.confined import class_problems, path_problems
@@ -46,7 +46,8 @@ def validate(
     for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
         problems += about.problems(config, description)
     problems += _without_effect(config, description)
-    problems += [] if typed else queue_problems(config, description)
+    if not typed:
+        problems += queue_problems(config, description) + data_paths.problems(config, description)
     if not description.trusted:
         problems += _confined(config, description, problems, typed)
     return problems + (_crowded(config, description, cores) if cores else [])

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -41,6 +41,12 @@ class Machine:
     gpus: list[Gpu] = field(default_factory=list)
     name: str = ""
     """"" for this one."""
+    has: list[str] = field(default_factory=list)
+    """Of another one, which of the data that jobs name and that do not travel are there."""
+
+    def lacks(self, stays: Mapping[str, str]) -> bool:
+        """Whether a job that needs these (paths by key) has to run elsewhere."""
+        return bool(self.name) and not set(stays.values()).issubset(self.has)
 
 
 @dataclass(frozen=True)

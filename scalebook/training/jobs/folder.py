@@ -82,6 +82,8 @@ class JobRequest:
     name: str = ""
     """What people call it; the MLflow run has the same name."""
     trial: TrialOf | None = None
+    stays: dict[str, str] = field(default_factory=dict)
+    """What its config names, by key, that does not go to other machines: where it lies on each that has it."""
 
     @property
     def title(self) -> str:

@@ -13,6 +13,7 @@ from zipfile import is_zipfile
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import named
 from scalebook.training.config.complete import complete
+from scalebook.training.config.data_paths import staying
 from scalebook.training.config.description import Description
 from scalebook.training.config.fields import shown
 from scalebook.training.config.identity import config_hash
@@ -24,6 +25,7 @@ from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
 from scalebook.training.jobs.executors.cluster import parts
+from scalebook.training.jobs.executors.cluster.desk import Desk
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
@@ -87,6 +89,7 @@ def submit(
         resumed_from=resumed_from.id if resumed_from else None,
         name=_name(cell or _short_name(done, load), trial),
         trial=trial,
+        stays={one.key: one.path for one in staying(workspace.root, done)} if description.clustered else {},
     )
     made: list[JobFolder] = []
     with refusals_told(), understood(workspace.hidden):
@@ -99,6 +102,8 @@ def submit(
             run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
+    if request.stays:
+        Desk(workspace).create().need(request.stays.values())
     if start and not inline:
         ensure(workspace)
     return made

@@ -1,6 +1,6 @@
 """Why a job waits, in words: which devices are lacking, who has them, and for how long."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scalebook.training.durations import roughly
@@ -49,6 +49,13 @@ def too_few_words(nodes: int, machines: Sequence[Machine], gpus: bool) -> str:
     named = ", ".join(machine.name for machine in machines if machine.name)
     there = f"there {'is' if len(machines) == 1 else 'are'} {len(machines)}{f': {named}' if named else ''}"
     return f"waits for {nodes} machines{' with a GPU' if gpus else ''} at once; {there}"
+
+
+def no_data_words(stays: Mapping[str, str], machines: Sequence[Machine]) -> str:
+    """E.g. `waits for a machine with /w/data (data.init_args.root), which does not travel; not on a, b`."""
+    named = ", ".join(f"{path} ({key})" for key, path in stays.items())
+    lacking = ", ".join(machine.name for machine in machines if machine.lacks(stays))
+    return f"waits for a machine with {named}, which does not travel: copy it there, to the same path; not on {lacking}"
 
 
 def _share(held: int, total: int) -> str:

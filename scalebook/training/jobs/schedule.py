@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
-from scalebook.training.jobs.reasons import Holder, Lack, lack_words, too_few_words
+from scalebook.training.jobs.reasons import Holder, Lack, lack_words, no_data_words, too_few_words
 from scalebook.training.jobs.spreading import holds, placed, why_not
 
 STARTS = "starts now"
@@ -136,6 +136,11 @@ def plan(
         fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
         if request is not asked:
             fit = [place for place in fit if holds(place.machine, request)]
+        with_data = [place for place in fit if not place.machine.lacks(request.stays)]
+        if len(with_data) < min(len(fit), request.nodes):
+            reasons[request.id] = no_data_words(request.stays, machines)
+            continue
+        fit = with_data
         if not fit:
             is_named = any(machine.name for machine in machines)
             reasons[request.id] = f"waits for a GPU; {'no machine has one' if is_named else 'this machine has none'}"

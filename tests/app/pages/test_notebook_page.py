@@ -7,7 +7,7 @@ from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue
 from scalebook.training.notebook import store
-from scalebook.training.workspace import Workspace
+from scalebook.training.workspace import SETTINGS, Workspace
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
@@ -53,6 +53,16 @@ def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace:
     app = open_page()
     assert "data.init_args.batch_size" in app.error[0].value
     assert app.button(key="run-pixelcnn-async-2").disabled
+
+
+def test_data_that_do_not_go_to_other_machines_are_named_before_run(open_page: Open, workspace: Workspace) -> None:
+    (workspace.root / "pictures").mkdir()
+    (workspace.root / SETTINGS).write_text('[cluster]\naddress = "auto"\n', encoding="utf-8")
+    workspace.__dict__.pop("settings", None)
+    changed = TEXT.replace("batch_size: 32", "batch_size: 32, folder: pictures")
+    (workspace.root / "first-steps.md").write_text(changed, encoding="utf-8")
+    app = open_page()
+    assert "data.init_args.folder: names pictures, a folder, which does not go to other" in app.warning[0].value
 
 
 def test_far_more_workers_than_cores_are_confirmed_first(open_page: Open, workspace: Workspace) -> None:

@@ -16,7 +16,8 @@ from scalebook.training.jobs.folder import JobFolder, Progress, Result
 
 def run(folder: Path) -> int:
     """Keys: seconds, end (finish, crash, exit, silent), deaf (to stop), stubborn (to SIGTERM), child, frozen,
-    meeting, ledger (a file that says who began and who came to the end, whatever becomes of the job's folder)."""
+    meeting, reads (a file), ledger (a file that says who began and who came to the end, whatever becomes of the job's
+    folder)."""
     job = JobFolder(folder)
     told = json.loads(job.config.read_text(encoding="utf-8"))
     _note(told, "began", folder)
@@ -29,6 +30,8 @@ def run(folder: Path) -> int:
         print(f"affinity {sorted(os.sched_getaffinity(0))} gpus {os.environ['CUDA_VISIBLE_DEVICES']}", flush=True)
         print(f"cwd {os.getcwd()} input {sys.stdin.read()!r} session {os.getsid(0) == os.getpid()}", flush=True)
         print(f"open {sorted(int(name) for name in os.listdir('/proc/self/fd'))[:-1]}", flush=True)
+    if told.get("reads"):
+        print(f"read {Path(told['reads']).read_text(encoding='utf-8')!r}", flush=True)
     if told.get("meeting"):
         key = Path(os.environ["SCALEBOOK_KEY_FILE"])
         facts = {"key": hashlib.sha256(key.read_bytes()).hexdigest(), "mode": oct(stat.S_IMODE(key.stat().st_mode))}

@@ -327,3 +327,18 @@ def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
         waiting = [one for one in waiting if one.id not in started]
         running = running[1:]
     assert waiting == []
+
+
+def test_data_that_do_not_travel_choose_the_machine() -> None:
+    a, b = Machine([0, 1], name="a", has=["/w/data"]), Machine([0, 1, 2], name="b", has=["/w/more"])
+    asked = replace(request("x"), stays={"data.root": "/w/data"})
+    assert [start.machine for start in plan([asked], [], [b, a]).starts] == ["a"]
+    assert [start.machine for start in plan([asked], [], [TWO]).starts] == [""]  # it was submitted here
+    busy = plan([asked, request("y", created=1)], [Lease("z", "z", [0, 1], machine="a")], [b, a])
+    assert busy.reasons["x"] == "waits for 1 core; 0 of 2 free on a, run z has both"
+    assert [start.request.id for start in busy.starts] == ["y"]
+    both = plan([replace(asked, nodes=2), request("y", created=1)], [], [a, b])
+    assert both.reasons["x"] == (
+        "waits for a machine with /w/data (data.root), which does not travel: copy it there, to the same path; not on b"
+    )
+    assert [start.request.id for start in both.starts] == ["y"]

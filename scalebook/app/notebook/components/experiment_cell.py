@@ -40,12 +40,12 @@ def draw(
     are no virtual ones.
     """
     head = st.container()
-    blocked = bool(problems) or not problem_list.confirmed(crowd, f"crowd-{name}-{crowd}")
+    wrong = any(problem.severity == "error" for problem in problems)
+    blocked = wrong or not problem_list.confirmed(crowd, f"crowd-{name}-{crowd}")
     with head:
         intent = _head(name, seeds, blocked, page, {**(MORE_WORKERS if real_server else {}), **MENU})
     _summary(line, repeats)
-    for problem in problems:
-        st.error(str(problem))
+    problem_list.draw(problems)
     shown = [seed for seed in seeds if seed.run is not None]
     for seed in shown:
         if seed.run is not None and not seed.run.ended:

@@ -14,6 +14,7 @@ from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.services.words import plural
 from scalebook.app.shared.views import deleting, placing
 from scalebook.app.shared.views.writing import write
+from scalebook.training.config import data_paths
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
@@ -57,7 +58,8 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     load = workload(cell.config, description)
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
     real_server = load.strategy == "AsyncPS" and not load.is_virtual and not problems
-    intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, problems, stored.stamp, crowd, real_server)
+    told = [*problems, *data_paths.problems(cell.config, description)]
+    intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().settle(clicked, done=_run(stored, cell))

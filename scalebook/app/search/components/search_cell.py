@@ -8,6 +8,7 @@ import streamlit as st
 
 from scalebook.app.search.services.searches import Best, SearchView, budget_words, scaling_words, space_words
 from scalebook.app.shared.components import cell_menu, html, press
+from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services.words import plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
@@ -28,10 +29,9 @@ def draw(
 
     `page` tells this state of the notebook from others.
     """
-    intent = _head(name, search, stale, bool(problems), page)
+    intent = _head(name, search, stale, any(one.severity == "error" for one in problems), page)
     html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
-    for problem in problems:
-        st.error(str(problem))
+    problem_list.draw(problems)
     if search is not None:
         if search.live:
             progress(search)

@@ -8,6 +8,7 @@ from scalebook.app.search.components import search_cell
 from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import Best, SearchView
 from scalebook.app.shared.views import deleting, placing
+from scalebook.training.config import data_paths
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import SearchCell
@@ -42,7 +43,8 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     base = searches.base_of(stored.notebook, cell.body)
     problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
     stale = search is not None and not problems and searches.stale(search, cell.body, base, description)
-    intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), problems, stored.stamp)
+    told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
+    intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
     if intent is None:
         return
     clicked = f"{intent}-{cell.name}"

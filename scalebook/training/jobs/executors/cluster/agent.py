@@ -116,6 +116,10 @@ class Agent:
         """Where the machines of a run meet whose first this is, at its `address`."""
         return self.meetings.of(run, address)
 
+    def has(self, paths: Sequence[str]) -> list[str]:
+        """Those of these files and folders that are on this machine."""
+        return [path for path in paths if os.path.exists(path)]
+
     def missing(self, hashes: Sequence[str]) -> list[str]:
         return [digest for digest in hashes if not (self.files / digest).exists()]
 

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ class MachineLink:
         self.leaving = False
         self._actor: Any = None
         self._asked: Any = None
+        self._looked = -LOOK_S
         self.thread = threading.Thread(target=self._run, name=f"machine {name}", daemon=True)
         self.thread.start()
 
@@ -101,8 +103,17 @@ class MachineLink:
             link.hear(*ray.get(asked))
             self.words = ""
         link.settle_all()
+        self._look_for_data(self.machine)
         if self.leaving and link.clear_ended():
             self.over = True
+
+    def _look_for_data(self, machine: Machine) -> None:
+        """Which of the data that jobs name and that do not travel are there."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        needed = self.courier.desk.needed()
+        self.machine = replace(machine, has=self.call("has", needed) if needed else [])
 
     def _meet(self) -> None:
         told = self.call("hello")

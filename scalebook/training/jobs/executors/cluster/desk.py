@@ -4,8 +4,10 @@ Files of the workspace, in `.scalebook/cluster/`: who wants something leaves it 
 leaves there, or in the job's folder (`remote.json`). So whoever may read the workspace may ask, without Ray.
 """
 
+import hashlib
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,11 +79,11 @@ class Desk:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.folder = workspace.hidden / "cluster"
-        self.orders, self.asks = self.folder / "orders", self.folder / "asks"
+        self.orders, self.asks, self.data = (self.folder / name for name in ("orders", "asks", "data"))
 
     def create(self) -> "Desk":
         self.workspace.create()
-        for folder in (self.folder, self.orders, self.asks):
+        for folder in (self.folder, self.orders, self.asks, self.data):
             folder.mkdir(mode=0o700, exist_ok=True)
         return self
 
@@ -116,6 +118,15 @@ class Desk:
     def ordered(self) -> list[JobOrder]:
         found = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
         return [order for order in found if order is not None]
+
+    def need(self, paths: Iterable[str]) -> None:
+        """Have each machine asked whether it has these, which do not travel."""
+        for path in paths:
+            records.put(self.data / hashlib.sha256(path.encode()).hexdigest(), path.encode())
+
+    def needed(self) -> list[str]:
+        """Paths on this machine, of files and folders."""
+        return sorted((self.data / name).read_text(encoding="utf-8") for name in _names(self.data))
 
     def folder_of(self, name: str) -> Path:
         """Of a job, or of part of one."""

@@ -29,6 +29,10 @@ def unpacked(parcel: Parcel, own: Path, files: Path) -> Path:
             target = beside / path
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(files / digest, target)
+        for path, lies in parcel.stays.items():
+            (beside / path).parent.mkdir(parents=True, exist_ok=True)
+            if not (beside / path).exists():  # a folder of which modules came
+                (beside / path).symlink_to(lies)
         beside.rename(workspace.root)
         workspace.create()
         if parcel.trusted:

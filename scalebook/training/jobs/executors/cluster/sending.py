@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import scalebook
+from scalebook.training.config.data_paths import data_of, staying
 from scalebook.training.files import yaml
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
@@ -27,10 +28,6 @@ MARK: Final = "machine"
 """A file of the hidden folder with a word that nobody else has: who reads it there shares the folder with us."""
 CHECKPOINT: Final = "ckpt_path"
 FILES: Final = ("job.json", "config.yaml")
-LARGEST: Final = 64 * 2**20
-"""Bytes of a file of data that travels; a larger one must be on each machine."""
-LONGEST: Final = 1024
-"""Letters of a path."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,8 @@ class Parcel:
     parts: list[str] = field(default_factory=list)
     others: list[Lent] = field(default_factory=list)
     """As in `JobOrder`."""
+    stays: dict[str, str] = field(default_factory=dict)
+    """What of the data does not travel: paths within the workspace, and where they lie, here and there."""
     node: int = 0
     rendezvous: Rendezvous | None = None
     """Of a run on several machines."""
@@ -64,7 +63,8 @@ class Parcel:
 
     @property
     def code_hash(self) -> str:
-        return hashlib.sha256(json.dumps([sorted(self.code.items()), self.trusted]).encode()).hexdigest()
+        told = [sorted(self.code.items()), self.trusted, sorted(self.stays.items())]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def parcel(
@@ -78,7 +78,8 @@ def parcel(
         paths[digest] = path
         return digest
 
-    own = [*_own(workspace), *data_of(workspace.root, _content(job))]
+    content = _content(job)
+    own = [*_own(workspace), *data_of(workspace.root, content)]
     code = {str(path.relative_to(workspace.root)): named(path) for path in own}
     told = Parcel(
         job=job.id,
@@ -92,6 +93,7 @@ def parcel(
         mark=_mark(workspace),
         parts=order.parts,
         others=order.others,
+        stays={one.said: one.path for one in staying(workspace.root, content)},
         node=order.node,
         rendezvous=rendezvous,
     )
@@ -103,20 +105,6 @@ def _own(workspace: Workspace) -> list[Path]:
     settings = workspace.root / SETTINGS
     modules = [path for path in source_files(workspace) if path.is_relative_to(workspace.root)]
     return [*([settings] if settings.is_file() else []), *modules]
-
-
-def data_of(root: Path, said: Any) -> list[Path]:
-    """Files of the workspace that a config names by a path from its folder, each of up to LARGEST bytes."""
-    if isinstance(said, Mapping | list):
-        found = [data_of(root, one) for one in (said.values() if isinstance(said, Mapping) else said)]
-        return sorted({path for paths in found for path in paths})
-    if not isinstance(said, str) or not 0 < len(said) < LONGEST or "\0" in said or Path(said).is_absolute():
-        return []
-    path = root / said
-    if any(part.startswith(".") for part in Path(said).parts) or not path.is_file():
-        return []
-    within = path.resolve().is_relative_to(root.resolve())
-    return [path] if within and path.stat().st_size <= LARGEST else []
 
 
 def _content(job: JobFolder) -> dict[str, Any]:

@@ -81,6 +81,20 @@ class TestCopied(Contract):
         assert (job.state(), job.started()) == ("finished", started)
         assert len(re.findall("^affinity", job.log.read_text(encoding="utf-8"), re.MULTILINE)) == 1
 
+    def test_data_that_do_not_travel_are_asked_for_and_used_where_they_lie(
+        self, executor: RayExecutor, launching: Launching, bench: Bench
+    ) -> None:
+        (bench.workspace.root / "pictures").mkdir()
+        (bench.workspace.root / "pictures" / "one.txt").write_text("seven")
+        there, nowhere = str((bench.workspace.root / "pictures").resolve()), "/nowhere/at all"
+        assert all(machine.lacks({"data.root": there}) for machine in executor.machines())  # nobody was asked
+        Desk(bench.workspace).need([there, nowhere])
+        wait_for(lambda: all(machine.has == [there] for machine in executor.machines()), "the machines' answers")
+        job = bench.job(data={"root": "pictures"}, reads="pictures/one.txt")
+        launching.start(job)
+        assert launching.until_told(job) == 0
+        assert "read 'seven'" in job.log.read_text(encoding="utf-8")
+
 
 @pytest.mark.thorough
 class TestShared(Contract):

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs.executors.cluster import sending
+from scalebook.training.config import data_paths
+from scalebook.training.config.data_paths import data_of
 from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder
-from scalebook.training.jobs.executors.cluster.sending import data_of, digest_of, parcel
+from scalebook.training.jobs.executors.cluster.sending import digest_of, parcel
 from tests.training.benches import Bench
 
 
@@ -34,9 +35,9 @@ def test_nothing_else_does(root: Path, said: object) -> None:
 
 
 def test_a_file_that_is_too_large_does_not(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "LARGEST", 9)
+    monkeypatch.setattr(data_paths, "LARGEST", 9)
     assert data_of(root, ["train.csv"]) == [root / "train.csv"]
-    monkeypatch.setattr(sending, "LARGEST", 8)
+    monkeypatch.setattr(data_paths, "LARGEST", 8)
     assert data_of(root, ["train.csv"]) == []
 
 
@@ -51,4 +52,14 @@ def test_a_job_s_data_go_out_by_their_content_and_another_state_has_another_fold
     data.write_text("two")
     after, _ = parcel(bench.workspace, job, JobOrder(job.id, "b", [0], []), None)
     assert after.code["train.csv"] == digest_of(data) != before.code["train.csv"]
+    assert after.code_hash != before.code_hash
+
+
+def test_what_stays_is_named_and_tells_states_of_code_apart(bench: Bench) -> None:
+    Desk(bench.workspace).create()
+    job = bench.job(data={"root": "pictures"})
+    before, _ = parcel(bench.workspace, job, JobOrder(job.id, "b", [0], []), None)
+    (bench.workspace.root / "pictures").mkdir()
+    after, _ = parcel(bench.workspace, job, JobOrder(job.id, "b", [0], []), None)
+    assert (before.stays, after.stays) == ({}, {"pictures": str((bench.workspace.root / "pictures").resolve())})
     assert after.code_hash != before.code_hash
