@@ -107,7 +107,7 @@ class FarRun:
         self.lives[worker] += 1
         life, answer = self.lives[worker], self._folder / f"away-{worker}-{self.lives[worker]}"
         self._knocks[worker] = self._elastic and (life > 1 or worker in self._absent)
-        self._away.setdefault(worker, []).append(Machine({}, lambda: self._be_away(worker, life), answer))
+        self._away.setdefault(worker, []).append(Machine({}, lambda: self._be_away(worker), answer))
 
     # --- machine 0 ---------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class FarRun:
 
     # --- every other -------------------------------------------------------------------------------------------------
 
-    def _be_away(self, worker: int, life: int) -> Away:
+    def _be_away(self, worker: int) -> Away:
         self._machines.enter(worker)
         signal.signal(signal.SIGTERM, _leave)
         self.pids[worker] = os.getpid()
@@ -164,7 +164,7 @@ class FarRun:
         reach = Reach(*self._reach(worker, self.ports[worker]), self._secret, self._tls is not None)
         end = None
         try:
-            end = RemoteEnd(reach, RUN, self._settings, worker, self._machines.count, life, DEADLINE_S)
+            end = RemoteEnd(reach, RUN, self._settings, worker, self._machines.count, DEADLINE_S)
             joined = end.join([self._optimizer()])
             assert isinstance(joined, Joined)
             return Away(self._train(worker, joined))

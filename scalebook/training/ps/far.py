@@ -25,7 +25,7 @@ from scalebook.training.ps.channel.gate import Gate
 from scalebook.training.ps.channel.greeting import Hello, Refused, Secret
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.channel.passage import COME_AGAIN_S, LOST_CODE, NewsLost, Notes, Passage, Run
-from scalebook.training.ps.channel.porter import Porter
+from scalebook.training.ps.channel.porter import Porter, turn_away
 from scalebook.training.ps.channel.post import Post
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import DataCursor, Meetings
@@ -91,11 +91,11 @@ class OnePort:
 
     def await_again(self, worker: int) -> None:
         """A worker has died, and a new life of it may come."""
-        self._awaited[worker] = self._posts[worker].newest
+        self._awaited[worker] = self._posts[worker].lives.newest
 
     def is_awaited(self, worker: int) -> bool:
         """Whether it was to come again, and has not."""
-        return self._awaited.get(worker) == self._posts[worker].newest
+        return self._awaited.get(worker) == self._posts[worker].lives.newest
 
     def take(self, worker: int) -> None:
         """Somebody begins to stand in for this worker, who may connect from now on."""
@@ -150,7 +150,7 @@ class OnePort:
                 until.append(monotonic() + LEAVE_S)
             return bool(until) and (board.is_read() or monotonic() > until[0])
 
-        Porter(self._listener, self._gates, self._run.secret, self._tls, self._given_up, self._knocks).keep(is_over)
+        Porter(self._listener, self._gates, self._run.secret, self._tls, self._given_up, self._turn_away).keep(is_over)
 
     def let_go(self) -> None:
         """By the monitor: nothing more will be said, and who keeps the port may go."""
@@ -159,15 +159,18 @@ class OnePort:
     def _given_up(self, number: int) -> bool:
         return number < self._run.workers and not (self._taken[number] and number in self._launch.living())
 
-    def _knocks(self, hello: Hello) -> bool:
-        """Tell the monitor of a worker that may be taken in."""
+    def _turn_away(self, hello: Hello) -> int:
+        """For good, or for now: then the monitor is told of a worker that may be taken in."""
         if not self._elastic or hello.run != self._run.name or hello.worker not in self._posts:
-            return False
-        if hello.incarnation <= self._posts[hello.worker].newest:
-            return False
+            turn_away(hello)
+        lives = self._posts[hello.worker].lives
+        if hello.use == "number":
+            return lives.give()
+        if not lives.may_begin(hello.incarnation):
+            turn_away(hello)
         with suppress(BlockingIOError):  # it will knock again
             self._board.send(json.dumps([0, json.dumps(["knocks", hello.worker])]).encode(), socket.MSG_DONTWAIT)
-        return True
+        raise Refused("channel: this worker is not taken in so far.", later=True)
 
 
 class StandInEnd:
@@ -190,7 +193,7 @@ class StandInEnd:
     def serve(self, optimizers: Sequence[Optimizer], model: Module | None = None) -> None:
         """Until the worker has trained and gone. Where it is lost this process ends at once, with `LOST_CODE`."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Lightning's handler would let a worker end in order
-        come_s = COME_AGAIN_S if self._post.newest else 2 * self._deadline_s
+        come_s = COME_AGAIN_S if self._post.lives.have_begun else 2 * self._deadline_s
         try:
             self._post.serve(optimizers, self._deadline_s, come_s, model, self._lost)
         except Gone as gone:

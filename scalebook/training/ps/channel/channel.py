@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.channel.certificate import asking
 from scalebook.training.ps.channel.gate import address
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, Use, greet
+from scalebook.training.ps.channel.greeting import Greeted, Hello, Refused, Secret, Use, greet
 from scalebook.training.ps.channel.sockets import CONNECT_S, DEAD_S, PULSE_S, connected
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire, WireHead
 from scalebook.training.ps.worker.end import WrittenError
@@ -57,10 +57,11 @@ class Channel:
         most_text: int,
         notes: Callable[[], Any] = lambda: None,
         lost: Callable[[str], None] = lambda why: None,
+        begins: Callable[[int], None] = lambda incarnation: None,
     ) -> None:
         """`lost` is called where the other side is lost for good, before that is raised, or at once by another thread;
-        it may end this process."""
-        self._lost_for_good = lost
+        it may end this process. Without an incarnation in `hello` one is asked for first, and told to `begins`."""
+        self._lost_for_good, self._begins = lost, begins
         self._reach, self._hello, self._most_text = reach, hello, most_text
         self.notes = notes
         """What goes along with the next call; plain values."""
@@ -82,12 +83,16 @@ class Channel:
         `ANSWER_S`; but for a `second`, of which the first one's tells."""
         self._answer_s = None if pulse or self._first is not None else ANSWER_S
         with self._turn:
-            self._connect(monotonic() + within_s)
+            until = monotonic() + within_s
+            if not self._hello.incarnation:
+                self._hello = self._hello._replace(incarnation=self._given(until))
+                self._begins(self._hello.incarnation)
+            self._connect(until)
         if pulse:
             self._pulse.start()
 
     def second(self, use: Use) -> "Channel":
-        """Another to the same other side, which lives as long as this one finds. Opened after it, without a pulse."""
+        """Another to the same other side, which lives as long as this one finds, when this one is open. Has no pulse."""
         other = Channel(self._reach, self._hello._replace(use=use), self._most_text, lost=self._lost_for_good)
         other._first = self
         return other
@@ -181,10 +186,17 @@ class Channel:
         return self._failing_since + DEAD_S
 
     def _connect(self, until: float) -> Wire:
-        self._raw, self._wire = self._greeted(self._hello, until, self._lives)
+        self._raw, (self._wire, _) = self._greeted(self._hello, until, self._lives)
         return self._wire
 
-    def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, Wire]:
+    def _given(self, until: float) -> int:
+        """An incarnation. One that the other side has given, and nobody has heard, does no harm."""
+        raw, (wire, incarnation) = self._greeted(self._hello._replace(use="number"), until, self._lives)
+        wire.close()
+        raw.close()
+        return incarnation
+
+    def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, Greeted]:
         """A new connection. Tries again and again until then, more and more rarely."""
         backoff_s = FIRST_BACKOFF_S
         while True:
@@ -233,7 +245,7 @@ class Channel:
             raw: socket.socket | None = None
             wire: Wire | None = None
             try:
-                raw, wire = self._greeted(hello, heard + DEAD_S, lambda: not self._closing.is_set())
+                raw, (wire, _) = self._greeted(hello, heard + DEAD_S, lambda: not self._closing.is_set())
                 while not self._closing.is_set():
                     wire.send(Kind.PING)
                     head = wire.head(0, lambda: not self._closing.is_set(), heard + DEAD_S - monotonic())

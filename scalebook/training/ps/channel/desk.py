@@ -15,6 +15,7 @@ from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.door import Door
 from scalebook.training.ps.channel.gate import Gate, Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
+from scalebook.training.ps.channel.lives import Lives
 from scalebook.training.ps.channel.stand_in import StandIn
 from scalebook.training.ps.channel.wire import ProtocolError
 
@@ -97,13 +98,9 @@ def keep_desk(
     gate: Listener, secret: Secret, tls: Serving | None, expected: Hello, calls: Callable[[], DeskCalls]
 ) -> None:
     """Without end, in a thread: one life of the other machine's monitor after the other."""
-    newest = [0]
-
-    def begins(incarnation: int) -> None:
-        newest[0] = incarnation
-
+    lives = Lives()
     while True:
-        door = Door(gate, secret, tls, expected._replace(incarnation=newest[0]), begins, dead_s=SILENT_S)
+        door = Door(gate, secret, tls, expected, lives, dead_s=SILENT_S)
         door.open()
         try:
             with suppress(OSError):

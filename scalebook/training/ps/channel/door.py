@@ -10,11 +10,15 @@ from typing import Final
 from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.gate import Dead, Listener
 from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, Use, admit
+from scalebook.training.ps.channel.lives import Lives
 from scalebook.training.ps.channel.sockets import DEAD_S, set_up
 from scalebook.training.ps.channel.wire import SLICE_S, Kind, ProtocolError, Wire
 
 GUESTS: Final = 8
 """Connections that have not said who they are, at a time; more are closed at once."""
+
+
+GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
 
 
 class Gone(ConnectionError):
@@ -24,8 +28,8 @@ class Gone(ConnectionError):
 class Door:
     """Of one worker of the run, for one life of its stand-in. Threads of its own accept, greet and answer the pulse.
 
-    `expected`: its incarnation is that of the worker's last life here, 0 for none; only newer ones may begin another.
-    `begins` is told the incarnation that does. `lost` is called once, from a thread, when the worker is dead to us.
+    `lives`: of the worker; only one that is newer than those so far may begin another. `lost` is called once, from a
+    thread, when the worker is dead to us.
     """
 
     def __init__(
@@ -34,12 +38,12 @@ class Door:
         secret: Secret,
         tls: Serving | None,
         expected: Hello,
-        begins: Callable[[int], None],
+        lives: Lives,
         lost: Callable[[str], None] = lambda why: None,
         dead_s: float | None = None,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
-        self._begins, self._lost, self._dead_s = begins, lost, dead_s or DEAD_S
+        self._lives, self._lost, self._dead_s = lives, lost, dead_s or DEAD_S
         self._state = threading.Condition()
         self._mine: int | None = None  # the incarnation that this life is of
         self._heard = monotonic()
@@ -122,6 +126,9 @@ class Door:
                 return
         finally:
             self._guests.release()
+        if hello.use == "number":
+            wire.close()
+            return
         self.heard()
         if hello.use == "pulse":
             with suppress(OSError):
@@ -145,24 +152,27 @@ class Door:
             self.heard()
             wire.send(Kind.PONG)
 
-    def _check(self, hello: Hello) -> None:
+    def _check(self, hello: Hello) -> int:
         expected = self._expected
         if (hello.run, hello.worker) != (expected.run, expected.worker):
             raise Refused(f"channel: here is worker {expected.worker} of run {expected.run!r}.")
         if hello.digest != expected.digest:
             raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
+        if hello.use == "number":
+            return self._lives.give()
         with self._state:
-            last = expected.incarnation if self._mine is None else self._mine
-            if hello.incarnation < last or (hello.incarnation == last and self._mine is None):
-                raise Refused("channel: this worker was given up here, or another has taken its place.")
+            if hello.incarnation == self._mine:
+                return hello.incarnation
+            if not self._lives.may_begin(hello.incarnation):
+                raise Refused(GIVEN_UP)
             if self._mine is None:
                 if hello.use != "calls":
                     raise Refused(f"channel: nobody has come yet whose {hello.use} these could be.", later=True)
-                self._begins(hello.incarnation)
+                self._lives.begin(hello.incarnation)
                 self._mine = hello.incarnation
-        if hello.incarnation > last and self._mine != hello.incarnation:
-            self._lose(f"worker {expected.worker} has come anew")
-            raise Refused("channel: the worker's last life ends first.", later=True)
+                return hello.incarnation
+        self._lose(f"worker {expected.worker} has come anew")
+        raise Refused("channel: the worker's last life ends first.", later=True)
 
     def _lose(self, why: str) -> None:
         with self._state:

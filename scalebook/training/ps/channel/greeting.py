@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 GREETING_S: Final = 5.0
 """The whole of it, TLS included, has so many seconds for each frame."""
 KEY_BYTES: Final = 32
@@ -28,7 +28,8 @@ _NONCE: Final = 32
 _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most
 _PLAIN: Final = bytes(32)
-Use = Literal["calls", "pushes", "pulse"]
+Use = Literal["number", "calls", "pushes", "pulse"]
+"""`number`: to be given an incarnation, and nothing else."""
 
 
 class Refused(ConnectionError):
@@ -41,13 +42,21 @@ class Refused(ConnectionError):
 
 class Hello(NamedTuple):
     """Who connects, and what for. `run`: its name; `digest`: of the settings that it was started with. Of two
-    processes that were the same worker the one with the larger `incarnation` is."""
+    processes that were the same worker the one with the larger `incarnation` is; a process is given its own by the
+    server, and has 0 before."""
 
     run: str
     digest: str
     worker: int
     incarnation: int
     use: Use = "calls"
+
+
+class Greeted(NamedTuple):
+    """By who connected. `incarnation`: a new one, if it came for that."""
+
+    wire: Wire
+    incarnation: int
 
 
 class Secret:
@@ -92,7 +101,7 @@ class Secret:
             raise ValueError(f"key: {path} has none of ours. Remove it, and a new one is made.") from error
 
 
-def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Wire:
+def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Greeted:
     """By who connects. `Refused`; ConnectionError where the other side has not the key. It is closed then."""
     connection.settimeout(GREETING_S)
     try:
@@ -108,14 +117,13 @@ def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.
             raise ProtocolError("channel: the server has another key, or somebody is in between")
         wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
         wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
-        _taken(wire)
+        return Greeted(wire, _taken(wire))
     except BaseException:
         connection.close()
         raise
-    return wire
 
 
-def _taken(wire: Wire) -> None:
+def _taken(wire: Wire) -> int:
     head = wire.head(_HELLO, within_s=GREETING_S)
     text = wire.text(head)
     if head.kind == Kind.REFUSED:
@@ -123,13 +131,14 @@ def _taken(wire: Wire) -> None:
         raise Refused(str(found["why"]), bool(found["later"]))
     if head.kind != Kind.WELCOME or head.body:
         raise ProtocolError("channel: neither taken nor refused")
+    return head.number
 
 
 def admit(
-    connection: socket.socket, secret: Secret, tls: Serving | None, check: Callable[[Hello], None]
+    connection: socket.socket, secret: Secret, tls: Serving | None, check: Callable[[Hello], int]
 ) -> tuple[Wire, Hello]:
-    """By who listens. `check` raises `Refused`, which is told there and raised here. OSError (ConnectionError,
-    ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""
+    """By who listens. `check` says which incarnation is told there; or raises `Refused`, which is told there and raised
+    here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""
     connection.settimeout(GREETING_S)
     try:
         shown = _PLAIN
@@ -151,14 +160,14 @@ def admit(
     return wire, hello
 
 
-def _admitted(wire: Wire, text: bytes, check: Callable[[Hello], None]) -> Hello:
+def _admitted(wire: Wire, text: bytes, check: Callable[[Hello], int]) -> Hello:
     try:
         hello = _hello(text)
-        check(hello)
+        incarnation = check(hello)
     except Refused as refusal:
         wire.send(Kind.REFUSED, text=json.dumps({"why": str(refusal)[: _HELLO // 2], "later": refusal.later}).encode())
         raise
-    wire.send(Kind.WELCOME)
+    wire.send(Kind.WELCOME, incarnation)
     return hello
 
 

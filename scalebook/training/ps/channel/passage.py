@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from mmap import mmap
-from time import time_ns
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.channel.channel import Channel, ChannelLost, Reach
@@ -75,12 +74,14 @@ class Passage:
         """Become worker `worker`. Where the server is lost later this process ends at once, with `LOST_CODE`.
         `Refused`, `ChannelLost` where it cannot be reached for so long at first."""
         run, place = self._run, worker - self._first
-        is_first_life, self._lives[place] = self._lives[place] == 0, time_ns()
+        is_first_life = self._lives[place] == 0
+
+        def begins(incarnation: int) -> None:
+            self._lives[place] = incarnation
+
         reach, within_s = self._reach(worker), deadline_s if is_first_life else COME_AGAIN_S
         try:
-            end = RemoteEnd(
-                reach, run.name, run.settings, worker, run.workers, self._lives[place], within_s, self._lost(worker)
-            )
+            end = RemoteEnd(reach, run.name, run.settings, worker, run.workers, within_s, self._lost(worker), begins)
             self._in[place] = 1
             return end
         except (Refused, ChannelLost) as error:
@@ -117,7 +118,7 @@ class Passage:
         """Whether the server's monitor can be asked. `Refused`."""
         if self._news is None:
             run, gate = self._run, self._run.workers + self._machine - 1
-            hello = Hello(run.name, "", gate, time_ns())
+            hello = Hello(run.name, "", gate, 0)
             news = Channel(self._reach(gate), hello, MOST_TEXT)
             try:
                 news.open(within_s, pulse=False)

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Final, NoReturn
 
 from scalebook.training.ps.channel.certificate import Serving
+from scalebook.training.ps.channel.door import GIVEN_UP
 from scalebook.training.ps.channel.gate import ADDRESS, Addressed, Gate, gate_of
 from scalebook.training.ps.channel.greeting import GREETING_S, Hello, Refused, Secret, admit
 from scalebook.training.ps.channel.wire import SLICE_S
@@ -18,10 +19,14 @@ STRANGERS: Final = 256
 _TURNED_AWAY: Final = 4  # at a time, of those whose worker was given up
 
 
+def turn_away(_hello: Hello) -> NoReturn:
+    """For good. `Refused`."""
+    raise Refused(GIVEN_UP)
+
+
 class Porter:
     """Reads no more of a connection than whom it is for, which comes whole or not at all. `given_up(number)`: nobody is
-    behind that gate any more; who comes is told so, once it has shown that it has the key. `knocks(hello)`: it may come
-    again a little later, when somebody is."""
+    behind that gate any more; who comes is told so by `check`, as `admit` has it, once it has shown the key."""
 
     def __init__(
         self,
@@ -30,10 +35,10 @@ class Porter:
         secret: Secret,
         tls: Serving | None,
         given_up: Callable[[int], bool],
-        knocks: Callable[[Hello], bool] = lambda hello: False,
+        check: Callable[[Hello], int] = turn_away,
     ) -> None:
         self._listener, self._gates, self._secret, self._tls = listener, gates, secret, tls
-        self._given_up, self._knocks = given_up, knocks
+        self._given_up, self._check = given_up, check
         self._strangers: dict[int, Addressed] = {}  # by descriptor, the oldest first
         self._away = threading.BoundedSemaphore(_TURNED_AWAY)
 
@@ -89,15 +94,10 @@ class Porter:
             connection.close()
             return
 
-        def refuse(hello: Hello) -> None:
-            if self._knocks(hello):
-                raise Refused("channel: this worker is not taken in so far.", later=True)
-            raise Refused("channel: this worker was given up here, or another has taken its place.")
-
         def greet() -> None:
             try:
                 with suppress(OSError):
-                    admit(connection, self._secret, self._tls, refuse)
+                    admit(connection, self._secret, self._tls, self._check)[0].close()
             finally:
                 self._away.release()
 

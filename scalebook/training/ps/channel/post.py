@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from mmap import mmap
 from threading import Thread
 
 from torch.nn import Module
@@ -14,6 +13,7 @@ from scalebook.training.ps.channel.door import Door, Gone
 from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
 from scalebook.training.ps.channel.lane import LANE, has_lane
+from scalebook.training.ps.channel.lives import Lives
 from scalebook.training.ps.channel.mirror import refuse_far, settings_digest
 from scalebook.training.ps.channel.stand_in import StandIn
 from scalebook.training.ps.coordination.run import SharedRun
@@ -39,7 +39,8 @@ class Post:
         refuse_far(run.settings)
         self._run, self._end, self._listener, self._secret, self._tls = run, end, listener, secret, tls
         self._hello = hello._replace(digest=settings_digest(run.settings))
-        self._newest = memoryview(mmap(-1, 8)).cast("q")  # the newest incarnation that has come, 0 for none
+        self.lives = Lives()
+        """Of its worker."""
 
     def serve(
         self,
@@ -58,8 +59,8 @@ class Post:
         """
         if model is not None:
             mark_tables(model)
-        end, expected = self._end(deadline_s), self._hello._replace(incarnation=self._newest[0])
-        door = Door(self._listener, self._secret, self._tls, expected, self._begins, lost)
+        end = self._end(deadline_s)
+        door = Door(self._listener, self._secret, self._tls, self._hello, self.lives, lost)
         calls, most = Calls(end, self._run, optimizers), most_text(end.workers)
 
         def serve_lane() -> None:
@@ -79,11 +80,3 @@ class Post:
                 lane.join(deadline_s)
         if not self._run.control.counter(end.worker, FINISHED):
             raise Gone("it has left in the middle of its training")
-
-    @property
-    def newest(self) -> int:
-        """The newest incarnation that has come, 0 for none; in all processes."""
-        return self._newest[0]
-
-    def _begins(self, incarnation: int) -> None:
-        self._newest[0] = incarnation

@@ -116,7 +116,7 @@ class RemoteEnd:
     """A `WorkerEnd`. Made and used in the worker's process, by one thread at a time.
 
     Where the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run; a process that takes
-    its place comes with a larger `incarnation`.
+    its place is given a larger incarnation.
     """
 
     def __init__(
@@ -126,25 +126,25 @@ class RemoteEnd:
         settings: Settings,
         worker: int,
         workers: int,
-        incarnation: int,
         deadline_s: float,
         lost: Callable[[str], None] = lambda why: None,
+        begins: Callable[[int], None] = lambda incarnation: None,
     ) -> None:
-        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait. `lost`: as
-        `Channel` has it."""
+        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait. `lost`,
+        `begins`: as `Channel` has them."""
         refuse_far(settings)
         self.settings, self.worker, self.workers = settings, worker, workers
         self._deadline_s = deadline_s
         self._spent: dict[Part, float] = dict.fromkeys(_PARTS, 0.0)
         self._samples = 0
         self._control: Control | None = None
-        hello = Hello(run, settings_digest(settings), worker, incarnation)
-        self.channel = Channel(reach, hello, most_text(workers), self._notes, lost)
+        hello = Hello(run, settings_digest(settings), worker, 0)
+        self.channel = Channel(reach, hello, most_text(workers), self._notes, lost, begins)
+        self.channel.open(deadline_s)
         self._lane = Lane(self.channel.second(LANE)) if has_lane(settings) else None
         self.cursor = RemoteCursor(self.channel, workers, self._lane)
         self.signals = RemoteSignals(self.channel)
         self.meetings, self.rows = RemoteMeetings(self.channel, workers), RemoteRows(self.channel, worker, workers)
-        self.channel.open(deadline_s)
         if self._lane is not None:
             self._lane.open(deadline_s)
 

@@ -46,11 +46,14 @@ class Far:
         self.endings: list[BaseException] = []
         self.lost: list[str] = []  # what doors have said of workers that are dead
         self._threads: dict[int, threading.Thread] = {}
-        self._incarnation = 0
 
     def reach(self, worker: int) -> Reach:
         host, port = self.listeners[worker].getsockname()[:2]
         return Reach(host, port, SECRET, self._tls is not None)
+
+    def newest(self, worker: int) -> int:
+        """The incarnation that has begun last."""
+        return self._posts[worker].lives.newest
 
     def stand_in(self, worker: int, deadline_s: float) -> None:
         """Begin one; the last one's life is over."""
@@ -79,9 +82,8 @@ class Far:
     def worker(self, worker: int, deadline_s: float) -> RemoteEnd:
         """A new life of this worker, on both sides."""
         self.stand_in(worker, deadline_s)
-        self._incarnation += 1
         settings, workers = self.launch.figures.settings, len(self.listeners)
-        end = RemoteEnd(self.reach(worker), RUN, settings, worker, workers, self._incarnation, DEADLINE_S)
+        end = RemoteEnd(self.reach(worker), RUN, settings, worker, workers, DEADLINE_S)
         self.ends[worker] = end
         return end
 

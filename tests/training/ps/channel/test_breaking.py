@@ -14,8 +14,8 @@ import torch
 from torch.nn import Parameter
 
 from scalebook.training.ps.channel import channel, door
-from scalebook.training.ps.channel.channel import ChannelLost
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, greet
+from scalebook.training.ps.channel.channel import Channel, ChannelLost
+from scalebook.training.ps.channel.greeting import Hello, Refused, greet
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import connected
@@ -143,7 +143,7 @@ def values(parameters: Sequence[Parameter]) -> set[float]:
 def through(far: Far, relay: Relay, worker: int) -> RemoteEnd:
     far.stand_in(worker, DEADLINE_S)
     reach = far.reach(worker)._replace(port=relay.port)
-    end = RemoteEnd(reach, RUN, far.launch.figures.settings, worker, len(far.listeners), 1, DEADLINE_S)
+    end = RemoteEnd(reach, RUN, far.launch.figures.settings, worker, len(far.listeners), DEADLINE_S)
     far.ends[worker] = end
     return end
 
@@ -289,16 +289,27 @@ def hello(far: Far, worker: int, incarnation: int, run: str = RUN) -> Hello:
     return Hello(run, settings_digest(far.launch.figures.settings), worker, incarnation)
 
 
-def knock(far: Far, said: Hello, secret: Secret = SECRET) -> None:
-    greet(connected(LOOPBACK, far.reach(0).port), secret, said, None).close()
+def knock(far: Far, said: Hello) -> int:
+    """The incarnation that is told."""
+    wire, incarnation = greet(connected(LOOPBACK, far.reach(0).port), SECRET, said, None)
+    wire.close()
+    return incarnation
+
+
+def given(far: Far) -> int:
+    """To a new process."""
+    return knock(far, hello(far, 0, 0)._replace(use="number"))
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_newer_incarnation_fences_the_older(run: Callable[..., Far]) -> None:
     far = run(1)
-    old = far.worker(0, DEADLINE_S)
+    old, first = far.worker(0, DEADLINE_S), far.newest(0)
+    late, newer = given(far), given(far)
+    assert first < late < newer
+    assert old.living() == [0]  # who has asked alone has taken nobody's place
     with pytest.raises(Refused, match="ends first") as refused:
-        knock(far, hello(far, 0, 7))
+        knock(far, hello(far, 0, newer))
     assert refused.value.later
     for _ in range(100):
         if far.endings:
@@ -307,12 +318,27 @@ def test_a_newer_incarnation_fences_the_older(run: Callable[..., Far]) -> None:
     with pytest.raises((ChannelLost, Refused)):
         old.living()
     assert str(far.endings[0]) == "worker 0 has come anew"
-    far._incarnation = 6
     new = far.worker(0, DEADLINE_S)
     assert new.living() == [0]
-    with pytest.raises(Refused, match="given up here, or another has taken its place"):
-        knock(far, hello(far, 0, 1))
+    assert far.newest(0) > newer
+    for older in (first, late, newer, far.newest(0) + 1, far.newest(0) - 2**50, 0, -1, 2**70):
+        for use in ("calls", "pushes", "pulse"):
+            with pytest.raises(Refused, match="given up here, or another has taken its place"):
+                knock(far, hello(far, 0, older)._replace(use=use))
     assert new.living() == [0]
+
+
+def test_a_number_that_was_given_and_never_heard_does_no_harm(run: Callable[..., Far]) -> None:
+    far = run(1)
+    far.stand_in(0, DEADLINE_S)
+    unheard = given(far)
+    channel = Channel(far.reach(0), hello(far, 0, 0), 1 << 20)
+    channel.open(DEADLINE_S)
+    assert channel.call("living") == [0]
+    with pytest.raises(Refused, match="given up here"):
+        knock(far, hello(far, 0, unheard))
+    assert channel.call("living") == [0]
+    channel.close()
 
 
 @pytest.mark.parametrize(

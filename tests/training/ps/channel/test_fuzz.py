@@ -19,7 +19,7 @@ from scalebook.training.ps.channel.channel import Channel
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, greet
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.channel.sockets import connected
-from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind, Wire
+from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far
@@ -43,7 +43,9 @@ class Thrower:
 
     def __init__(self, far: Far, seed: int) -> None:
         self._far, self._drawn = far, random.Random(seed)
-        self._port = far.reach(1).port
+        self._port, self._mine = far.reach(1).port, 0
+        wire, self._mine = greet(self._open(), SECRET, self._hello()._replace(use="number"), None)
+        wire.close()
         self._recorded: list[bytes] = []
         self.thrown = 0
 
@@ -88,7 +90,7 @@ class Thrower:
                 self._send(connection, self._head(kind, huge, self._drawn.choice([0, 2**40, 2**64 - 1])))
             else:
                 self.thrown += 1
-                greet(connection, Secret(self._drawn.randbytes(KEY_BYTES)), self._hello(1), None)
+                greet(connection, Secret(self._drawn.randbytes(KEY_BYTES)), self._hello(), None)
 
     def _played_back(self) -> None:
         """What a right worker has said, once more."""
@@ -103,14 +105,21 @@ class Thrower:
             connection.recv(1)
 
     def _refused(self) -> None:
-        """With the key, but of an old life, or elsewhere."""
+        """With the key, but of an old life, or one that nobody was given, or elsewhere; or to be given another."""
         self.thrown += 1
-        hello = self._drawn.choice([self._hello(0), self._hello(1)._replace(worker=0), self._hello(1)._replace(run="")])
-        greet(self._open(), SECRET, hello, None).close()
+        hello = self._drawn.choice(
+            [
+                *[self._hello()._replace(incarnation=self._mine + off) for off in (-(10**6), -1, 1, 10**6, 2**62)],
+                self._hello()._replace(worker=0),
+                self._hello()._replace(run=""),
+                self._hello()._replace(use="number", digest=""),
+            ]
+        )
+        greet(self._open(), SECRET, hello, None).wire.close()
 
     def _calls(self) -> None:
         """With the key: calls of any kind, in any order, with anything."""
-        wire = greet(self._open(), SECRET, self._hello(1), None)
+        wire, _ = greet(self._open(), SECRET, self._hello(), None)
         try:
             for number in range(self._drawn.randrange(1, 12)):
                 self.thrown += 1
@@ -140,8 +149,9 @@ class Thrower:
             [self._drawn.choice(NUMBERS), True, 0.5, "text", [], [0], [1, 1], [[]], None, {"a": 1}, "[]", [0, 2**70]]
         )
 
-    def _hello(self, incarnation: int) -> Hello:
-        return Hello(RUN, settings_digest(self._far.launch.figures.settings), 1, incarnation)
+    def _hello(self) -> Hello:
+        """As the worker itself."""
+        return Hello(RUN, settings_digest(self._far.launch.figures.settings), 1, self._mine)
 
 
 @pytest.mark.parametrize("frames", [300, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
@@ -164,8 +174,7 @@ def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
         assert joined.clients[0].push().version >= count
-    hello = thrower._hello(1)
-    channel = Channel(far.reach(1), hello, 1 << 20)
+    channel = Channel(far.reach(1), thrower._hello(), 1 << 20)
     if far.doors[1].lives():  # unless it was told to go
         channel.open(DEADLINE_S)
         channel._number = 10**6
@@ -188,7 +197,7 @@ def test_guests_that_say_nothing_do_not_keep_others_out() -> None:
     far = Far(Launch(1, Settings()), counting)
     far.stand_in(0, DEADLINE_S)
     silent = [connected(LOOPBACK, far.reach(0).port) for _ in range(20)]
-    hello = Hello(RUN, settings_digest(far.launch.figures.settings), 0, 1)
+    hello = Hello(RUN, settings_digest(far.launch.figures.settings), 0, 0)
     channel = Channel(far.reach(0), hello, 1 << 20)
     channel.open(DEADLINE_S)
     assert channel.call("living") == [0]
@@ -202,9 +211,9 @@ def test_guests_that_say_nothing_do_not_keep_others_out() -> None:
 def test_a_text_that_is_too_long_is_refused_with_the_key_too() -> None:
     far = Far(Launch(1, Settings()), counting)
     far.stand_in(0, DEADLINE_S)
-    hello = Hello(RUN, settings_digest(far.launch.figures.settings), 0, 1)
-    wire = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello, None)
-    assert isinstance(wire, Wire)
+    hello = Hello(RUN, settings_digest(far.launch.figures.settings), 0, 0)
+    _, given = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(use="number"), None)
+    wire, _ = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(incarnation=given), None)
     wire.send(Kind.CALL, 1, bytes(100_000))
     with pytest.raises(ConnectionError):
         wire.head(1 << 20)

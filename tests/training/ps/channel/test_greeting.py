@@ -37,9 +37,10 @@ class Meeting:
         self._thread = threading.Thread(target=listen)
         self._thread.start()
 
-    def _check(self, hello: Hello) -> None:
+    def _check(self, hello: Hello) -> int:
         if self._refusal is not None:
             raise self._refusal
+        return 2**40 + hello.incarnation
 
     def end(self) -> None:
         self.ours.close()
@@ -63,8 +64,10 @@ def meet() -> Iterator[Any]:
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plain", "tls"])
 def test_who_has_the_key_comes_in(meet: Any, tls: Serving | None) -> None:
     meeting = meet(tls=tls)
-    greet(meeting.ours, SECRET, HELLO, asking() if tls else None).close()
+    wire, incarnation = greet(meeting.ours, SECRET, HELLO, asking() if tls else None)
+    wire.close()
     meeting.end()
+    assert incarnation == 2**40 + 1
     assert (meeting.came, meeting.error) == (HELLO, None)
 
 
