@@ -51,7 +51,7 @@ def far_away(seconds: float, workers: int, settings: Settings, tls: bool = False
     def body(worker: int) -> Part:
         model, gradients = perceptron(), 0
         reach = Reach(HOST, listeners[worker].getsockname()[1], secret, tls)
-        end = RemoteEnd(reach, RUN, settings, worker, workers, 1, DEADLINE_S)
+        end = RemoteEnd(reach, RUN, settings, worker, workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])
         (client,) = joined.clients
 

@@ -117,7 +117,7 @@ class Rated:
         wait(lambda: self._ports[worker] > 0, DEADLINE_S)
         reach = Reach(self._machines.addresses[0], self._ports[worker], self._secret, False)
         model = perceptron()
-        end = RemoteEnd(reach, RUN, self._settings, worker, self._workers, 1, DEADLINE_S)
+        end = RemoteEnd(reach, RUN, self._settings, worker, self._workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])
         gradients = [1e-3 * torch.randn_like(parameter) for parameter in model.parameters()]
         joined.start()

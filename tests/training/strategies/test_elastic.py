@@ -18,7 +18,7 @@ from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies import AsyncPS, elastic_side
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
-from tests.training.strategies.machines import Machine, by_hand
+from tests.training.strategies.machines import Machine, behind, by_hand
 from tests.training.strategies.small import Diary, diaries, fit, trainer
 
 pytestmark = pytest.mark.long
@@ -52,14 +52,18 @@ class Cluster:
         self._elastic, self._settings = WorkerRange(least, most), settings
         self.machines: list[Machine] = []
 
-    def start(self, node: int, body: Callable[[], Any] | None = None, **settings: Any) -> Machine:
+    def start(
+        self, node: int, body: Callable[[], Any] | None = None, behind_s: float = 0.0, **settings: Any
+    ) -> Machine:
+        """`behind_s`: its clock."""
         self._started += 1
         answer = self.folder / f"machine-{node}-{self._started}"
-        machine = Machine(self._environments[node], body or (lambda: self._train(settings)), answer)
+        machine = Machine(self._environments[node], body or (lambda: self._train(settings, behind_s)), answer)
         self.machines.append(machine)
         return machine
 
-    def _train(self, settings: dict[str, Any]) -> Any:
+    def _train(self, settings: dict[str, Any], behind_s: float) -> Any:
+        behind(behind_s)
         log = self.folder / f"log-{os.environ['NODE_RANK']}"
         logging.getLogger("scalebook").addHandler(logging.FileHandler(log))
         strategy = AsyncPS(workers=self._elastic, **{**self._settings, **settings})
@@ -100,6 +104,7 @@ def made(tmp_path: Path) -> Any:
 
 
 def test_a_machine_joins_leaves_and_another_takes_its_place(made: Any, tmp_path: Path) -> None:
+    """Whose clock is an hour behind."""
     cluster = made(1, 3)
     first = cluster.start(0)
     cluster.goes_on(0)
@@ -111,7 +116,7 @@ def test_a_machine_joins_leaves_and_another_takes_its_place(made: Any, tmp_path:
         second.result()
     wait(lambda: "Training goes on with 1" in cluster.log(), STARTS_S)
     cluster.goes_on(0)
-    again, third = cluster.start(2), cluster.start(1)
+    again, third = cluster.start(2, behind_s=3600), cluster.start(1)
     cluster.goes_on(0, 1, 2)
     os.killpg(third.process.pid, signal.SIGKILL)
     wait(lambda: "Training goes on with 2" in cluster.log(), STARTS_S)

@@ -16,14 +16,14 @@ import torch
 from torch.nn import Parameter
 
 from scalebook.training.ps.channel.channel import Channel
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, greet
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use, greet
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.channel.sockets import connected
 from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
-from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far
-from tests.training.ps.worker.peers import counting
+from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far, far
+from tests.training.ps.worker.peers import counting, serving
 
 ROOM = 8 << 20
 """Bytes that this process may have at most: texts, threads, and a plan of 28 bytes a version."""
@@ -41,8 +41,10 @@ NUMBERS = [0, 1, -1, 2, 255, 2**31, 2**63 - 1, 2**64, 10**40, -(2**63)]
 class Thrower:
     """Throws frames at the stand-in of worker 1, over connections of its own. What it does follows from its seed."""
 
-    def __init__(self, far: Far, seed: int) -> None:
+    def __init__(self, far: Far, seed: int, has_lane: bool) -> None:
         self._far, self._drawn = far, random.Random(seed)
+        self._number: dict[Use, int] = {"calls": 0, "pushes": 0, "pulse": 0}  # of the last call with a reply
+        self._patience_s: dict[Use, float] = {"calls": 2.0, "pushes": 2.0 if has_lane else 0.01, "pulse": 2.0}
         self._port, self._mine = far.reach(1).port, 0
         wire, self._mine = greet(self._open(), SECRET, self._hello()._replace(use="number"), None)
         wire.close()
@@ -52,6 +54,7 @@ class Thrower:
     def throw(self, frames: int) -> None:
         kinds: list[Callable[[], None]] = [
             self._noise, self._no_key, self._played_back, self._truncated, self._refused, self._calls, self._calls,
+            self._beside,
         ]  # fmt: skip
         while self.thrown < frames:
             assert self._far.doors[1].lives(), self._far.endings
@@ -119,23 +122,28 @@ class Thrower:
 
     def _calls(self) -> None:
         """With the key: calls of any kind, in any order, with anything."""
-        wire, _ = greet(self._open(), SECRET, self._hello(), None)
+        self._ask("calls")
+
+    def _beside(self) -> None:
+        """The same over the connection for pushes, and to whom signs of life are sent, which are not for calls."""
+        self._ask(self._drawn.choice(["pushes", "pushes", "pulse"]))
+
+    def _ask(self, use: Use) -> None:
+        wire, _ = greet(self._open(), SECRET, self._hello()._replace(use=use), None)
         try:
-            for number in range(self._drawn.randrange(1, 12)):
+            for _ in range(self._drawn.randrange(1, 12)):
                 self.thrown += 1
-                text = self._text()
-                if self._drawn.random() < 0.1:
-                    wire.send(self._drawn.choice(list(Kind)), self._drawn.randrange(2**40), text)
-                else:
-                    body = memoryview(bytes(self._drawn.choice([0, 0, 0, 4, 12, 28, 4096])))
-                    wire.send(Kind.CALL, self._drawn.choice([number, self._last() + 1]), text, [body])
-                wire.head(1 << 20, within_s=2.0)
-                return
+                kind = self._drawn.choice(list(Kind)) if self._drawn.random() < 0.1 else Kind.CALL
+                follows = self._number[use] + 1
+                number = self._drawn.choice([follows, follows, follows, follows + 1, follows - 1, 0, 2**40])
+                body = memoryview(bytes(self._drawn.choice([0, 0, 0, 4, 12, 28, 4096])))
+                wire.send(kind, number, self._text(), [body])
+                head = wire.head(1 << 20, within_s=self._patience_s[use])
+                self._number[use] = max(self._number[use], head.number)  # it was carried out
+                wire.text(head)
+                wire.body(head, [memoryview(bytearray(head.body))])
         finally:
             wire.close()
-
-    def _last(self) -> int:
-        return self._drawn.randrange(4)
 
     def _text(self) -> bytes:
         if self._drawn.random() < 0.1:
@@ -154,16 +162,25 @@ class Thrower:
         return Hello(RUN, settings_digest(self._far.launch.figures.settings), 1, self._mine)
 
 
+@pytest.mark.parametrize("settings", [Settings(), Settings(host="process", overlap=True)], ids=["one", "overlap"])
 @pytest.mark.parametrize("frames", [300, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
-def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int) -> None:
-    far = Far(Launch(2, Settings()), counting)
+def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int, settings: Settings) -> None:
+    """With `overlap` its stand-in serves the connection for pushes too."""
+    launch = Launch(2, settings)
+    with serving(launch, counting), far(launch, counting) as both:
+        withstood(both, frames, late=2 * settings.overlap)
+    launch.close()
+
+
+def withstood(far: Far, frames: int, late: int) -> None:
+    """`late`: the version that is held when a push returns may be so much behind."""
     peer, parameters = far.worker(0, DEADLINE_S), [Parameter(torch.zeros(shape)) for shape in SHAPES]
     far.stand_in(1, 0.05)
     far.launch.mark_dead(1)  # so that worker 0 waits for none of what it does
     joined = peer.join([counting(parameters)])
     joined.start()
     joined.begin()
-    thrower = Thrower(far, seed=frames)
+    thrower = Thrower(far, frames, late > 0)
     threads = threading.active_count()
     tracemalloc.start()
     thrower.throw(frames)
@@ -173,7 +190,7 @@ def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames
     for count in range(1, 11):
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
-        assert joined.clients[0].push().version >= count
+        assert joined.clients[0].push().version >= count - late
     channel = Channel(far.reach(1), thrower._hello(), 1 << 20)
     if far.doors[1].lives():  # unless it was told to go
         channel.open(DEADLINE_S)
@@ -182,13 +199,13 @@ def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames
             channel.call("living")  # a number that nobody has asked for
         channel.close()
     until = time.monotonic() + DEADLINE_S
-    while threading.active_count() > threads and time.monotonic() < until:
+    while threading.active_count() > threads + bool(late) and time.monotonic() < until:  # and the thread of its pushes
         time.sleep(0.1)
-    assert threading.active_count() <= threads
+    assert threading.active_count() <= threads + bool(late)
     assert {str(error) for error in far.endings} <= {"closed"}
+    joined.finish()
+    assert far.launch.figures.counts().updates >= 10
     joined.detach()
-    far.close()
-    far.launch.close()
 
 
 @pytest.mark.thorough

@@ -31,12 +31,11 @@ def test_who_asks_later_has_a_larger_one_in_whatever_thread_or_process() -> None
 def test_one_that_was_given_may_begin_once_and_none_that_is_older() -> None:
     lives = Lives()
     first, second, third = (lives.give() for _ in range(3))
-    assert not lives.have_begun
+    assert (lives.newest < first, lives.have_begun) == (True, False)
     assert [lives.may_begin(one) for one in (first - 1, first, third, third + 1)] == [False, True, True, False]
     lives.begin(second)
-    assert lives.have_begun
-    assert lives.newest == second
     assert [lives.may_begin(one) for one in (first, second, third)] == [False, False, True]
+    assert (lives.newest, lives.have_begun) == (second, True)
 
 
 def test_those_of_another_launch_are_none_of_these() -> None:
