@@ -92,7 +92,7 @@ class Channel:
             self._pulse.start()
 
     def second(self, use: Use) -> "Channel":
-        """Another to the same other side, which lives as long as this one finds, when this one is open. Has no pulse."""
+        """Another to the same other side, once this one is open; lives as long as this one finds. Has no pulse."""
         other = Channel(self._reach, self._hello._replace(use=use), self._most_text, lost=self._lost_for_good)
         other._first = self
         return other
