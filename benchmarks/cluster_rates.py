@@ -1,9 +1,13 @@
 """Updates a second against machines that are joined at 1 Gbit/s, by codec, and where it bends; beside the planner.
 
 The shards are on one machine, and each of 1 to 4 others has a worker: network namespaces of this one (root; their links
-are shaped by `tc`). A gradient of 2.7 MB takes 5 ms, in which nobody computes, so that two cores are enough for five
-machines. The planner is given what one worker alone shows: seconds of a gradient, seconds of the shards for a push,
-bytes; and the link as it is declared. It plays the rest. A knee is as the planner finds it, of either row.
+are shaped by `tc`, without more than 0.6 ms ahead). A gradient takes 5 ms, in which nobody computes. The planner is
+given what one worker alone shows: seconds of a gradient and their spread, seconds of the shards for a push, bytes; and
+the link as it is declared. It plays the rest. A knee is as the planner finds it, of either row.
+
+What five machines would not share, and these do, are the cores: so the planner is told how many there are, and what a
+gradient takes of one. `cores in use` is the CPU time of workers and stand-ins a second. Where that nears the machine's,
+a knee is that of the cores; slower links (`--gigabits 0.2`) show the one of the link.
 
     python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1] [--only fp32]
 """
@@ -27,15 +31,16 @@ from benchmarks.engine_task import make_optimizer, perceptron
 from benchmarks.machine import machine
 from scalebook.training.planning.answering import find_knee
 from scalebook.training.planning.links import PAYLOAD, Network
+from scalebook.training.planning.measuring import EVEN
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import reliability_of
+from scalebook.training.planning.reliability import reliability
 from scalebook.training.ps.channel.channel import Reach
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.clock import Link
+from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.processes import run_workers
@@ -47,10 +52,14 @@ from tests.training.strategies.machines import Machine
 RUN: Final = "rates"
 LATENCY_S: Final = 50e-6
 COMPUTE_S: Final = 0.005
-WARM_UP_S: Final = 1.0
+WARM_UP: Final = 20
+"""Pushes of each, in which workers that need not meet drift apart."""
 MOST: Final = 4
+PLAYED: Final = 2000
+"""Gradients of a play: where connections share a link it takes many to average."""
 CODECS: Final[dict[str, Settings]] = {
     "fp32": Settings(),
+    "fp32, overlap": Settings(host="process", overlap=True),
     "bf16": Settings(push_codec=Bf16(), pull_codec=Bf16()),
     "int8": Settings(push_codec=Int8(), pull_codec=Int8(), pull_delta=True),
     "top-k 1 %, pulls int8": Settings(push_codec=TopK(), pull_codec=Int8(), pull_delta=True),
@@ -58,12 +67,24 @@ CODECS: Final[dict[str, Settings]] = {
 
 
 class Rate(NamedTuple):
-    """Of one run. Bytes are of one push and one pull; `server_s`: mean seconds of the shards for a push."""
+    """Of one run. Bytes are of one push and one pull; `server_s`: mean seconds of the shards for a push. `spread_s`:
+    standard deviation of a worker's seconds from push to push. `cpu_s`: of a gradient, of worker and stand-in."""
 
     updates_per_s: float
     push_bytes: float
     pull_bytes: float
     server_s: float
+    spread_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+class Part(NamedTuple):
+    """Of one worker, while it was measured: seconds from push to push, bytes of all; `cpu_s`: of its whole life."""
+
+    seconds: list[float]
+    pushed: int
+    pulled: int
+    cpu_s: float
 
 
 class Rated:
@@ -72,27 +93,35 @@ class Rated:
     def __init__(self, machines: Namespaces, workers: int, settings: Settings, folder: Path) -> None:
         self._machines, self._workers, self._settings = machines, workers, settings
         self._secret = Secret(os.urandom(KEY_BYTES))
-        self._ports, self._pushes, self._over = Numbers(workers, "q"), Numbers(workers, "q"), Numbers(1, "q")
+        self._ports, self._pushes = Numbers(workers, "q"), Numbers(workers, "q")
+        self._measures, self._over = Numbers(1, "q"), Numbers(1, "q")
         bodies: list[Callable[[], Any]] = [self._serve, *[partial(self._work, n) for n in range(workers)]]
         self._all = [Machine({}, body, folder / str(n)) for n, body in enumerate(bodies)]
 
     def rate(self, seconds: float) -> Rate:
         """Measured for so long, and ended."""
         try:
-            wait(lambda: min(self._pushes.all()) > 3, DEADLINE_S)
-            time.sleep(WARM_UP_S)
-            began, before = time.monotonic(), sum(self._pushes.all())
+            wait(lambda: min(self._pushes.all()) > WARM_UP, DEADLINE_S)
+            self._measures[0] = 1
             time.sleep(seconds)
-            per_s = (sum(self._pushes.all()) - before) / (time.monotonic() - began)
             self._over[0] = 1
-            pushed, pulled, server_s = self._all[0].result()
-            gradients = sum(self._pushes.all())
-            return Rate(per_s, pushed / gradients, pulled / gradients, server_s)
+            server_s, cpu_s = self._all[0].result()
+            parts: list[Part] = [one.result() for one in self._all[1:]]
         finally:
             for one in self._all:
                 one.end()
+        measured = sum(len(part.seconds) for part in parts)
+        return Rate(
+            sum(len(part.seconds) / sum(part.seconds) for part in parts),
+            sum(part.pushed for part in parts) / measured,
+            sum(part.pulled for part in parts) / measured,
+            server_s,
+            statistics.fmean(statistics.pstdev(part.seconds) for part in parts),
+            (cpu_s + sum(part.cpu_s for part in parts)) / sum(self._pushes.all()),
+        )
 
-    def _serve(self) -> tuple[int, int, float]:
+    def _serve(self) -> tuple[float, float]:
+        """Mean seconds of the shards for a push, and the stand-ins' of the CPU."""
         self._machines.enter(0)
         listeners = [listening(self._machines.addresses[0]) for _ in range(self._workers)]
         launch = Launch(self._workers, self._settings)
@@ -100,18 +129,22 @@ class Rated:
         for n, one in enumerate(listeners):
             self._ports[n] = one.getsockname()[1]
 
-        def stand_in(worker: int) -> None:
+        def stand_in(worker: int) -> float:
+            began = time.process_time()
             posts[worker].serve([make_optimizer(perceptron())], DEADLINE_S, DEADLINE_S, lost=end_at_once)
+            return time.process_time() - began
+
+        def serve(server: int) -> None:
+            launch.server(server, DEADLINE_S).serve([make_optimizer(perceptron())])
 
         try:
-            run_workers(self._workers, stand_in, threads=1)
-            measured, server = launch.figures.pushes(), launch.figures.timings().server
-            sums = sum(one.pushed_bytes for one in measured), sum(one.pulled_bytes for one in measured)
-            return *sums, 0.0 if server is None else server.mean
+            cpu_s = sum(run_workers(self._workers, stand_in, servers=launch.servers, serve=serve, threads=1))
+            server = launch.figures.timings().server
+            return 0.0 if server is None else server.mean, cpu_s
         finally:
             launch.close()
 
-    def _work(self, worker: int) -> None:
+    def _work(self, worker: int) -> Part:
         self._machines.enter(worker + 1)
         torch.set_num_threads(1)
         wait(lambda: self._ports[worker] > 0, DEADLINE_S)
@@ -122,16 +155,33 @@ class Rated:
         gradients = [1e-3 * torch.randn_like(parameter) for parameter in model.parameters()]
         joined.start()
         joined.begin()
+        began, seconds = time.process_time(), list[float]()
+        before: tuple[int, int] | None = None
         while not self._over[0]:
+            last = time.monotonic()
             time.sleep(COMPUTE_S)
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                 parameter.grad = gradient
             joined.clients[0].push()
             self._pushes[worker] += 1
+            if before is not None:
+                seconds.append(time.monotonic() - last)
+            elif self._measures[0]:
+                before = _bytes(end, worker)
+        assert before is not None, "it is measured first"
+        pushed, pulled = (now - then for now, then in zip(_bytes(end, worker), before, strict=True))
+        cpu_s = time.process_time() - began
         joined.finish()
         joined.wait_for_others()
         joined.detach()
         end.close()
+        return Part(seconds, pushed, pulled, cpu_s)
+
+
+def _bytes(end: RemoteEnd, worker: int) -> tuple[int, int]:
+    """Pushed and pulled by this worker so far."""
+    own = [one for one in end.pushes() if one.worker == worker]
+    return sum(one.pushed_bytes for one in own), sum(one.pulled_bytes for one in own)
 
 
 def measured(settings: Settings, workers: int, seconds: float, gigabits: float = 1.0) -> Rate:
@@ -142,27 +192,47 @@ def measured(settings: Settings, workers: int, seconds: float, gigabits: float =
         return Rated(machines, workers, settings, Path(folder)).rate(seconds)
 
 
-def profile_of(one: Rate, gigabits: float = 1.0) -> Profile:
-    """What one worker alone shows: what is neither link nor shards is its own."""
+def profile_of(one: Rate, gigabits: float = 1.0, overlap: bool = False) -> Profile:
+    """What one worker alone shows: what is neither link nor shards is its own, and so is the spread. Of its own, as
+    much as it has of the CPU waits for a core; the rest passes as a link's latency does. With `overlap` gradients hide
+    behind what travels, so the spread is the shards'."""
     bandwidth = PAYLOAD * gigabits * 1e9 / 8
-    network = Network(Link(LATENCY_S, bandwidth), Link(0.0, bandwidth))
     own_s = 1 / one.updates_per_s - (one.push_bytes + one.pull_bytes) / bandwidth - one.server_s
-    return Profile(max(COMPUTE_S, own_s), 1, one.push_bytes, one.pull_bytes, one.server_s, network=network)
+    own_s = max(COMPUTE_S, own_s)
+    core_s = own_s if overlap else min(own_s, one.cpu_s)
+    return Profile(
+        core_s if overlap else _spread(core_s, one.spread_s),
+        1,
+        one.push_bytes,
+        one.pull_bytes,
+        _spread(one.server_s, one.spread_s) if overlap else one.server_s,
+        cores=None if overlap else os.cpu_count(),
+        network=Network(Link(LATENCY_S + (own_s - core_s) / 2, bandwidth), Link(0.0, bandwidth)),
+    )
 
 
-def row(name: str, rates: Sequence[Rate], gigabits: float = 1.0) -> list[str]:
+def _spread(mean_s: float, spread_s: float) -> Seconds:
+    return Distribution("gamma", mean_s, spread_s / mean_s) if spread_s > EVEN * mean_s else mean_s
+
+
+def row(name: str, rates: Sequence[Rate], gigabits: float = 1.0, overlap: bool = False) -> list[str]:
     """Lines of the table for one codec, by machines."""
-    profile = profile_of(rates[0], gigabits)
-    points = [play(profile, workers) for workers in range(1, len(rates) + 1)]
+    profile = profile_of(rates[0], gigabits, overlap)
+    points = [
+        play(profile, workers, cores=profile.cores, gradients=PLAYED, overlap=overlap)
+        for workers in range(1, len(rates) + 1)
+    ]
     found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
-    within = reliability_of(profile).updates_per_s
+    within = reliability().updates_per_s
     knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
     size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
     ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]
+    cores = [f"{rate.updates_per_s * rate.cpu_s:.2f}" for rate in rates]
     lines = [
         [name, size, *[f"{rate.updates_per_s:.1f}" for rate in rates], _knee(knees[0])],
         ["planner", "", *[f"{point.samples_per_s:.1f}" for point in points], _knee(knees[1])],
         ["planner / measured", "", *ratios, ""],
+        ["cores in use", "", *cores, ""],
     ]
     if knees[0] is not None and knees[1] is not None:
         lines[2][-1] = f"{knees[1].workers / knees[0].workers:.2f}"
@@ -194,7 +264,7 @@ def main() -> None:
             for _ in range(arguments.repeats)
         ]
         medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
-        print("\n".join(row(name, medians, arguments.gigabits)), flush=True)
+        print("\n".join(row(name, medians, arguments.gigabits, settings.overlap)), flush=True)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,8 @@ class Namespaces(Machines):
             if bits_per_s is None:
                 _run("tc", "-n", name, "qdisc", "del", "dev", device, "root")
                 continue
-            burst = max(16_000, round(bits_per_s / 8 * 2e-3))  # bytes: 2 ms of it
+            whole = 70_000 if bits_per_s > 1e8 else 16_000  # of the kernel's packets of 64 kB, which it need not cut
+            burst = max(whole, round(bits_per_s / 8 * 0.5e-3))  # bytes
             shaped = f"tbf rate {round(bits_per_s)}bit burst {burst} latency 200ms"
             _run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", *shaped.split())
 

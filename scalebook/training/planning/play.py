@@ -14,8 +14,8 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.planning.answer import Point
+from scalebook.training.planning.declared import DeclaredBytes, shares
 from scalebook.training.planning.profile import Profile, mean
-from scalebook.training.ps.clock.steps import Steps
 from scalebook.training.ps.clock.virtual import Line, VirtualClock
 from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
@@ -55,22 +55,6 @@ class Endless:
         """Nothing."""
 
 
-class DeclaredBytes(VirtualClock):
-    """A clock over which every push and every pull has so many bytes, whatever the parameters have."""
-
-    def __init__(
-        self, settings: ClockSettings, workers: int, shards: int, seed: int, push_bytes: float, pull_bytes: float
-    ) -> None:
-        super().__init__(settings, workers, shards, seed)
-        self._push_bytes, self._pull_bytes = push_bytes, pull_bytes
-
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
-        return super().sends(worker, int(self._push_bytes))
-
-    def receives(self, worker: int, nbytes: int) -> Steps[None]:
-        return super().receives(worker, int(self._pull_bytes))
-
-
 class Cores:
     """Gradients that wait for a core of a machine that workers share, in the order of asking.
 
@@ -92,6 +76,21 @@ class Cores:
     def waited_s(self) -> float:
         """Of all gradients so far, before they were begun."""
         return sum(line.waited_s for line in self._lines)
+
+
+class Overlapping:
+    """Gradients that are begun when the push before leaves, and wait for what comes back from it."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._left_s: dict[int, float] = {}  # by worker, when its last push did
+
+    def gradient_s(self, worker: int) -> float:
+        """Seconds that are left of the worker's next gradient."""
+        now_s = self._clock.now()
+        done_s = self._left_s.get(worker, now_s) + self._clock.gradient_s(worker)
+        self._left_s[worker] = max(now_s, done_s)
+        return self._left_s[worker] - now_s
 
 
 @dataclass
@@ -158,15 +157,16 @@ def play(
     cores: int | None = None,
     gradients: int | None = None,
     local: Local | None = None,
+    overlap: bool = False,
 ) -> Point:
     """A run of so many workers, in steady state. `clock`: instead of the profile's; `cores` as the profile's has it.
 
-    `gradients`: those that count; `local`: when workers communicate. ValueError where the rule does not allow so many
-    workers.
+    `gradients`: those that count; `local`: when workers communicate; `overlap`: they compute while a push travels,
+    and have a core each. ValueError where the rule does not allow so many workers.
     """
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
-    drawn = any(isinstance(time, Distribution) for time in (timing.gradient_s, timing.server_s))
+    drawn = any(isinstance(time, Distribution) for time in (timing.gradient_s, timing.server_s)) or shares(timing)
     local = local or NoLocalSteps()
     counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers) * local.every
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
@@ -174,12 +174,13 @@ def play(
     watch = _Watch()
     watch.clock, watch.push_every = now, rule.push_every * local.every
     queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
+    begun = Overlapping(now) if overlap else queue
 
     def make(worker: int) -> list[Optimizer]:
         return [SGD([Parameter(torch.zeros(1)) for _ in range(shards)], lr=0.0)]
 
     try:
-        players = VirtualWorkers(run, now, make, Endless(), gradient_s=queue.gradient_s if queue else None, watch=watch)
+        players = VirtualWorkers(run, now, make, Endless(), gradient_s=begun.gradient_s if begun else None, watch=watch)
         watch.players = players
         players.begin()
         _step(players, int(WARM_UP * counted))

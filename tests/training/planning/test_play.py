@@ -43,14 +43,15 @@ def test_a_link_carries_so_many_bytes_a_second(way: str, busy: tuple[float, floa
     push, pull = (2e6, 1e6) if way == "push" else (1e6, 2e6)
     network = Network(server_link=Link(bandwidth=2e7))
     point = play(Profile(0.1, 1, push, pull, network=network), 16)
-    assert point.updates_per_s == pytest.approx(10, rel=1e-9)  # 2 MB at 20 MB/s, whichever way
+    # 2 MB at 20 MB/s, whichever way; what is under way when counting begins and ends is not whole
+    assert point.updates_per_s == pytest.approx(10, rel=5e-3)
     assert [point.in_busy, point.out_busy] == pytest.approx(busy, rel=0.02)
 
 
 def test_each_server_machine_has_a_link() -> None:
     network = Network(server_link=Link(bandwidth=2e7))
     profile = Profile(0.1, 1, 2e6, 1, network=network, server_machines="each")
-    assert play(profile, 64, shards=4).updates_per_s == pytest.approx(40, rel=1e-9)
+    assert play(profile, 64, shards=4).updates_per_s == pytest.approx(40, rel=5e-3)
 
 
 def test_a_worker_s_link_is_its_own() -> None:
@@ -131,3 +132,12 @@ def test_local_steps_send_a_part_of_the_bytes(rule: Rule) -> None:
     dense, rare = play(profile, 4, rule), play(profile, 4, rule, local=LocalSGD(16))
     assert dense.samples_per_s == pytest.approx(4 * 32 / 0.3, rel=1e-6)
     assert rare.samples_per_s == pytest.approx(4 * 32 * 16 / 1.8, rel=1e-6)
+
+
+@pytest.mark.parametrize(("gradient_s", "cycle_s"), [(0.1, 0.25), (0.25, 0.25), (0.5, 0.5)])
+def test_a_gradient_hides_behind_a_push_and_a_pull_that_overlap_it(gradient_s: float, cycle_s: float) -> None:
+    """There, served, back: 0.1 + 0.05 + 0.1 s. Without overlap they add up."""
+    network = Network(Link(bandwidth=1e7), Link(bandwidth=1e9))
+    profile = Profile(gradient_s, 1, 1e6, 1e6, server_s=0.05, network=network)
+    assert play(profile, 1).updates_per_s == pytest.approx(1 / (gradient_s + 0.25), rel=1e-9)
+    assert play(profile, 1, overlap=True).updates_per_s == pytest.approx(1 / cycle_s, rel=1e-9)
