@@ -19,14 +19,18 @@ from scalebook.training.jobs.process import alive
 from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
 from tests.ports import kernels_choice
+from tests.prepared import Prepared
 
 REPLACED = "The supervisor had ended unexpectedly; another one goes on with the queue."
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path, prepared: Prepared) -> Workspace:
+    """Described, but without a store."""
     (tmp_path / "notes.md").write_text("# Notes\n", encoding="utf-8")
-    return Workspace(tmp_path).create()
+    made = Workspace(tmp_path).create()
+    prepared.describe(made)
+    return made
 
 
 def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace: Workspace) -> None:

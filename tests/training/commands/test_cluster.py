@@ -1,16 +1,18 @@
 """`scalebook cluster` where no Ray is, and what it does not take. With Ray: tests/training/jobs/executors/cluster."""
 
-import subprocess
+import importlib
+import multiprocessing
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from scalebook.training.__main__ import main
 from scalebook.training.jobs.executors.cluster import ray_core
-from scalebook.training.safe_path import environment
-
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -53,14 +55,37 @@ def test_where_nothing_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.count("started here by `scalebook cluster start`") == 2
 
 
-def test_nothing_imports_ray(tmp_path: Path) -> None:
+MODULES = (
+    "scalebook.training.commands.cluster", "scalebook.training.supervisor.supervise",
+    "scalebook.training.jobs.waiting", "scalebook.app.runs.services.devices", "scalebook.training.runner",
+)  # fmt: skip
+
+
+def test_nothing_imports_ray() -> None:
     """Not the commands, not the supervisor, not the pages' services; without the extra there is none to import."""
-    modules = (
-        "scalebook.training.commands.cluster", "scalebook.training.supervisor.supervise",
-        "scalebook.training.jobs.waiting", "scalebook.app.runs.services.devices", "scalebook.training.runner",
-    )  # fmt: skip
-    code = f"import sys, {', '.join(modules)}; print(sorted(n for n in sys.modules if n.split('.')[0] == 'ray'))"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
+    context = multiprocessing.get_context("fork")  # which has imported what a new process imports in 5 s
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_import_anew, args=(sending,))
+    process.start()
+    assert receiving.poll(60)
+    anew, asked = receiving.recv()
+    process.join()
+    assert set(MODULES) < set(anew)
+    assert asked == []
+
+
+def _import_anew(answer: Connection) -> None:
+    """All that is ours, from nothing: which modules that were, and what was asked of a package `ray`."""
+    asked: list[str] = []
+
+    class Watch(MetaPathFinder):
+        def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+            if fullname.partition(".")[0] == "ray":
+                asked.append(fullname)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("scalebook", "ray")]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, Watch())
+    for name in MODULES:
+        importlib.import_module(name)
+    answer.send(([name for name in sys.modules if name.startswith("scalebook.")], asked))

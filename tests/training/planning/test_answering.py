@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.files import records
+from scalebook.training.planning import play
 from scalebook.training.planning.answer import Answer, Cause, Change, Point, Range
 from scalebook.training.planning.answering import Setting, answer, find_causes, find_changes, find_knee
 from scalebook.training.planning.links import OWN, Network
@@ -114,7 +115,8 @@ def test_a_model_with_sparse_tables_is_offered_what_goes_with_them() -> None:
     }
 
 
-def test_an_answer_is_a_record(tmp_path: Path) -> None:
+def test_an_answer_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "LEAST_CONSTANT", 200)  # how exact a play is, test_play says
     told: list[tuple[int, int, str]] = []
     profile = replace(PLAIN, server_s=0.02)
     question = Question((1, 4, 16), (Async(), Sync(3)))

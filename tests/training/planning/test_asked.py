@@ -13,7 +13,7 @@ from scalebook.training.files import records, yaml
 from scalebook.training.jobs.folder import JobFolder, Progress
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.planning import asked as asking
-from scalebook.training.planning import process, version
+from scalebook.training.planning import play, process, version
 from scalebook.training.planning.answering import answer
 from scalebook.training.planning.asked import Asked, PlanProgress, PlanRequest
 from scalebook.training.planning.measuring import NotMeasured
@@ -26,6 +26,13 @@ pytestmark = pytest.mark.long
 
 PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
 REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
+
+
+@pytest.fixture(autouse=True)
+def _short_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How exact a play is, test_play says."""
+    monkeypatch.setattr(play, "LEAST", 100)
+    monkeypatch.setattr(play, "LEAST_CONSTANT", 50)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -127,19 +125,17 @@ def test_sigterm_reaches_worker_0_alone_and_its_answer_is_raised() -> None:
 
 
 def test_workers_die_with_the_monitor() -> None:
-    program = (
-        "import sys, time, os\n"
-        "from scalebook.training.strategies.processes import run_workers\n"
-        "def body(worker):\n"
-        "    print(os.getpid(), flush=True)\n"
-        "    time.sleep(60)\n"
-        "run_workers(2, body)\n"
-    )
-    monitor = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert monitor.stdout is not None
-    workers = [psutil.Process(int(monitor.stdout.readline())) for _ in range(2)]
+    context = multiprocessing.get_context("fork")
+    pids = context.SimpleQueue()
+
+    def body(worker: int) -> None:
+        pids.put(os.getpid())
+        time.sleep(60)
+
+    monitor = context.Process(target=run_workers, args=(2, body))
+    monitor.start()
+    workers = [psutil.Process(pids.get()) for _ in range(2)]
     monitor.kill()
-    monitor.wait(10)
-    monitor.stdout.close()
+    monitor.join(10)
     gone, alive = psutil.wait_procs(workers, timeout=5)
     assert len(gone) == 2, alive

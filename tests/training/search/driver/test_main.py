@@ -19,7 +19,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.trust import trust
 from tests.training.benches import Bench, wait_for
-from tests.training.searching import BASE, FORKED, STAND_IN, Range
+from tests.training.searching import BASE, STAND_IN, Range
 
 pytestmark = pytest.mark.long
 from_its_command_line = pytest.mark.parametrize("driver", [DRIVER], indirect=True)
@@ -103,11 +103,7 @@ def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> No
     assert audit(folder, records, statuses=False) == []
 
 
-@pytest.mark.parametrize(
-    ("victims", "driver"),
-    [("driver", DRIVER), ("supervisor", FORKED), ("everything", FORKED)],
-    indirect=["driver"],
-)
+@pytest.mark.parametrize("victims", ["driver", "supervisor", "everything"])
 def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> None:
     folder = searches.start(trials=8, seeds=2)
     searches.until_done(folder, 2)
