@@ -1,9 +1,9 @@
-"""Descriptions of workspaces with modules of a user's, without a new process's imports."""
+"""`scalebook` in a fork of this process, which has imported what a new one imports in 4 s; and descriptions so made."""
 
 import multiprocessing
 import subprocess
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,9 +15,7 @@ _run = subprocess.run
 
 @pytest.fixture
 def forked_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`scalebook describe` runs in a fork of this process, which has imported what a new one imports in 4 s. The
-    user's modules are imported there alone.
-    """
+    """`scalebook describe` runs in a fork. The user's modules are imported there alone."""
     fork_descriptions(monkeypatch)
 
 
@@ -29,22 +27,26 @@ def _forked_if_describing(command: Sequence[str], **options: Any) -> subprocess.
     if "describe" not in command:
         done: subprocess.CompletedProcess[str] = _run(command, **options)
         return done
-    words = [*command][[*command].index("describe") + 1 :]
+    return forked(*[*command][[*command].index("describe") :], timeout_s=options["timeout"])
+
+
+def forked(*words: str, timeout_s: float = 100.0) -> subprocess.CompletedProcess[str]:
+    """`scalebook WORDS` in a fork, for a test that imports modules of a user's, which no other test shall find."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_describe, args=(words, sending))
+    process = context.Process(target=_scalebook, args=(words, sending))
     process.start()
     sending.close()
-    if not receiving.poll(options["timeout"]):
+    if not receiving.poll(timeout_s):
         process.kill()
-    printed = receiving.recv()
+    code, printed, said = receiving.recv()
     process.join()
-    return subprocess.CompletedProcess(command, 0, printed, "")
+    return subprocess.CompletedProcess(words, code, printed, said)
 
 
-def _describe(words: list[str], answer: Connection) -> None:
-    from scalebook.training.describe import main  # with torch and Lightning
+def _scalebook(words: Sequence[str], answer: Connection) -> None:
+    from scalebook.training.__main__ import main
 
-    with redirect_stdout(StringIO()) as out:
-        assert main(words) == 0
-    answer.send(out.getvalue())
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = main([*words])
+    answer.send((code, out.getvalue(), err.getvalue()))

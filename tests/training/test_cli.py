@@ -146,6 +146,7 @@ def test_the_pytorch_profiler_by_its_name(file: Path, workspace: Workspace) -> N
     assert main(["fit", "-c", str(file), "--trainer.profiler", "pytorch"]) == 0
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_what_the_model_forbids_is_said_before_anything_starts(
     file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,6 @@
 import collections.abc
 import gc
 import json
-import os
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from typing import Literal
 
@@ -17,6 +14,7 @@ from scalebook.training.describe import main
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import fields_of
 from scalebook.training.workspace import Workspace
+from tests.describing import forked
 
 
 def by_name(description: Description, group: str, name: str) -> ClassInfo:
@@ -218,16 +216,15 @@ def test_the_command_prints_one_class_and_names_a_mistake(capsys: pytest.Capture
 def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     """Another one of that name is called by its path, and who writes the short name is told.
 
-    In a process of its own: LightningCLI's parser finds all classes of a process.
+    In a fork: LightningCLI's parser finds all classes of a process.
     """
     module = workspace.root / "twin_names.py"
     module.write_text(
         "from scalebook.training.data import Digits as Ours\n\nclass Digits(Ours):\n    pass\n", encoding="utf-8"
     )
     (workspace.root / "scalebook.toml").write_text('modules = ["twin_names"]\n', encoding="utf-8")
-    command = [sys.executable, "-m", "scalebook", "describe", "--trust"]
-    environment = {**os.environ, "SCALEBOOK_WORKSPACE": str(workspace.root)}
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    told = forked("describe", "--trust")
+    assert told.returncode == 0, told.stderr
     both = Description.from_json(told.stdout)
     assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
     (problem,) = validate({"model": "MLPClassifier", "data": "Digits"}, both)

@@ -4,9 +4,6 @@ What imports them is a process of its own: LightningCLI's parser finds all class
 """
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -24,7 +21,7 @@ from scalebook.training.ps.trace import read_head
 from scalebook.training.tracking import names
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
-from tests.describing import fork_descriptions
+from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.runs import config, reader
 
@@ -174,14 +171,16 @@ def test_a_mistake_with_them_is_named(
     assert found.message.startswith(message)
 
 
-def test_a_run_asks_them_and_its_trace_names_them(told: tuple[Workspace, Description]) -> None:
+@pytest.mark.usefixtures("one_thread")
+def test_a_run_asks_them_and_its_trace_names_them(
+    told: tuple[Workspace, Description], monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace, _ = told
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(workspace.root))
     file = workspace.root / "x.yaml"
     rule = {"class_path": "Picky", "init_args": {"tolerance": 3}}
     file.write_text(yaml.dump(server(rule=rule, damping="Root", trace=True)), encoding="utf-8")
-    environment = {**os.environ, "SCALEBOOK_WORKSPACE": str(workspace.root), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "scalebook", "fit", "-c", str(file)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = forked("fit", "-c", str(file))
     assert done.returncode == 0, done.stderr
     (job,) = all_jobs(workspace)
     record = reader(workspace).run(job.id)
