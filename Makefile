@@ -5,12 +5,12 @@ BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 
-.PHONY: run demo test check lint types unit shared alone e2e cluster programs drills thorough fuzz mutants gpu wheel-test bench clean
+.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -18,9 +18,9 @@ run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
-test: lint programs ## everything; what CI runs. Types and journeys go beside the unit tests
+test: lint programs ## everything; what CI runs. Journeys, then types, go beside the unit tests
 	rm -rf $(OUTCOMES)
-	-$(MAKE) --jobs=3 --keep-going --output-sync=target types shared e2e
+	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared beside
 	-$(MAKE) alone
 	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
 
@@ -34,6 +34,10 @@ types: $(VENV)/.dev # no outcome is left where mypy finds something
 	rm -f $(OUTCOMES)/$@
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py -p tests.again --outcome $(OUTCOMES)/$@
+
+beside: # one after the other: all at once is too much for two cores at first, and too little in the end
+	-$(MAKE) e2e
+	-$(MAKE) types
 
 unit: programs ## the tests without a browser
 	rm -rf $(OUTCOMES)

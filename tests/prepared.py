@@ -72,3 +72,4 @@ def _description(path: Path) -> None:
     from scalebook.training.describe import describe  # with torch and Lightning
 
     path.write_text(describe(Workspace(path.with_name("described"))).to_json(), encoding="utf-8")
+    path.chmod(0o600)  # as a process of ours writes it

@@ -74,10 +74,10 @@ def read(path: Path) -> dict[str, Any]:
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any], description: Description, key: str = "") -> dict[str, Any]:
     """`new` over `old`, mapping by mapping. Where a class is replaced, arguments that fit the new one are kept."""
-    merged = dict(copy.deepcopy(old))
+    merged = {name: before if name in new else copy.deepcopy(before) for name, before in old.items()}
     for name, value in new.items():
         path = f"{key}.{name}" if key else str(name)
-        before = merged.get(name)
+        before = old.get(name)
         if path in CLASS_KEYS and before is not None and value is not None:
             merged[name] = _merge_class(path, before, value, description)
         elif isinstance(before, Mapping) and isinstance(value, Mapping):

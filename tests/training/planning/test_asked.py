@@ -22,8 +22,6 @@ from scalebook.training.planning.reaching import refuse_unknown
 from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.workspace import Workspace
 
-pytestmark = pytest.mark.long
-
 PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
 REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
 

@@ -10,8 +10,6 @@ import pytest
 from scalebook.training.failures import Diverged, WorkerLost
 from scalebook.training.strategies.processes import WorkerTraceback, run_workers
 
-pytestmark = pytest.mark.long
-
 
 def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
