@@ -1,12 +1,13 @@
-"""Drills of the engine over machines: `python -m benchmarks.cluster_drills [--moments 20] [--only WORDS]`.
+"""Drills of the engine over machines: `python -m benchmarks.cluster_drills [--moments 20] [--only WORDS] [--load ...]`.
 
 Two machines are two network namespaces of this one (root; tests/cluster): the shards, worker 0 and a stand-in on the
 first, worker 1 on the second. At a random moment something dies, or the link between them fails, one way or both, for
-good or for a while, or becomes slow, or loses frames; or worker 1 leaves, or comes while the other trains. Rules,
-shards, hosts and TLS take turns; of deaths every second four have the worker come back, as a new life, when the link is
-well again. Counted are hangs, updates lost and duplicated by the trace, shards whose weights and momenta are not those
-of the trace, processes left, and the seconds until either side was told. Prints a Markdown table; exits with 1 when
-anything is not 0, or told after 6 s. About 25 minutes, of waiting for the most part, for 20 moments of each kind.
+good or for a while, or becomes slow, or loses frames; or worker 1 leaves, or comes while the other trains. Of twenty
+moments five are of a model with sparse tables, whose rows are fetched for each gradient, and five with `overlap`.
+Rules, shards, hosts and TLS take turns; of deaths every second four have the worker come back, as a new life, when the
+link is well again. Counted are hangs, updates lost and duplicated by the trace, shards whose weights and momenta are
+not those of the trace, processes left, and the seconds until either side was told. Prints a Markdown table; exits with
+1 when anything is not 0, or told after 6 s. About 40 minutes, of waiting for the most part, for 20 moments of each.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tests.cluster.drilling import Kind, Outcome, drill, scene
+from tests.cluster.drilling import Kind, Load, Outcome, drill, scene
 from tests.cluster.namespaces import clear_stale, why_not
 
 HEAD = (
@@ -45,12 +46,12 @@ def _span(seconds: list[float]) -> str:
     return f"{sorted(seconds)[len(seconds) // 2]:.2f}, {max(seconds):.2f}" if seconds else "-"
 
 
-def performed(kind: Kind, moments: int, first: int) -> Iterator[Outcome]:
+def performed(kind: Kind, moments: int, first: int, load: Load | None) -> Iterator[Outcome]:
     """As they are done; what is not as promised is told at once."""
     for seed in range(first, first + moments):
-        outcome = drill(scene(kind, seed))
+        outcome = drill(scene(kind, seed, load))
         if not outcome.is_good:
-            print(f"NOT AS PROMISED: {scene(kind, seed)}: {outcome}", file=sys.stderr, flush=True)
+            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {outcome}", file=sys.stderr, flush=True)
         yield outcome
 
 
@@ -59,16 +60,18 @@ def main() -> int:
     parser.add_argument("--moments", type=int, default=20, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first moment's number, which its chance follows from")
     parser.add_argument("--only", default="", help="kinds with these words, as 'one way'")
+    parser.add_argument("--load", type=Load, choices=list(Load), help="what is trained in all of them")
     options = parser.parse_args()
     if why := why_not():
         print(f"nothing was drilled: {why}")
         return 0
     torch.set_num_threads(1)
+    torch.sparse.check_sparse_tensor_invariants.disable()  # said, so that torch's own optimizers do not ask about it
     failures = total = 0
     print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
     for kind in Kind:
         if options.only in kind:
-            outcomes = list(performed(kind, options.moments, options.first))
+            outcomes = list(performed(kind, options.moments, options.first, options.load))
             print(line(kind, outcomes), flush=True)
             total += len(outcomes)
             failures += sum(not one.is_good for one in outcomes)

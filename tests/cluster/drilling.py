@@ -56,6 +56,14 @@ class Kind(StrEnum):
         return self not in (Kind.WORKER, Kind.FROZEN, Kind.STAND_IN, Kind.SERVER, Kind.LEAVES, Kind.JOINS)
 
 
+class Load(StrEnum):
+    """What is trained: dense parameters; sparse tables besides; dense ones, computing while a push is under way."""
+
+    PLAIN = "plain"
+    TABLES = "tables"
+    OVERLAP = "overlap"
+
+
 class Scene(NamedTuple):
     """`comes_back`: the worker, on its machine, when it was given up. `tls`: of the channel."""
 
@@ -66,6 +74,7 @@ class Scene(NamedTuple):
     host: HostName
     comes_back: bool
     tls: bool
+    load: Load = Load.PLAIN
 
 
 @dataclass
@@ -89,11 +98,15 @@ class Outcome:
         return told and not (self.hung or self.problem or self.left or any(self.account))
 
 
-def scene(kind: Kind, seed: int) -> Scene:
-    """Rules in turn, then the others."""
-    host: HostName = "process" if kind is Kind.SERVER or seed % 3 == 2 else "inline"
+def scene(kind: Kind, seed: int, load: Load | None = None) -> Scene:
+    """Rules in turn, then the others; of each twenty, five with tables and five with overlap, if nothing else is said.
+    Overlap goes with one rule and with server processes alone."""
+    load = load or (Load.PLAIN, Load.TABLES, Load.OVERLAP, Load.PLAIN)[seed // 5 % 4]
+    is_lane = load is Load.OVERLAP
+    host: HostName = "process" if kind is Kind.SERVER or seed % 3 == 2 or is_lane else "inline"
     back = kind is Kind.FROZEN or (kind.is_death and seed // 4 % 2 == 1)
-    return Scene(kind, seed, RULES[seed % 4], 1 + 2 * (seed // 2 % 2), host, back, tls=seed % 5 == 4)
+    rule = RULES[0] if is_lane else RULES[seed % 4]
+    return Scene(kind, seed, rule, 1 + 2 * (seed // 2 % 2), host, back, seed % 5 == 4, load)
 
 
 def drill(one: Scene, loopback: bool = False) -> Outcome:
@@ -101,11 +114,12 @@ def drill(one: Scene, loopback: bool = False) -> Outcome:
     outcome, drawn = Outcome(), random.Random(one.seed)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         machines = Machines(2) if loopback else stack.enter_context(namespaces(2, one.kind is Kind.LOSS))
-        settings = Settings(rule=one.rule, shards=one.shards, host=one.host)
+        settings = Settings(rule=one.rule, shards=one.shards, host=one.host, overlap=one.load is Load.OVERLAP)
         absent = (1,) if one.kind is Kind.JOINS else ()
         run = FarRun(
-            machines, Path(folder), settings, one.comes_back, one.tls, elastic=one.kind.is_elastic, absent=absent
-        )
+            machines, Path(folder), settings, one.comes_back, one.tls,
+            elastic=one.kind.is_elastic, absent=absent, tables=one.load is Load.TABLES,
+        )  # fmt: skip
         stack.callback(run.close)
         try:
             _perform(one, outcome, drawn, machines, run)

@@ -11,17 +11,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
-from typing_extensions import override
+from torch.optim import Optimizer
 
 from scalebook.training.ps.channel.certificate import Serving, serving
 from scalebook.training.ps.channel.channel import ChannelLost, Reach
 from scalebook.training.ps.channel.door import Gone
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret
+from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
@@ -30,6 +30,7 @@ from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.cluster.joins import Joins, Numbers
 from tests.cluster.namespaces import Machines
+from tests.cluster.wide import Wide, WideTables, fetch
 from tests.training.ps.accounts import Account, settle
 from tests.training.ps.accounts import Final as FinalState
 from tests.training.ps.trained import Trained
@@ -40,26 +41,6 @@ DEADLINE_S: Final = 20.0
 """Of every wait in the engine: who meets it has hung."""
 PACE_S: Final = 0.004
 """A worker computes for so long."""
-WIDE: Final = 2000
-
-
-class Wide(Trained):
-    """With a parameter of 16 kB a worker, so that a gradient is more than one frame of Ethernet."""
-
-    @override
-    def parameters(self, model: Any = None) -> list[Parameter]:
-        return [*super().parameters(model), Parameter(torch.zeros(self.workers, WIDE, dtype=torch.float64))]
-
-    @override
-    def put(self, parameters: Sequence[Parameter], worker: int) -> None:
-        for parameter, gradient in zip(parameters, self.pushed(worker, 0), strict=True):
-            parameter.grad = gradient
-
-    @override
-    def pushed(self, worker: int, seq: int) -> list[Tensor]:
-        wide = torch.zeros(self.workers, WIDE, dtype=torch.float64)
-        wide[worker] = 1.0
-        return [*super().pushed(worker, seq), wide]
 
 
 class Away(NamedTuple):
@@ -71,7 +52,8 @@ class Away(NamedTuple):
 
 class FarRun:
     """Started at once; `end` it. `comes_back`: worker n has a new life when it was lost, `again(n)` on its machine; if
-    `elastic` nobody waits for it until then. `absent`: workers that come by `again` alone."""
+    `elastic` nobody waits for it until then. `absent`: workers that come by `again` alone. `tables`: the model has
+    sparse ones."""
 
     def __init__(
         self,
@@ -83,12 +65,15 @@ class FarRun:
         reach: Callable[[int, int], tuple[str, int]] | None = None,
         elastic: bool = False,
         absent: Collection[int] = (),
+        tables: bool = False,
     ) -> None:
         workers = machines.count
         self._machines, self._folder, self._comes_back = machines, folder, comes_back
         self._elastic, self._absent, self._knocks = elastic, absent, Numbers(workers, "q")
         self._settings = replace(settings, trace=folder / "trace")
-        self._trained, self._secret = Wide(workers), Secret(os.urandom(KEY_BYTES))
+        self._trained: Trained = WideTables(workers) if tables else Wide(workers)
+        self._secret = Secret(os.urandom(KEY_BYTES))
+        self._late = int(has_lane(settings) and not tables)  # pushes under way when one returns, of who is away
         self._tls: Serving | None = serving() if tls else None
         self._reach = reach or (lambda _worker, port: (machines.addresses[0], port))
         self.pushes, self.ports, self.lives = (Numbers(workers, "q") for _ in range(3))
@@ -123,19 +108,22 @@ class FarRun:
         def work(worker: int) -> FinalState | None:
             if worker == 0:
                 end = launch.worker(0, DEADLINE_S)
-                joined = end.join([self._optimizer()])
+                model, optimizer = self._made()
+                joined = end.join([optimizer], model=model)
                 assert isinstance(joined, Joined)
-                return self._train(0, joined)
+                return self._train(0, joined, model)
             self.stand_ins[worker] = os.getpid()
             with contextlib.suppress(Gone):
-                posts[worker].serve([self._optimizer()], DEADLINE_S, DEADLINE_S, lost=_end_at_once)
+                model, optimizer = self._made()
+                posts[worker].serve([optimizer], DEADLINE_S, DEADLINE_S, model, lost=_end_at_once)
                 return None
             _end_at_once("gone")
             return None
 
         def serve(server: int) -> None:
             self.servers[server] = os.getpid()
-            launch.server(server, DEADLINE_S).serve([self._optimizer()])
+            model, optimizer = self._made()
+            launch.server(server, DEADLINE_S).serve([optimizer], model)
 
         def lost(one: Lost) -> Reaction:
             if one.role == "server":
@@ -165,9 +153,10 @@ class FarRun:
         end = None
         try:
             end = RemoteEnd(reach, RUN, self._settings, worker, self._machines.count, DEADLINE_S)
-            joined = end.join([self._optimizer()])
+            model, optimizer = self._made()
+            joined = end.join([optimizer], model=model)
             assert isinstance(joined, Joined)
-            return Away(self._train(worker, joined))
+            return Away(self._train(worker, joined, model))
         except (ChannelLost, Refused) as error:
             self.told_there[worker] = time.monotonic()
             return Away(None, f"{type(error).__name__}: {error}")
@@ -179,31 +168,43 @@ class FarRun:
 
     # --- training ----------------------------------------------------------------------------------------------------
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        return self._trained.optimizer(self._trained.parameters(), 0.0)
+    def _made(self) -> tuple[nn.Module | None, Optimizer]:
+        model = self._trained.model()
+        return model, self._trained.optimizer(self._trained.parameters(model), 0.0)
 
-    def _train(self, worker: int, joined: Joined) -> FinalState:
+    def _train(self, worker: int, joined: Joined, model: nn.Module | None) -> FinalState:
         (client,) = joined.clients
         parameters = [p for group in client.optimizer.param_groups for p in group["params"]]
         joined.start()
         joined.begin()
+        late = self._late if worker else 0
         while not self._over[0]:
             time.sleep(PACE_S)
+            fetch(model, worker)
             self._trained.put(parameters, worker)
             pushed = client.push()
-            self._admitted[worker] += pushed.applied and pushed.was_sent
+            self._admitted[worker] += pushed.applied and pushed.was_sent and not late
             self.pushes[worker] += 1
+            late = 0
             if pushed.is_last:
                 break
         joined.finish()
+        if self._late and worker and not late:
+            self._admitted[worker] += 1  # the last, which was under way
         joined.wait_for_others()
-        states = self._trained.states(joined)
-        kept = [states.get(place, {}).get(self._trained.state) for place in range(len(parameters))]
+        kept = self._kept(worker, joined, parameters)
         plans = [shard.plan.parameters for shard in client.host.section.shards]
         versions = [shard.version for shard in client.host.section.shards]
-        values = [parameter.detach().clone() for parameter in parameters]
-        joined.detach()
-        return FinalState(versions, plans, values, kept)
+        joined.detach()  # after which whole tables are everywhere
+        return FinalState(versions, plans, [parameter.detach().clone() for parameter in parameters], kept)
+
+    def _kept(self, worker: int, joined: Joined, parameters: Sequence[Parameter]) -> list[Tensor | None] | None:
+        """None where there are tables: what an optimizer keeps of their rows does not travel."""
+        if worker and self._trained.model() is not None:
+            joined.pull()
+            return None
+        states = self._trained.states(joined)
+        return [states.get(place, {}).get(self._trained.state) for place in range(len(parameters))]
 
     # --- in the process that has started it --------------------------------------------------------------------------
 
@@ -224,13 +225,13 @@ class FarRun:
 
     def end(self, deaths: Sequence[int] = ()) -> tuple[Account, list[Away]]:
         """Let all come to the end: every push held against the trace, and how those away ended. `deaths`: of workers,
-        one for each; a push may lie between the update and its return."""
+        one for each; a push may lie between the update and its return, and with `overlap` another be under way."""
         self._over[0] = 1
         finals = [final for final in self._home.result() if final is not None]
         ends = [lives[-1].result() if worker not in deaths or self._comes_back else self._last(lives[-1])
                 for worker, lives in self._away.items()]  # fmt: skip
         finals += [end.final for end in ends if end.final is not None]
-        more = [deaths.count(worker) for worker in range(self._machines.count)]
+        more = [deaths.count(worker) * (1 + self._late) for worker in range(self._machines.count)]
         trace = self._settings.trace
         assert trace is not None
         return settle(trace, finals, self._admitted.all(), more, self._trained), ends

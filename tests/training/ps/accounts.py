@@ -20,12 +20,12 @@ NONE = Fp32()
 
 class Final(NamedTuple):
     """What a worker has at the end: version of each shard and its parameters' places; parameters; of each what the
-    optimizer keeps, a momentum for instance."""
+    optimizer keeps, a momentum for instance; None where that is not known of any."""
 
     versions: list[int]
     places: list[tuple[int, ...]]
     parameters: list[Tensor]
-    momenta: list[Tensor | None]
+    momenta: list[Tensor | None] | None
 
 
 class Account(NamedTuple):
@@ -66,6 +66,7 @@ def settle(
             parameters, kept = _again(updates, places, trained, Coded(codec, shard, shapes))
         else:
             parameters = [Parameter(finals[0].parameters[place]) for place in places]
+            assert finals[0].momenta is not None
             kept = [finals[0].momenta[place] for place in places]
         torn += sum(not _same(final, shard, last, parameters, kept, trained.tolerance) for final in finals)
     return Account(lost, duplicated, torn)
@@ -121,9 +122,11 @@ def _same(
     if final.versions[shard] != last:
         return False
     for i, place in enumerate(final.places[shard]):
-        mine, wanted = final.momenta[place], kept[i]
         if not _alike(final.parameters[place], parameters[i].detach(), tolerance):
             return False
+        if final.momenta is None:
+            continue
+        mine, wanted = final.momenta[place], kept[i]
         if mine is None or wanted is None:
             if mine is not wanted:
                 return False

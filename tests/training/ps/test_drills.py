@@ -138,7 +138,9 @@ def test_a_push_that_is_twice_in_a_shard_is_noticed(undisturbed: Undisturbed) ->
 
 
 def test_weights_and_momenta_of_another_update_are_noticed(undisturbed: Undisturbed) -> None:
-    momentum = undisturbed.finals[2].momenta[0]
+    momenta = undisturbed.finals[2].momenta
+    assert momenta is not None
+    momentum = momenta[0]
     assert momentum is not None
     momentum.view(-1)[0] += 1e-12
     undisturbed.finals[0].parameters[2].data.view(-1)[0] += 1e-12
