@@ -20,7 +20,7 @@ from tests.training.ps.accounts import Account
 from tests.training.ps.channel.far import DEADLINE_S, Far
 from tests.training.ps.channel.test_exact import SHAPES, adam, assert_same, fresh, in_one_process, momentum, train
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Sparse invariant checks")]
 
 
 @pytest.mark.parametrize(("make", "tls"), [(momentum, False), (adam, True)])

@@ -10,10 +10,10 @@ from torch.nn import Parameter
 from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
-from scalebook.training.ps.applying.tables import Tables
 from scalebook.training.ps.memory.layout import lay_out
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.worker.lent_tables import LentTables
 
 
 class Replica:
@@ -26,9 +26,6 @@ class Replica:
 
     A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
     updates it but whoever moves it by hand (a target network). It joins the others once it requires one.
-
-    A sparse table has no versions: the parameter lends it as it is now, so that it can be saved and looked at, and what
-    somebody computes with are rows as of the version held (`Client.rows`).
     """
 
     def __init__(
@@ -50,7 +47,8 @@ class Replica:
         self._place = {
             place: (s, i) for s, shard in enumerate(self._shards) for i, place in enumerate(shard.plan.parameters)
         }
-        self.tables = {table.place for shard in self._shards for table in shard.plan.tables}
+        self._tables = LentTables(self._shards, self.parameters, self._lending)
+        self.tables = self._tables.places
         """Places of the sparse tables. Their parameters are always those of now, and read row by row."""
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
         self._staging = self._stage()
@@ -77,7 +75,7 @@ class Replica:
             for place, view, shared in zip(shard.plan.parameters, lent, source, strict=True):
                 if place in self.tables:
                     if place not in self.frozen:
-                        self.parameters[place].data = self._table(number, place)
+                        self.parameters[place].data = self._tables.lent(place)
                 elif place in self.frozen:
                     if first:
                         self.parameters[place].data = shared.to(self.parameters[place].device, copy=True)
@@ -157,6 +155,11 @@ class Replica:
             return [place for place in self._places if self._counted(place)] if differing else []
         return sorted(place for place in set(differing) if self._differs(place))
 
+    def _written_tables(self, thorough: bool) -> list[int]:
+        in_place = self._tables.written() if thorough else []
+        self._touched |= bool(in_place)
+        return self._tables.marked(self.frozen) + in_place
+
     def adopt(self, places: Sequence[int]) -> None:
         """Write these parameters into the versions held, which nobody else may be using."""
         values = {p: self.parameters[p].detach() for p in places}
@@ -218,7 +221,7 @@ class Replica:
     def _watch(self) -> None:
         own = self.frozen | self.tables
         self._places = [place for place in range(len(self.parameters)) if place not in own]
-        self._seen_tables = self._table_marks()
+        self._tables.watch(self.frozen)
         self._shared = [self.parameters[place] for place in self._places]
         self._pointers = [p.data_ptr() for p in self._shared]
         self._counters = [p._version for p in self._shared] if self._lending is None else []
@@ -233,9 +236,9 @@ class Replica:
         return parameter._version != self._counters[index] or parameter.data_ptr() != self._pointers[index]
 
     def _published(self, place: int) -> Tensor:
-        shard, index = self._place[place]
         if place in self.tables:
-            return self._table_of(shard).weight(index)
+            return self._tables.weight(place)
+        shard, index = self._place[place]
         return self._shards[shard].views[self._held[shard].buffer][index]
 
     def _differs(self, place: int) -> bool:
@@ -251,8 +254,7 @@ class Replica:
         if self._lending is not None:
             for shard, held in zip(self._shards, self._held, strict=True):
                 self._lending.drop(shard.plan.version, shard.plan.version_at(held.buffer))
-                for table in shard.plan.tables:
-                    self._lending.drop(table.columns, table.at)
+            self._tables.drop()
         self._touched = False
 
     def privatise(self) -> None:
@@ -269,43 +271,6 @@ class Replica:
             return
         for place in self._places:
             self.parameters[place].data = self.parameters[place].data.clone()
-
-    # --- sparse tables -------------------------------------------------------------------------------------------
-
-    def shard_of(self, place: int) -> int:
-        """The number of the shard that has a parameter."""
-        return self._place[place][0]
-
-    def _table_of(self, number: int) -> Tables:
-        tables = self._shards[number].tables
-        assert tables is not None
-        return tables
-
-    def _table(self, number: int, place: int) -> Tensor:
-        shard, tables = self._shards[number], self._table_of(number)
-        index = self._place[place][1]
-        if self._lending is None:
-            return tables.weight(index)
-        plan = shard.plan.tables[tables.at[index]]
-        return self._lending.views(plan.columns, plan.at)[0]
-
-    def _table_marks(self) -> list[tuple[int, int]]:
-        """What changes when somebody writes into a table or puts another tensor in its place."""
-        tables = [self.parameters[place] for place in sorted(self.tables - self.frozen)]
-        return [(table._version, table.data_ptr()) for table in tables]
-
-    def _written_tables(self, thorough: bool) -> list[int]:
-        """Places of tables that may have been written into; `thorough`: also through `.data` in place."""
-        places = sorted(self.tables - self.frozen)
-        marks = zip(places, self._table_marks(), self._seen_tables, strict=True)
-        written = [place for place, now, before in marks if now != before]
-        if thorough and self._lending is not None:
-            for shard in self._shards:
-                for table in shard.plan.tables:
-                    if 0 in self._lending.written(table.columns, table.at):
-                        written.append(table.place)
-                        self._touched = True
-        return written
 
     # --- gradients and memory ------------------------------------------------------------------------------------
 
