@@ -28,7 +28,7 @@ import torch
 from benchmarks.cluster import end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
-from benchmarks.machine import machine
+from benchmarks.machine import Others
 from scalebook.training.planning.answering import find_knee
 from scalebook.training.planning.links import PAYLOAD, Network
 from scalebook.training.planning.measuring import EVEN
@@ -52,7 +52,7 @@ from tests.training.strategies.machines import Machine
 RUN: Final = "rates"
 LATENCY_S: Final = 50e-6
 COMPUTE_S: Final = 0.005
-WARM_UP: Final = 20
+WARM_UP: Final = 40
 """Pushes of each, in which workers that need not meet drift apart."""
 MOST: Final = 4
 PLAYED: Final = 2000
@@ -253,7 +253,7 @@ def main() -> None:
     if why := why_not():
         print(f"nothing was measured: {why}")
         return
-    print(machine())
+    others = Others()
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
     print(f"\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
     for name, settings in CODECS.items():
@@ -265,6 +265,7 @@ def main() -> None:
         ]
         medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
         print("\n".join(row(name, medians, arguments.gigabits, settings.overlap)), flush=True)
+    print(f"\n{others.sentence()}")
 
 
 if __name__ == "__main__":

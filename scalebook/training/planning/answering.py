@@ -39,6 +39,7 @@ class Setting:
     network: str
     seed: int
     local: Local = field(default_factory=NoLocalSteps)
+    overlap: bool = False
 
     @property
     def joined(self) -> Network:
@@ -62,8 +63,17 @@ class Setting:
         return True
 
     def play(self, workers: int) -> Point:
-        clock = self.clock(workers)
-        return play(self.profile, workers, self.rule, self.shards, clock, self.seed, self.cores, local=self.local)
+        return play(
+            self.profile,
+            workers,
+            self.rule,
+            self.shards,
+            self.clock(workers),
+            self.seed,
+            self.cores,
+            local=self.local,
+            overlap=self.overlap,
+        )
 
 
 def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole, words: None) -> Answer:
@@ -221,7 +231,7 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
 
 
 def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
-    """Fewer bytes, and fewer pushes: what a model with sparse tables refuses."""
+    """Fewer bytes, fewer pushes, and pushes under way meanwhile: what a model with sparse tables refuses."""
     profile, rule = setting.profile, setting.rule
     changes = [
         (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
@@ -229,6 +239,9 @@ def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
     ]
     if rule == Async():
         changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
+    if rule == Async() and setting.cores is None:
+        words = "gradients that are computed while pushes travel (overlap: true, host: process)"
+        changes.append((words, replace(setting, overlap=True)))
     if rule in (Async(), Sync()):
         local = LocalSGD(LOCAL_STEPS)
         words = f"{LOCAL_STEPS} steps of each worker by itself, then averages (local: {local.name})"

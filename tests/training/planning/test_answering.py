@@ -18,6 +18,7 @@ from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from tests.training.planning.sharing import closed_form
 
+pytestmark = pytest.mark.long
 PLAIN = Profile(0.1, 32, 1e6, 1e6)
 WITHIN = Range(0.8, 1.0)
 
@@ -104,6 +105,15 @@ def test_what_would_move_a_saturated_link() -> None:
         "64 samples a gradient": pytest.approx(2, rel=0.01),
     }
     assert [change.factor for change in changes] == sorted(found.values(), reverse=True)
+
+
+def test_a_way_as_long_as_a_gradient_is_hidden_by_overlap() -> None:
+    words = "gradients that are computed while pushes travel (overlap: true, host: process)"
+    system = setting(replace(PLAIN, network=Network(Link(bandwidth=2e7))))  # 50 ms each way beside 100 ms
+    found = {change.words: change.factor for change in find_changes(system, 4, system.play(4).samples_per_s)}
+    assert found[words] == pytest.approx(2, rel=0.01)
+    shared = setting(replace(system.profile, cores=2))
+    assert words not in {change.words for change in find_changes(shared, 4, shared.play(4).samples_per_s)}
 
 
 def test_a_model_with_sparse_tables_is_offered_what_goes_with_them() -> None:
