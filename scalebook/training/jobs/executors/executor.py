@@ -54,7 +54,7 @@ class Executor(ABC, Generic[H]):
 
     @abstractmethod
     def clear(self, handle: H) -> bool:
-        """Of a job whose main process has ended: end what it left behind.
+        """Of a job whose main process has ended: end what it left behind, which may have been done by itself.
 
         True when nothing of it is left, and all that it has written is in its folder here. Call it until then.
         """

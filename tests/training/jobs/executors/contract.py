@@ -153,12 +153,11 @@ class ExecutorContract:
     def test_what_a_job_leaves_behind_is_cleared_away(
         self, executor: Executor[Any], launching: Launching, bench: Bench
     ) -> None:
-        job = bench.job(seconds=0.2, child=True)
+        job = bench.job(seconds=3.0, child=True)
         started = launching.start(job)
-        assert launching.until_told(job) == 0
-        child = child_of(job)
-        assert child is not None
+        child = wait_for(lambda: child_of(job), "its child")
         assert not is_gone(child)
+        assert launching.until_told(job) == 0
         wait_for(lambda: executor.clear(started.handle), "all of it to be gone")
         assert is_gone(child)
         executor.stop(started.handle, "terminate")  # twice does no harm

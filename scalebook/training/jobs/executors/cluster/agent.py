@@ -5,6 +5,7 @@ actor that outlives whoever made it. Its methods are called by threads of Ray's;
 one thread of its own, since the kernel ends a warm process together with the thread that started it.
 """
 
+import hashlib
 import os
 import queue
 import shutil
@@ -35,9 +36,11 @@ from scalebook.training.trust import withdraw
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 TURN_S: Final = 0.02
+BEGINS_S: Final = 0.004
+"""The same while the process of a job is on its way: until it has asked whether it may begin."""
 TAKEN_S: Final = 2.0
 PAUSE_S: Final = 0.05
-"""Between two looks at the files of the jobs, while somebody waits for news."""
+"""Between two looks at the files of the jobs, while somebody waits for news; of all else it is told at once."""
 
 
 @dataclass
@@ -102,6 +105,7 @@ class Agent:
         """Jobs that are to be started as soon as the warm process is ready."""
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._problem = ""
+        self._changed = threading.Condition()
         threading.Thread(target=self._serve, name="agent", daemon=True).start()
 
     # Called from the other machine
@@ -132,8 +136,10 @@ class Agent:
         if last and digest_of(beside) == digest:
             beside.replace(self.files / digest)
 
-    def start(self, parcel: Parcel) -> None:
-        """Once: what is asked again is there already."""
+    def start(self, parcel: Parcel, own: Sequence[bytes]) -> None:
+        """Once: what is asked again is there already. `own`: what is in the files of the job itself."""
+        for content in own:
+            records.put(self.files / hashlib.sha256(content).hexdigest(), content)
         self._todo.put(lambda: self._take(parcel))
 
     def permit(self, job: str, allowed: bool) -> None:
@@ -154,7 +160,8 @@ class Agent:
             found = [one for one in told if one is not None]
             if found or time.monotonic() > deadline:
                 return {one.job: version for version, one in found}, [one for _, one in found]
-            time.sleep(PAUSE_S)
+            with self._changed:
+                self._changed.wait(PAUSE_S)
 
     def forget(self, job: str) -> None:
         self._todo.put(lambda: self._forget(job))
@@ -167,7 +174,8 @@ class Agent:
             self.children.look()
             while not self._todo.empty():
                 self._todo.get()()
-            for event in self.launcher.events(TURN_S):
+            on_way = any(job.handle is None and not job.ended for job in list(self.jobs.values()))
+            for event in self.launcher.events(BEGINS_S if on_way else TURN_S):
                 self._hear(event)
             if self.launcher.prepare(fresh=bool(self._waiting)):
                 self._start_waiting()
@@ -213,7 +221,9 @@ class Agent:
         self._look_at(job)
         if not job.ended:
             job.ended, job.code, job.problem = True, code, problem
-            job.version += 1
+            job.clearing = True  # by itself: to be asked to would take two calls more
+            self._look_at(job)
+            self._tell(job)
 
     def _look_at(self, job: _Job) -> None:
         if job.handle is None and (job.asks / ASKED).exists():
@@ -221,10 +231,16 @@ class Agent:
             assert started is not None
             job.handle = LocalHandle(started.handle.process)
             job.begun = (job.asks / ASKED).read_text(encoding="utf-8")
-            job.version += 1
+            self._tell(job)
         if job.clearing and not job.cleared and (job.handle is None or self.local.clear(job.handle)):
             job.cleared = True
-            job.version += 1
+            self._tell(job)
+
+    def _tell(self, job: _Job) -> None:
+        """There is news of it."""
+        job.version += 1
+        with self._changed:
+            self._changed.notify_all()
 
     def _measure(self) -> None:
         for job in self.jobs.values():

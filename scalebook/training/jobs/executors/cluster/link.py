@@ -57,6 +57,8 @@ class AgentLink:
         self.gathering = gathering
         self.jobs: dict[str, _Remote] = {}
         self._seen: dict[str, int] = {}
+        self._there: set[str] = set()
+        """Hashes of files that the agent has."""
 
     def adopt(self, folder: JobFolder, state: RemoteState) -> None:
         """A job that an earlier courier knew."""
@@ -75,9 +77,11 @@ class AgentLink:
             if order.first and where is None:
                 return  # the order stays until its first machine answers
             told, paths = parcel(self.desk.workspace, folder, order, where)
-            for digest in self.call("missing", told.hashes):
+            lacking = sorted(set(told.hashes).difference(self._there, told.files.values()))
+            for digest in self.call("missing", lacking) if lacking else ():
                 self._put(digest, paths[digest])
-            self.call("start", told)
+            self._there.update(lacking)
+            self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
             self.jobs[order.job] = _Remote(folder, Brought(folder.path), RemoteState())
             self.recording.watch(folder)
         self.desk.done(order.job)
@@ -164,6 +168,7 @@ class AgentLink:
         news = remote.news
         if news is None or not news.ended or not (news.complete or news.shared):
             return
+        cleared = news.cleared or remote.state.handle is None
         if remote.state.alive or remote.state.handle is None:
             remote.ending_since = remote.ending_since or time.monotonic()
             if not self.recording.done(remote.folder):
@@ -171,10 +176,11 @@ class AgentLink:
                     return
                 remote.folder.unrecorded.touch()
             remote.brought.finish()
-            self._say(remote, replace(remote.state, alive=False, code=news.code, problem=news.problem))
-        if news.cleared or remote.state.handle is None:
-            self.call("forget", news.job)
+            ended = replace(remote.state, alive=False, code=news.code, problem=news.problem, cleared=cleared)
+            self._say(remote, ended)  # in one: who hears of its end need not ask for more
+        if cleared:
             self._say(remote, replace(remote.state, alive=False, cleared=True))
+            self.call("forget", news.job)
             self._drop(remote)
             if self.recording.done(remote.folder):
                 shutil.rmtree(remote.folder.path / names.SPOOL, ignore_errors=True)
