@@ -10,6 +10,7 @@ temporary file is left. Exits with 1 if anything is not so. About 6 minutes.
 import argparse
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,7 +109,8 @@ class Range:
         assert supervising.running(self.workspace) == self.supervisor, "another supervisor"
         after = self.train()
         until(lambda: after.state() in ENDED, "a later run")
-        assert after.state() == "finished", after.result()
+        room = f"{shutil.disk_usage(self.workspace.root).free / 1e6:.1f} MB left"
+        assert after.state() == "finished", f"a later run: {until(after.result, 'its result')}, {room}"
         left = [path for path in self.workspace.hidden.rglob("*") if _temporary(path)]
         assert left == [], left
         known = {job.id for job in queue.all_jobs(self.workspace)}

@@ -236,7 +236,10 @@ class Turns:
         """The last act for a job whose processes are gone."""
         job = watch.job
         said = job.result()
-        if said is None or watch.timed_out or watch.doomed:
+        if not job.path.exists():
+            print(f"scalebook: job {job.id} has ended, and its folder was deleted", flush=True)
+            self._forget(job)
+        elif said is None or watch.timed_out or watch.doomed:
             self._close(job, explain(watch, code, memory_kills() - self._memory_kills[job.id]))
         elif code is None or code < 0:
             self._close(job, said)  # it may have died between saying so here and saying so to MLflow

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import Result, Started
@@ -25,6 +26,19 @@ def test_a_killed_job_is_closed_with_its_cause(bench: Bench) -> None:
     assert result.cause == f"its main process (pid {started.handle.process.pid}) was ended by SIGKILL"
     assert result.advice
     assert session(started.handle.process) == []
+
+
+def test_of_a_job_whose_folder_was_deleted_nothing_is_said_but_that(bench: Bench, tmp_path: Path) -> None:
+    job = bench.job(seconds=60)
+    bench.supervise()
+    wait_for((job.path / "usage.jsonl").exists, "the supervisor's watch over it")
+    started = job.started()
+    assert started is not None
+    job.path.rename(tmp_path / "gone")  # at once, whoever writes into it
+    send(started.handle.process, signal.SIGKILL)
+    wait_for(lambda: f"job {job.id} has ended, and its folder was deleted" in bench.log(), "its end to be said")
+    assert "failed" not in bench.log()
+    assert not job.path.exists()
 
 
 def test_jobs_survive_the_supervisor_and_are_adopted(bench: Bench) -> None:
