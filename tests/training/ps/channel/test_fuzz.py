@@ -231,7 +231,8 @@ def test_a_text_that_is_too_long_is_refused_with_the_key_too() -> None:
     far = Far(Launch(1, Settings()), counting)
     far.stand_in(0, DEADLINE_S)
     hello = Hello(RUN, settings_digest(far.launch.figures.settings), 0, 0)
-    _, given = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(use="number"), None)
+    asking, given = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(use="number"), None)
+    asking.close()
     wire, _ = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(incarnation=given), None)
     wire.send(Kind.CALL, 1, bytes(100_000))
     with pytest.raises(ConnectionError):
