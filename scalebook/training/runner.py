@@ -25,6 +25,7 @@ from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.parts import parts_of
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
 from scalebook.training.own_code import blamed
@@ -137,9 +138,10 @@ def _train(job: JobFolder) -> None:
 
 def _machines(job: JobFolder) -> int:
     """On which the queue has it run, more than its config says where it was spread; 0 where that says it."""
-    request, others = job.request(), len(job.parts())
-    if request.part:
+    request = job.request()
+    if request.part or request.nodes > 1:
         return request.nodes
+    others = len(parts_of(job, job.started()))
     return 1 + others if others else 0
 
 

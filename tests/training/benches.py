@@ -45,7 +45,15 @@ class Bench:
         self.supervisors: list[ProcessId] = []
 
     def job(
-        self, *, workers: int = 1, nodes: int = 1, priority: int = 0, name: str = "", run_id: str = "", **behaviour: Any
+        self,
+        *,
+        workers: int = 1,
+        nodes: int = 1,
+        least: int = 0,
+        priority: int = 0,
+        name: str = "",
+        run_id: str = "",
+        **behaviour: Any,
     ) -> JobFolder:
         """A waiting job that will behave as told (see `standin.run`), with an MLflow run where `run_id` names one."""
         self.made += 1
@@ -57,6 +65,7 @@ class Bench:
             seed=1,
             workers=workers,
             nodes=nodes,
+            least=least,
             priority=priority,
             name=name or f"run {self.made}",
         )

@@ -12,6 +12,7 @@ from scalebook.training.durations import roughly
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
+from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.supervisor.job_watch import JobLimits
@@ -131,7 +132,7 @@ def _log(workspace: Workspace, options: Any) -> int:
     positions: dict[str, int] = {}
     while True:
         ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
-        for machine, part in {"": job, **job.parts()}.items():
+        for machine, part in {"": job, **part_folders(job)}.items():
             text, positions[machine] = _news(part, positions.get(machine, 0))
             lines = text.splitlines(keepends=True) if machine else []
             sys.stdout.write("".join(f"{machine}| {line}" for line in lines) or text)

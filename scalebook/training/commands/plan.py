@@ -100,7 +100,8 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
 
 
 def _measured(workspace: Workspace, description: Description, line: CommandLine) -> int:
-    question = _question(line.options)
+    question = _question(line.options).of(line.config, description)
+    question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both given", "Leave one of them out.")
     target = number(line.options, "--target", None, -math.inf)

@@ -42,6 +42,8 @@ class Workload:
     workers: int
     nodes: int
     """Machines, each with as many of the workers."""
+    least: int | None
+    """Workers with which it begins, where machines may join and leave while it trains; None where they may not."""
     processes: int
     """That train on each machine: one for each of its workers, but a single one that plays all virtual ones."""
     threads: int
@@ -66,6 +68,11 @@ class Workload:
     accelerator: str
     is_virtual: bool
     """Whether workers are virtual, and so are seconds."""
+
+    @property
+    def least_nodes(self) -> int:
+        """Machines with which it begins, where others may join later; else 0."""
+        return 0 if self.least is None else -(-min(self.least, self.workers) // self.processes)
 
     def tags(self) -> dict[str, Any]:
         """What a run's record says of it before the run starts; None where something does not apply."""
@@ -108,6 +115,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         rule=_rule_words(rule, args, info) if rule else _codec_words("codec", "gradients", args, info) or None,
         workers=workers,
         nodes=nodes,
+        least=_count(mapping(args.get("workers")).get("min")),
         processes=1 if virtual else max(1, workers // nodes),
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,

@@ -2,10 +2,11 @@
 
 Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves it in the queue `turn.json`; the job's
 own process `process.json` (whoever creates it first owns the job), `log.txt`, `progress.json` and `result.json`;
-whoever wants it ended, the empty file `stop`. For a process that died without a word the supervisor writes
-`result.json`, and the empty file `unrecorded`, which stays until MLflow has been told. All JSON is replaced atomically,
-a folder appears whole, and the state is derived. A record that is there and cannot be read is the end of its job, which
-has failed for it, and of nothing else; without its `turn.json` a job stands where it was put.
+whoever wants it ended, the empty file `stop`; the supervisor `joined.json`, where machines join in mid-run. For a
+process that died without a word the supervisor writes `result.json`, and the empty file `unrecorded`, which stays until
+MLflow has been told. All JSON is replaced atomically, a folder appears whole, and the state is derived. A record that
+is there and cannot be read is the end of its job, which has failed for it, and of nothing else; without its `turn.json`
+a job stands where it was put.
 """
 
 import os
@@ -21,8 +22,7 @@ from scalebook.training.files import records
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
-from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.parts import folder_of
+from scalebook.training.jobs.executors.cluster.parts import JOINED, JoinedParts
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.known import EXECUTORS, Handle, executor_of
 
@@ -67,6 +67,8 @@ class JobRequest:
     threads: int = 1
     nodes: int = 1
     """Machines that it runs on at the same time."""
+    least: int = 0
+    """With so many of these it begins, and others join while it trains; 0 where it needs all at once."""
     spreads: bool = False
     """Whether its workers may be spread over machines where none has devices for all: it is the same run then."""
     part: int = 0
@@ -84,6 +86,16 @@ class JobRequest:
     trial: TrialOf | None = None
     stays: dict[str, str] = field(default_factory=dict)
     """What its config names, by key, that does not go to other machines: where it lies on each that has it."""
+
+    @property
+    def fewest(self) -> int:
+        """Machines that must be free before it begins."""
+        return self.least or self.nodes
+
+    @property
+    def grows(self) -> bool:
+        """Whether machines may join and leave while it trains."""
+        return self.least > 0 and self.nodes > 1
 
     @property
     def title(self) -> str:
@@ -187,6 +199,7 @@ class JobFolder(RecordFolder):
             Started: "process.json",
             Progress: "progress.json",
             Result: "result.json",
+            JoinedParts: JOINED,
         }
     )
     DURABLE = (JobRequest, Started, Result)
@@ -290,15 +303,9 @@ class JobFolder(RecordFolder):
             return result.status if (result := self.result()) else "failed"
         return "stopping" if self.stop_file.exists() else "running"
 
-    def parts(self) -> dict[str, "JobFolder"]:
-        """Of a job on several machines, what the other ones have written (their logs), by machine."""
-        started = self.started()
-        names = started.handle.parts if started is not None and isinstance(started.handle, RayHandle) else []
-        machines = [] if started is None else [lent.machine for lent in started.others if not lent.idle]
-        return {
-            machine: JobFolder(folder_of(self.path.parents[1], name))
-            for machine, name in zip(machines, names, strict=True)
-        }
+    def is_ending(self) -> bool:
+        """Whether it was asked to end, or has said that it has."""
+        return self.stop_file.exists() or self._has_ended()
 
     def tail(self, lines: int = 200) -> str:
         """The last lines of the log, read from its end (at most 256 KiB)."""

@@ -78,6 +78,7 @@ def submit(
         seed=0,
         workers=load.processes,
         nodes=load.nodes,
+        least=load.least_nodes,
         spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
         threads=load.threads,
         accelerator=_accelerator(load, workspace),

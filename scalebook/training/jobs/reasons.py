@@ -1,10 +1,12 @@
 """Why a job waits, in words: which devices are lacking, who has them, and for how long."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scalebook.training.durations import roughly
 from scalebook.training.jobs.devices import Machine
+
+WAITS_FOR: Final = "waits for "
 
 
 class Holder(NamedTuple):
@@ -32,7 +34,7 @@ def lack_words(lack: Lack) -> str:
     free, total, holders = lack.free, lack.total, lack.holders
     on = f" on {lack.machine}" if lack.machine else ""
     each = f" on each of {lack.nodes} machines" if lack.nodes > 1 else ""
-    parts = [f"waits for {lack.wanted} {lack.kind}{'s' if lack.wanted > 1 else ''}{each}; {free} of {total} free{on}"]
+    parts = [f"{WAITS_FOR}{lack.wanted} {lack.kind}{'s' if lack.wanted > 1 else ''}{each}; {free} of {total} free{on}"]
     if len(holders) == 1:
         parts.append(f"run {holders[0].name} has {_share(holders[0].has, total)}")
     elif holders:

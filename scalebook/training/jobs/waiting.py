@@ -7,9 +7,10 @@ from scalebook.training.files.room import lacking
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobFolder, JobRequest, State
 from scalebook.training.jobs.lasting import Lasting, left
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.queue import all_jobs, open_jobs
-from scalebook.training.jobs.schedule import STARTS, Lease, plan
+from scalebook.training.jobs.schedule import STARTS, plan
 from scalebook.training.trust import FOUND, JOB, may_run
 from scalebook.training.workspace import Workspace
 
@@ -18,12 +19,13 @@ LOADING = "its devices are free; the process that starts runs is loading (about 
 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
-    """Job id -> reason in plain words, for every job that waits."""
+    """Job id -> reason in plain words, for every job that waits; and how many machines one that runs has, where others
+    may join it."""
     states = [(job, job.state()) for job in open_jobs(workspace)]
     jobs = [job for job, state in states if state == "waiting"]
     reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
     waiting = [job.queued() for job in jobs if job.id not in reasons]
-    if not waiting:
+    if not waiting and not any(state == "running" and job.request().grows for job, state in states):
         return reasons
     return {**reasons, **_of_queued(workspace, waiting, states)}
 

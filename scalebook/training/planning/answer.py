@@ -136,3 +136,5 @@ class Answer:
     reliability: Reliability
     seed: int = 0
     seconds: float = 0.0
+    elastic: list[int] = field(default_factory=list)
+    """As in `Question`."""

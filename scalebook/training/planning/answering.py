@@ -88,7 +88,14 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
     ]
     told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
     curves = [_curve(setting, question.workers, told) for setting in settings]
-    return Answer(as_mapping(profile), curves, reliability_of(profile), question.seed, time.monotonic() - began)
+    return Answer(
+        as_mapping(profile),
+        curves,
+        reliability_of(profile),
+        question.seed,
+        time.monotonic() - began,
+        list(question.elastic),
+    )
 
 
 AFTERWARDS: Final = 12

@@ -105,6 +105,9 @@ class Asked:
     def folder(self) -> Path:
         return self._plans / "asked" / _key(asdict(self.request))
 
+    def has_config(self) -> bool:
+        return (self.folder / CONFIG).exists()
+
     def config(self) -> dict[str, Any]:
         """The one to measure, where the request has no profile."""
         config = records.mapping(self.folder / CONFIG)

@@ -59,9 +59,10 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
 
 
 def plan_config(config: Mapping[str, Any], workers: int = 1) -> dict[str, Any]:
-    """The config with so many real workers of a parameter server, cut to a few steps."""
+    """The config with so many real workers of a parameter server on this machine, cut to a few steps."""
     asked = cut(config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
     asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": {}}, "devices": workers}
+    asked["trainer"].pop("num_nodes", None)
     return asked
 
 

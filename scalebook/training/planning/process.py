@@ -55,6 +55,8 @@ def _work(asked: Asked) -> None:
         profile = _measure(asked)
         asked.keep_profile(profile)
     question = asked.request.question()
+    if asked.has_config():
+        question = question.of(asked.config(), describe(asked.workspace))
     if asked.answer() is None:
         asked.keep_answer(profile, answer(profile, question, _Seldom(asked)))
     if asked.request.target is not None:

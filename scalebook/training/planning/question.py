@@ -1,10 +1,12 @@
 """What is asked of a system: for which workers, rules, shards and networks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scalebook.training.config.classes import suggestion
+from scalebook.training.config.description import Description
+from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.links import NETWORKS, OWN
 from scalebook.training.ps.policy.rules import RULES, Async, Rule
@@ -23,6 +25,7 @@ class Question:
         shards: Into how many parts the parameters are divided.
         networks: Names of `links.NETWORKS`, or `own`: the profile's.
         seed: Of what is drawn.
+        elastic: Of a config whose machines may join and leave: the fewest workers, and all; both are among `workers`.
     """
 
     workers: Sequence[int] = WORKERS
@@ -30,6 +33,15 @@ class Question:
     shards: Sequence[int] = (1,)
     networks: Sequence[str] = (OWN,)
     seed: int = 0
+    elastic: Sequence[int] = ()
+
+    def of(self, config: Mapping[str, Any], description: Description) -> "Question":
+        """The same of this config."""
+        load = workload(config, description)
+        if load.least is None:
+            return self
+        ends = load.least, load.workers
+        return replace(self, workers=sorted({*self.workers, *ends}), elastic=ends)
 
     def check(self) -> None:
         """ConfigError, naming option and remedy, for what cannot be asked."""

@@ -106,7 +106,7 @@ def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) ->
         "shards": setting.shards,
         "clock": _clock(setting.clock(workers)),
     }
-    trainer = {**(config.get("trainer") or {}), "devices": 1}
+    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
     return {**config, "trainer": {**trainer, "strategy": {"class_path": STRATEGY, "init_args": arguments}}}
 
 

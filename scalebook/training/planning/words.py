@@ -56,17 +56,32 @@ def _row(curve: Curve, point: Point) -> str:
     )
 
 
-def sentences(curve: Curve, reliability: Reliability) -> list[str]:
-    """How far workers help, what ends it, and what would move it."""
+def sentences(curve: Curve, reliability: Reliability, elastic: Sequence[int] = ()) -> list[str]:
+    """How far workers help, what ends it, and what would move it. `elastic`: as in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
-    said = [_reach(curve, reliability)]
+    said = [*_of_range(curve, elastic), _reach(curve, reliability)]
     said += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         said.append(f"What would move it, at {workers_words(best[0].workers)}: {moves}.")
     return said
+
+
+def _of_range(curve: Curve, elastic: Sequence[int]) -> list[str]:
+    """Of a config whose machines may join and leave: what is planned for is all of them."""
+    by_workers = {point.workers: point for point in curve.points}
+    if not elastic or any(workers not in by_workers for workers in elastic):
+        return []
+    least, most = (by_workers[workers] for workers in elastic)
+    said = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
+    return [f"{said} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
+
+
+def _rates(point: Point) -> str:
+    rates = f"{_three(point.updates_per_s)} updates/s and {_three(point.samples_per_s)} samples/s"
+    return f"{workers_words(point.workers)} {'make' if point.workers > 1 else 'makes'} {rates}"
 
 
 def reliability_words(reliability: Reliability) -> str:
@@ -150,5 +165,5 @@ def printed(answer: Answer, profile: Profile) -> Sequence[str]:
     """All of it, as lines."""
     lines = [system_words(profile)]
     for curve in answer.curves:
-        lines += ["", heading(curve), *table(curve), *sentences(curve, answer.reliability)]
+        lines += ["", heading(curve), *table(curve), *sentences(curve, answer.reliability, answer.elastic)]
     return [*lines, "", reliability_words(answer.reliability)]

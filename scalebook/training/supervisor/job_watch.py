@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.parts import is_short
 from scalebook.training.jobs.usage import UsageMeter
 
 
@@ -82,9 +83,12 @@ class JobWatch:
         if now - self._checked < min(1.0, self.limits.stall_s / 4):
             return False
         self._checked = now
+        self.started.executor.tidy(self.started.handle)
         progress = self.job.progress()
         if progress is None or progress.phase == "starting":
-            self.doomed = self.started.executor.doomed(self.started.handle)
+            needs_all = not self.job.request().grows
+            if needs_all or is_short(self.job, self.started):
+                self.doomed = self.started.executor.doomed(self.started.handle)
         signs = [_stamp(self.job.path / name) for name in ("progress.json", "log.txt")]
         if signs != self._signs:
             self._signs, self._moved = signs, now

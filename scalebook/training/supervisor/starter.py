@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.launcher import Ended, Launcher, LauncherLost
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.schedule import Lease, Start
+from scalebook.training.jobs.leases import Lease
+from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits
 
 ATTEMPTS: Final = 3
@@ -60,6 +62,10 @@ class Starter:
         """Have the job started on the devices of its plan."""
         if self.launcher.start(job, start.lease):
             self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
+
+    def join(self, job: JobFolder, lent: Lent) -> None:
+        """Have another machine take part in a job that runs."""
+        self.launcher.join(job, lent)
 
     def leases(self) -> list[Lease]:
         """What the jobs that are being started hold."""

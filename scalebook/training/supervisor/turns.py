@@ -20,9 +20,10 @@ from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.lasting import Lasting, left
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.lock import Status, SupervisorLock, noted
 from scalebook.training.jobs.process import Children, ProcessId
-from scalebook.training.jobs.schedule import Lease, in_order, plan
+from scalebook.training.jobs.schedule import in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.supervisor.closing import close, explain, memory_kills
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
@@ -259,19 +260,21 @@ class Turns:
         ]
         for name, cause in self.starter.hopeless([request.id for request in in_order(waiting)]).items():
             self._fail(self.open[name], cause)
-        if not waiting:
+        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
+        if not waiting and not any(lease.grows for lease in running):
             if self._owned or self.drivers.open:
                 self.starter.prepare(fresh=False)
             return
         if self._full or time.monotonic() < self._held_until:
             return
-        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
         leases = [*running, *self.starter.leases()]
-        starts = plan(waiting, leases, self.executor.machines(), self.lasting.of(waiting)).starts
-        if self.starter.prepare(fresh=bool(starts)):
-            for start in starts:
+        planned = plan(waiting, leases, self.executor.machines(), self.lasting.of(waiting))
+        if self.starter.prepare(fresh=bool(planned.starts)):
+            for start in planned.starts:
                 if start.request.id in self.open:
                     self.starter.order(self.open[start.request.id], start)
+            for join in planned.joins:
+                self._guarded(join.job, partial(self.starter.join, self.open[join.job], join.lent))
 
     def _fail(self, job: JobFolder, cause: str) -> None:
         failure = FailureClass.UNKNOWN

@@ -19,6 +19,7 @@ from scalebook.training.jobs.devices import GpuReading, Lent
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.parts import part_names
 from scalebook.training.jobs.folder import Result, Started
+from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook import store
@@ -142,7 +143,7 @@ def test_a_run_on_two_machines_shows_the_log_of_each(open_page: Open, workspace:
     job = record(workspace)
     handle = RayHandle(ProcessId(7, 1, "boot"), "a", "agent", str(job.path), parts=part_names(job.id, ["a", "b"]))
     job.write(Started(handle, 1.0, [0], machine="a", others=[Lent("b", [1])]))
-    part = job.parts()["b"]
+    part = part_folders(job)["b"]
     part.path.mkdir(parents=True)
     part.log.write_text("told on b\n", encoding="utf-8")
     shown = tab(open_page("runs", run=job.id, files="Log"), "Log")

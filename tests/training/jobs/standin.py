@@ -15,9 +15,9 @@ from scalebook.training.jobs.folder import JobFolder, Progress, Result
 
 
 def run(folder: Path) -> int:
-    """Keys: seconds, end (finish, crash, exit, silent), deaf (to stop), stubborn (to SIGTERM), child, frozen,
-    meeting, reads (a file), ledger (a file that says who began and who came to the end, whatever becomes of the job's
-    folder)."""
+    """Keys: seconds, part_seconds (of a part), end (finish, crash, exit, silent), deaf (to stop), stubborn (to
+    SIGTERM), child, frozen, meeting, reads (a file), ledger (a file that says who began and who came to the end,
+    whatever becomes of the job's folder)."""
     job = JobFolder(folder)
     told = json.loads(job.config.read_text(encoding="utf-8"))
     _note(told, "began", folder)
@@ -38,6 +38,8 @@ def run(folder: Path) -> int:
         names = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "SCALEBOOK_KEY_FILE")
         print(f"meeting {json.dumps({**facts, **{name: os.environ[name] for name in names}})}", flush=True)
     began = time.monotonic()
+    if job.request().part and "part_seconds" in told:
+        told["seconds"] = told["part_seconds"]
     while (passed := time.monotonic() - began) < told.get("seconds", 0.0):
         if not told.get("frozen"):
             fraction = passed / told["seconds"]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from scalebook.training.jobs.devices import Gpu, Lent, Machine
 from scalebook.training.jobs.folder import JobRequest, TrialOf
-from scalebook.training.jobs.schedule import STARTS, Lease, place_of, plan
+from scalebook.training.jobs.leases import Lease, place_of
+from scalebook.training.jobs.schedule import STARTS, plan
 
 TWO = Machine([0, 1])
 GPUS = Machine(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])

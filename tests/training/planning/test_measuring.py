@@ -117,6 +117,8 @@ def test_a_plan_is_measured_by_workers_of_a_parameter_server() -> None:
     assert config["trainer"]["strategy"] == {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {}}
     assert config["trainer"]["devices"] == 1
     assert config["data"] == CONFIG["data"]
+    several = plan_config({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, 2)
+    assert "num_nodes" not in several["trainer"]  # what is measured is measured here
 
 
 def test_gradients_that_hardly_differ_are_all_the_same() -> None:

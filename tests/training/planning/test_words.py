@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.answer import Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planning.chart import save_figure, staleness_chart, throughput_chart
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.quantities import workers_words
+from scalebook.training.planning.question import Question
 from scalebook.training.planning.reliability import reliability, reliability_of
 from scalebook.training.planning.words import HEADER, heading, reliability_words, sentences, system_words, table
+from tests.training.config.searches import CONFIG
 
 WITHIN = Reliability(Range(0.8, 1.25), Range(0.9, 1.1), 12, "a command", "a machine")
 
@@ -43,6 +46,23 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
         ),
         "What would move it, at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
     ]
+
+
+def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewest_is_said() -> None:
+    assert sentences(CURVE, WITHIN, [2, 8])[0] == (
+        "The config has workers: {min: 2, max: 8}. 8 workers make 50 updates/s and 500 samples/s when all are there; "
+        "2 workers make 20 updates/s and 200 samples/s with as few as it begins with."
+    )
+    assert sentences(CURVE, WITHIN, [2, 8])[1:] == sentences(CURVE, WITHIN)
+    assert sentences(CURVE, WITHIN, [3, 8]) == sentences(CURVE, WITHIN)  # a rule that does not allow three
+
+
+def test_the_numbers_of_workers_of_a_config_are_asked_for(description: Description) -> None:
+    strategy = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 3, "max": 6}}}
+    config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 2, "num_nodes": 3}}
+    asked = Question(workers=(1, 2, 4)).of(config, description)
+    assert (asked.workers, asked.elastic) == ([1, 2, 3, 4, 6], (3, 6))
+    assert Question().of(CONFIG, description) == Question()
 
 
 def test_workers_that_help_up_to_the_last() -> None:

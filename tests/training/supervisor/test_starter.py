@@ -5,7 +5,8 @@ import pytest
 
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.schedule import Lease, Start, place_of
+from scalebook.training.jobs.leases import Lease, place_of
+from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.starter import Starter
 from tests.training.benches import Bench, wait_for

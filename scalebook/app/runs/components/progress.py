@@ -28,7 +28,7 @@ def words(view: RunView) -> str:
     if view.state == "stopping":
         return "stopping: it ends after the next update, or is ended in a few seconds"
     if progress is None:
-        return "starting"
+        return " · ".join(["starting", *([view.reason] if view.reason else [])])
     parts: list[str] = [progress.phase]
     if progress.fraction is not None:
         parts[0] += f", {progress.fraction:.0%}"
@@ -39,4 +39,4 @@ def words(view: RunView) -> str:
         parts.append(f"{progress.updates:,} updates")
         if (rate := view.metrics.get(names.UPDATES_PER_SECOND)) is not None:
             parts.append(f"{figure(rate, 3)} updates/{'virtual ' if view.is_virtual else ''}s")
-    return " · ".join(parts)
+    return " · ".join([*parts, *([view.reason] if view.reason else [])])

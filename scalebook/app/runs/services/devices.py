@@ -8,6 +8,7 @@ import psutil
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import Lent, gpu_readings, this_machine
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.parts import lent_to
 from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.workspace import Workspace
 
@@ -67,7 +68,7 @@ def device_state(workspace: Workspace) -> DeviceState:
     for job in reversed(open_jobs(workspace)):
         if job.state() not in ("running", "stopping"):
             continue
-        for lent in [] if (started := job.started()) is None else started.lent:
+        for lent in [] if (started := job.started()) is None else lent_to(job, started):
             if lent.machine:
                 away.setdefault(lent.machine, []).append((job.id, job.request().title, lent))
                 continue

@@ -20,7 +20,8 @@ NOT_LIVING = "Its process is gone, and no reason was recorded."
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. `state` is one of STATES or `stopping`; `reason` says why a waiting one waits."""
+    """One run. `state` is one of STATES or `stopping`; `reason` says why a waiting one waits, or for
+    which machines one that runs does."""
 
     record: RunRecord
     state: str
@@ -139,13 +140,13 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
     job = JobFolder(workspace.jobs / record.id)
     if not (job.path / "job.json").exists():
         return RunView(record, record.outcome)
-    state = job.state()
+    state, grows = job.state(), job.request().grows
     return RunView(
         record=record,
         state=state,
         progress=None if state in ENDED else job.progress(),
         result=job.result(),
-        reason=reasons().get(record.id, "") if state == "waiting" else "",
+        reason=reasons().get(record.id, "") if state == "waiting" or (state == "running" and grows) else "",
         job=job,
     )
 

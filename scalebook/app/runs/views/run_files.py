@@ -10,6 +10,7 @@ from scalebook.app.runs.services import run_files, runs, since
 from scalebook.app.runs.services.runs import RunView
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.jobs.parts import part_folders
 from scalebook.training.tracking import names
 
 TABS = ("Config", "Log", "Files", "Other runs", "Environment")
@@ -52,7 +53,7 @@ def _log(view: RunView) -> None:
         component.log_lines(*run_files.found_in(job.log, looked_for))
     else:
         component.log(job.tail() if job else "", failed)
-    for machine, part in (job.parts() if job else {}).items():
+    for machine, part in (part_folders(job) if job else {}).items():
         component.other_log(machine, part.tail())
 
 

@@ -13,6 +13,7 @@ from scalebook.training.config.search.space import HANDLES, RANGES, Dimension
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.config.validate import check_class
+from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files.flow import flow
 
@@ -56,7 +57,7 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: Read, desc
         if dimension.name == "strategy":
             return _strategies(key, dimension, description)
         if dimension.name == "workers":
-            return _values(key, dimension, WORKERS)
+            return _elastic(key, spec, description) or _values(key, dimension, WORKERS)
         if dimension.name == "batch_size":
             return _values(key, dimension, batch_place(spec.config, description).field)
         if dimension.name == "learning_rate":
@@ -64,6 +65,13 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: Read, desc
         return _path(key, dimension, spec, description)
     except ConfigError as error:
         return [Problem(key, error.problem.message, error.problem.remedy)]
+
+
+def _elastic(key: str, spec: SearchSpec, description: Description) -> list[Problem]:
+    if workload(spec.config, description).least is None:
+        return []
+    why = "sets a number of workers, and the base's is {min, max}: who takes part in a trial is found while it trains"
+    return [Problem(key, why, "Write a number in the base, or leave this one out.")]
 
 
 def _strategies(key: str, dimension: Dimension, description: Description) -> list[Problem]:

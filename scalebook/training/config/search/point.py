@@ -198,7 +198,8 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
     """
     if is_single(value):
         alone = put(config, PathTarget(("trainer", "strategy"), None, "strategies"), "auto", description)
-        return {**alone, "trainer": {**alone["trainer"], "devices": 1}}
+        kept = {key: value for key, value in alone["trainer"].items() if key != "num_nodes"}
+        return {**alone, "trainer": {**kept, "devices": 1}}
     if isinstance(value, str) and value in RULES:
         rule = _rule(config, description)
         choice = chosen(mapping(named(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
@@ -210,8 +211,15 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
 
 
 def put_workers(config: Mapping[str, Any], workers: int, description: Description) -> dict[str, Any]:
-    """`config` with so many workers, all on the devices that it has: one process becomes DDP where they are several."""
+    """`config` with so many workers, all on the devices that it has: one process becomes DDP where they are several.
+
+    ConfigError where its machines cannot have as many each.
+    """
     trainer = dict(mapping(config.get("trainer")))
+    if workers % (nodes := workload(config, description).nodes):
+        what = f"{workers} cannot be shared out to {nodes} machines"
+        raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
+    workers //= nodes
     if _is_server(config, description) and place_of_workers(description):
         devices = trainer.get("devices")
         if trainer.get("accelerator") == "cpu":

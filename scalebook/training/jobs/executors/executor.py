@@ -1,6 +1,7 @@
 """The seam between jobs and the machines that run them: what any process asks by a job's handle."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from scalebook.training.jobs.devices import Machine
@@ -16,6 +17,14 @@ class Taken(NamedTuple):
     """CPU seconds of all its processes so far, those that have ended included."""
     memory_mb: float
     """Memory that it has now; what its processes share is counted once."""
+
+
+class PartEnd(NamedTuple):
+    """A part that has ended, at a unix time, s. `cleared`: nothing of it is left there. `failed`: by its own doing."""
+
+    when: float
+    cleared: bool
+    failed: bool
 
 
 class Executor(ABC, Generic[H]):
@@ -66,6 +75,13 @@ class Executor(ABC, Generic[H]):
     def doomed(self, handle: H) -> str:
         """Why a job on several machines that has not begun to train never will; "" where that is not known."""
         return ""
+
+    def ended_parts(self, handle: H) -> Mapping[str, PartEnd]:
+        """Of a job on several machines, the parts that have ended, by name."""
+        return {}
+
+    def tidy(self, handle: H) -> None:
+        """While a job runs: end what parts of it that have ended left behind, and such as never began."""
 
     @abstractmethod
     def shown(self, handle: H) -> str:

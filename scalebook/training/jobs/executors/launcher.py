@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.schedule import Lease
+from scalebook.training.jobs.leases import Lease
 
 CLAIMED_ELSEWHERE = 75
 """Exit code of a process that found its job owned by another one already."""
@@ -59,6 +60,10 @@ class Launcher(ABC):
 
         Returns at once. The job has begun when its folder names its handle. Only when `prepare` said True.
         """
+
+    def join(self, job: JobFolder, lent: Lent) -> None:
+        """Have another machine take part, with these devices, in a job that runs. Where there are several alone."""
+        raise NotImplementedError
 
     @abstractmethod
     def events(self, wait_s: float) -> list[Event]:

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from scalebook.training.config.description import ClassInfo, Description, Field
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.files import yaml
-from tests.training.config.searches import problems
+from tests.training.config.searches import CONFIG, problems
 
 
 @pytest.mark.parametrize(
@@ -111,3 +113,32 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     batch = {"space": {"batch_size": {"grid": [1, 2]}}, "objective": "val/loss"}
     (problem,) = search_problems(batch, {"model": "Own", "data": "Odd"}, known)
     assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Vary another field."
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (
+            "{workers: {values: [1, 2]}}",
+            "sets a number of workers, and the base's is {min, max}: who takes part in a trial is found while",
+        ),
+        ("{trainer.devices: {values: [1, 2]}}", "2 machines with 1 workers each have 2. Write 2, or other devices"),
+        ("{strategy: {values: [async, sync]}}", "sync cannot be: trainer.strategy.init_args.workers is {min, max}"),
+    ],
+)  # fmt: skip
+def test_machines_that_may_join_leave_no_choice_of_workers(space: str, said: str, description: Description) -> None:
+    elastic = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 2, "max": 4}}}
+    trainer = {"strategy": elastic, "devices": 2, "num_nodes": 2, "max_epochs": 1}
+    body = {"config": {**CONFIG, "trainer": trainer}, "objective": "val/loss", "space": yaml.load(space)}
+    clustered = replace(description, clustered=True)
+    found = [str(one) for one in search_problems(body, None, clustered) if one.severity == "error"]
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_machines_that_may_join_leave_every_other_choice(description: Description) -> None:
+    elastic = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 2, "max": 4}}}
+    trainer = {"strategy": elastic, "devices": 2, "num_nodes": 2, "max_epochs": 1}
+    space = yaml.load("{learning_rate: {log_uniform: [0.01, 1]}, strategy: {values: [async, bounded]}}")
+    body = {"config": {**CONFIG, "trainer": trainer}, "objective": "val/loss", "space": space}
+    assert list(search_problems(body, None, replace(description, clustered=True))) == []

@@ -1,10 +1,18 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec, read_search
-from scalebook.training.config.search.point import canonical, grid_points, resolve, summary
+from scalebook.training.config.search.point import (
+    canonical,
+    grid_points,
+    put_strategy,
+    put_workers,
+    resolve,
+    summary,
+)
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
@@ -197,3 +205,15 @@ def test_fields_of_one_name_are_told_apart(description: Description) -> None:
     point = {"data.limit": 9, "trainer.strategy.damping.limit": 2, "threads": 1}
     assert summary(spec, point) == "data.limit 9, trainer.strategy.damping.limit 2, threads 1"
     assert workload(resolve(spec, point, description), description).rule == "async, drop above 2"
+
+
+def test_workers_of_several_machines_are_shared_out_to_them(description: Description) -> None:
+    for strategy in ("ddp", {"class_path": "AsyncPS"}):
+        trainer = {"strategy": strategy, "devices": 1, "num_nodes": 2}
+        clustered = replace(description, clustered=True)
+        spec = search("{workers: {values: [2, 4]}}", clustered, trainer=trainer)
+        config = resolve(spec, {"workers": 4}, description)
+        assert (workload(config, description).workers, workload(config, description).nodes) == (4, 2)
+        with pytest.raises(ConfigError, match=r"3 cannot be shared out to 2 machines\. Write multiples of 2"):
+            put_workers(config, 3, description)
+        assert "num_nodes" not in put_strategy(config, "single", description)["trainer"]

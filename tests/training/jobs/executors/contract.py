@@ -16,8 +16,8 @@ from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, Ended,
 from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children
-from scalebook.training.jobs.schedule import Lease
 from scalebook.training.workspace import Workspace
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 

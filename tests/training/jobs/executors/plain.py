@@ -19,8 +19,8 @@ from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, Ended,
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.executors.local.warm import load
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, ProcessId, alive, session
-from scalebook.training.jobs.schedule import Lease
 from scalebook.training.safe_path import environment
 from scalebook.training.workspace import Workspace
 

@@ -30,8 +30,8 @@ from scalebook.training.jobs.executors.launcher import Ended, LauncherLost
 from scalebook.training.jobs.executors.local.executor import LocalExecutor, LocalHandle
 from scalebook.training.jobs.executors.local.launcher import LocalLauncher
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
-from scalebook.training.jobs.schedule import Lease
 from scalebook.training.trust import withdraw
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
@@ -164,6 +164,7 @@ class Agent:
                 self._changed.wait(PAUSE_S)
 
     def forget(self, job: str) -> None:
+        self.meetings.leave(job)  # at once: who asks next meets elsewhere
         self._todo.put(lambda: self._forget(job))
 
     # In the agent's own thread
@@ -263,7 +264,6 @@ class Agent:
 
     def _forget(self, name: str) -> None:
         job = self.jobs.pop(name, None)
-        self.meetings.leave(name)
         if job is None:
             return
         shutil.rmtree(job.asks, ignore_errors=True)

@@ -18,7 +18,17 @@ from scalebook.training.tracking.spool import LINES
 
 RESULT: Final = "result.json"
 HERE: Final = frozenset(
-    {"config.yaml", "job.json", "turn.json", "process.json", "signature", "usage.jsonl", "remote.json", "unrecorded"}
+    {
+        "config.yaml",
+        "job.json",
+        "turn.json",
+        "process.json",
+        "signature",
+        "usage.jsonl",
+        "remote.json",
+        "unrecorded",
+        "joined.json",
+    }
 )
 """Of the folder where the workspace is: never brought."""
 PIECE: Final = 2**21

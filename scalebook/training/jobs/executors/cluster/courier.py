@@ -23,7 +23,15 @@ from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.cluster.agent import Agent
 from scalebook.training.jobs.executors.cluster.connecting import connected
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, state_of
-from scalebook.training.jobs.executors.cluster.link import CALL_S, LISTEN_S, TURN_S, AgentLink, give_up
+from scalebook.training.jobs.executors.cluster.link import (
+    CALL_S,
+    LISTEN_S,
+    SILENT_S,
+    TURN_S,
+    AgentLink,
+    comes_to_nothing,
+    give_up,
+)
 from scalebook.training.jobs.executors.cluster.parts import FOLDER, Gathering, Rendezvous
 from scalebook.training.jobs.executors.cluster.recording import Recording
 from scalebook.training.jobs.executors.cluster.sending import package_hash
@@ -33,6 +41,7 @@ from scalebook.training.workspace import OWNER_ONLY, Workspace
 
 LOOK_S: Final = 1.0
 """Between two looks at which machines there are."""
+NO_ANSWER: Final = "does not answer"
 RETRY_S: Final = 5.0
 LOST_S: Final = 120.0
 """Without a machine that knows a job, before it is given up. Ray ends all on a machine without a head after 60 s."""
@@ -54,6 +63,7 @@ class MachineLink:
         self._actor: Any = None
         self._asked: Any = None
         self._looked = -LOOK_S
+        self._asked_at = 0.0
         self.thread = threading.Thread(target=self._run, name=f"machine {name}", daemon=True)
         self.thread.start()
 
@@ -63,9 +73,9 @@ class MachineLink:
             try:
                 self._turn()
             except exceptions.ActorUnavailableError:
-                self._away("does not answer")
+                self._away(NO_ANSWER)
             except exceptions.GetTimeoutError:
-                self._away("does not answer")
+                self._away(NO_ANSWER)
             except exceptions.RayActorError as error:
                 self._lost(str(error))
             except OSError as error:
@@ -76,6 +86,8 @@ class MachineLink:
 
     def _away(self, words: str) -> None:
         self.words, self._asked = words, None
+        if self.link is not None and words == NO_ANSWER:
+            self.link.give_back()
         time.sleep(LOOK_S)
 
     def _lost(self, words: str) -> None:
@@ -96,12 +108,16 @@ class MachineLink:
                 link.send(order)
         link.pass_on()
         if self._asked is None:
+            self._asked_at = time.monotonic()
             self._asked = self._actor.news.remote(*link.question(), 0.0 if self.leaving else LISTEN_S)
         ready, _ = ray.wait([self._asked], timeout=TURN_S)
         if ready:
             asked, self._asked = self._asked, None
             link.hear(*ray.get(asked))
             self.words = ""
+        elif time.monotonic() - self._asked_at > SILENT_S:
+            self.words = NO_ANSWER
+            link.give_back()
         link.settle_all()
         self._look_for_data(self.machine)
         if self.leaving and link.clear_ended():
@@ -131,7 +147,8 @@ class MachineLink:
             self.machine, self.words = told["machine"], ""
 
     def call(self, method: str, *arguments: Any) -> Any:
-        return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=CALL_S)
+        within_s = CALL_S if method == "put" else SILENT_S
+        return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
 
     def end(self) -> None:
         """Its agent, when no job is left."""
@@ -224,6 +241,21 @@ class Courier:
             if node_id not in self.places:
                 self.places[node_id] = MachineLink(self, node, self._name(node))
         self._adopt()
+        self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
+
+    def _refuse(self, there: set[str]) -> None:
+        """What is ordered of machines that are not `there`, and what is not wanted any more and nobody knows."""
+        orders = self.desk.ordered()
+        for order in orders:
+            if order.machine not in there:
+                print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
+                comes_to_nothing(self.desk, order.job, order.parts)
+        known = {order.job for order in orders}
+        known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
+        for name, what in self.desk.asked():
+            if what == "withdraw" and name not in known:
+                comes_to_nothing(self.desk, name)
+                self.desk.passed_on(name, what)
 
     def _name(self, node: dict[str, Any]) -> str:
         name = str(node.get("NodeName") or node["NodeManagerHostname"])

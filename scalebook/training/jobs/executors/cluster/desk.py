@@ -21,7 +21,8 @@ from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import Workspace
 
 REMOTE: Final = "remote.json"
-Ask = Literal["terminate", "kill", "clear"]
+Ask = Literal["terminate", "kill", "clear", "withdraw"]
+"""`withdraw`: a part that has not begun is not to begin any more."""
 WANTED_S: Final = 20.0
 """So long somebody counts as wanting the courier."""
 
@@ -153,6 +154,12 @@ class Desk:
 def state_of(folder: Path) -> RemoteState | None:
     """Of a job, by its folder."""
     return records.peek(folder / REMOTE, RemoteState)
+
+
+def came_to_nothing(folder: Path) -> bool:
+    """Of a job or a part: that it was to begin, and does not any more."""
+    state = state_of(folder)
+    return state is not None and state.handle is None and state.cleared
 
 
 def tell(folder: Path, state: RemoteState) -> None:

@@ -7,13 +7,15 @@ from typing import ClassVar, Final
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, KnownMachines, RemoteState, ask, state_of
-from scalebook.training.jobs.executors.cluster.parts import folder_of
-from scalebook.training.jobs.executors.executor import Executor, Level, Taken
+from scalebook.training.jobs.executors.cluster.parts import folder_of, joined
+from scalebook.training.jobs.executors.executor import Executor, Level, PartEnd, Taken
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.workspace import Workspace
 
 LEAVES_S: Final = 5.0
 """So long other parts may take to end by themselves when the job has."""
+BEGINS_S: Final = 30.0
+"""So long one that joins may take to begin."""
 NOTICE_S: Final = 15.0
 """So long the others may take to notice by themselves that a part has ended."""
 
@@ -80,6 +82,25 @@ class RayExecutor(Executor[RayHandle]):
         told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
         return _end_of(told[0]) if told else ""
 
+    def ended_parts(self, handle: RayHandle) -> dict[str, PartEnd]:
+        ends = {}
+        for part in self._parts(handle):
+            state = state_of(part)
+            if state is not None and not state.alive:
+                failed = state.handle is not None and state.code is not None and state.code > 0
+                ends[part.name] = PartEnd(_told_at(part), state.cleared, failed)
+        return ends
+
+    def tidy(self, handle: RayHandle) -> None:
+        for part in self._parts(handle):
+            state = state_of(part)
+            if state is not None and not state.alive and not state.cleared:
+                ask(part, "clear")
+        for one in joined(Path(handle.folder)):
+            part = folder_of(Path(handle.folder).parents[1], one.name)
+            if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
+                ask(part, "withdraw")
+
     def shown(self, handle: RayHandle) -> str:
         state = self._state(handle)
         lost = f", {state.lost}" if state is not None and state.lost else ""
@@ -87,7 +108,8 @@ class RayExecutor(Executor[RayHandle]):
 
     def _parts(self, handle: RayHandle) -> list[Path]:
         """Of a job on several machines, the folders of the others' parts."""
-        return [folder_of(Path(handle.folder).parents[1], name) for name in handle.parts]
+        run = Path(handle.folder)
+        return [folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in joined(run)))]
 
     def _state(self, handle: RayHandle) -> RemoteState | None:
         """What is known of exactly this start of the job."""
@@ -110,10 +132,15 @@ def _cleared(part: Path, run: Path) -> bool:
 
 def _since_told(folder: Path) -> float:
     """Seconds since the courier last wrote down what became of it."""
+    return time.time() - _told_at(folder)
+
+
+def _told_at(folder: Path) -> float:
+    """Unix time, s; now, where nothing is told."""
     try:
-        return time.time() - (folder / REMOTE).stat().st_mtime
+        return (folder / REMOTE).stat().st_mtime
     except OSError:
-        return 0.0
+        return time.time()
 
 
 def _end_of(state: RemoteState) -> str:

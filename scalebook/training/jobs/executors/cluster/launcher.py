@@ -9,13 +9,23 @@ from typing import Final, Literal
 
 from scalebook.training.files import locks, records
 from scalebook.training.jobs import detached
-from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, JobOrder, KnownMachines, state_of
-from scalebook.training.jobs.executors.cluster.parts import part_names
+from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.executors.cluster.desk import (
+    REMOTE,
+    Desk,
+    JobOrder,
+    KnownMachines,
+    ask,
+    came_to_nothing,
+    state_of,
+)
+from scalebook.training.jobs.executors.cluster.parts import JoinedParts, RunPart, joined, joined_name, part_names
 from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.leases import Lease
+from scalebook.training.jobs.parts import parts_of
 from scalebook.training.jobs.process import Children, alive
-from scalebook.training.jobs.schedule import Lease
 from scalebook.training.workspace import Workspace
 
 COURIER: Final = "scalebook.training.jobs.executors.cluster.courier"
@@ -35,6 +45,7 @@ class RayLauncher(Launcher):
         self._options += [] if preload is None else ["--preload", ",".join(preload)]
         self._prepared = False
         self._running: dict[str, JobFolder] = {}
+        self._parts: dict[str, list[str]] = {}
         self._kept = -KEEP_S
 
     @property
@@ -53,7 +64,7 @@ class RayLauncher(Launcher):
             (job.path / REMOTE).unlink(missing_ok=True)
         told = self._machines()
         machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
-        if any(not lent.idle for lent in lease.others):
+        if job.request().grows or any(not lent.idle for lent in lease.others):
             self._order_parts(job, lease)
         else:
             self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus, others=lease.others))
@@ -76,21 +87,43 @@ class RayLauncher(Launcher):
         for name, job in list(self._running.items()):
             if not job.claimed():
                 self.desk.withdraw(name)
+                for part in self._parts.get(name, ()):
+                    ask(self.desk.folder_of(part), "withdraw")
+
+    def join(self, job: JobFolder, lent: Lent) -> None:
+        """The place of one that has ended, or the first that is free."""
+        started = job.started()
+        if started is None:
+            return
+        found = joined(job.path)
+        ends = started.executor.ended_parts(started.handle)
+        taken = {part.node for part in parts_of(job, started) if part.name not in ends}
+        node = next(node for node in range(1, job.request().nodes) if node not in taken)
+        part = RunPart(joined_name(job.id, len(found), node), node, lent, time.time())
+        self._make(job, part, job.request().nodes)
+        job.write(JoinedParts([*found, part]))
+        self.desk.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
         """Each machine's, with a folder of its own here for what comes back."""
         lent_ = [lent for lent in lease.others if not lent.idle]
-        names = part_names(job.id, [lease.machine, *(lent.machine for lent in lent_)])
+        machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
+        while any(came_to_nothing(self.desk.folder_of(one)) for one in part_names(job.id, machines, attempt)):
+            attempt += 1
+        self._parts[job.id] = names = part_names(job.id, machines, attempt)
+        request = job.request()
         for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
-            part = JobFolder(self.desk.folder_of(name))
-            part.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not job.claimed():
-                (part.path / REMOTE).unlink(missing_ok=True)
-            records.put(part.config, job.config.read_bytes())
-            part.write(replace(job.request(), id=name, part=node, nodes=1 + len(names)))
+            self._make(job, RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names))
             self.desk.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
         first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
         self.desk.order(first)
+
+    def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
+        """Its folder."""
+        made = JobFolder(self.desk.folder_of(part.name))
+        made.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        records.put(made.config, job.config.read_bytes())
+        made.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
 
     def _ended(self) -> list[Event]:
         events: list[Event] = []
@@ -99,6 +132,7 @@ class RayLauncher(Launcher):
             if state is None or state.alive or (state.code is None and not state.cleared):
                 continue
             del self._running[name]
+            self._parts.pop(name, None)
             if state.code is not None:
                 events.append(Ended(name, state.code, state.problem))
         return events

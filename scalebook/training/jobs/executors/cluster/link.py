@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,16 +12,18 @@ from scalebook.training.files.records import Broken
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.agent import JobNews
 from scalebook.training.jobs.executors.cluster.carrying import Brought
-from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, state_of, tell
-from scalebook.training.jobs.executors.cluster.parts import Gathering, is_part, run_of
+from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, came_to_nothing, state_of, tell
+from scalebook.training.jobs.executors.cluster.parts import Gathering, is_part, joined, run_of
 from scalebook.training.jobs.executors.cluster.recording import Recording
 from scalebook.training.jobs.executors.cluster.sending import parcel
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.tracking import names
 
+SILENT_S: Final = 20.0
+"""For an agent to answer; then the machine counts as away, and what has not begun there goes elsewhere."""
 CALL_S: Final = 30.0
-"""For an agent to answer; then the machine counts as away, until it does."""
+"""For one to take in a piece of a file."""
 LISTEN_S: Final = 1.0
 TURN_S: Final = 0.02
 RECORD_S: Final = 60.0
@@ -44,7 +46,10 @@ class _Remote:
     shared: bool = False
     ending_since: float = 0.0
     news: JobNews | None = None
-    orders: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    """Of the first, those that begin with it or not at all."""
+    refused: bool = False
+    """Its process was told not to begin; as soon as it has left, this start of the job has come to nothing."""
 
 
 class AgentLink:
@@ -70,8 +75,8 @@ class AgentLink:
         """Have the job started, unless it is known: asked twice, it is started once."""
         folder = JobFolder(self.desk.folder_of(order.job))
         if order.job not in self.jobs:
-            if folder.claimed() or not folder.path.exists():
-                self._refused(folder)
+            if folder.claimed() or not folder.path.exists() or self._is_off(order):
+                self._refused(folder, order.parts)
                 return
             where = self.gathering.meet(run_of(order.job), order.first) if order.first else None
             if order.first and where is None:
@@ -82,7 +87,7 @@ class AgentLink:
                 self._put(digest, paths[digest])
             self._there.update(lacking)
             self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
-            self.jobs[order.job] = _Remote(folder, Brought(folder.path), RemoteState())
+            self.jobs[order.job] = _Remote(folder, Brought(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
         self.desk.done(order.job)
 
@@ -90,10 +95,13 @@ class AgentLink:
         """What is asked of jobs: by the desk, and by the file `stop` in a folder."""
         for name, what in self.desk.asked():
             if name in self.jobs:
-                self.call("ask", name, what)
+                if what != "withdraw":
+                    self.call("ask", name, what)
+                elif not self.jobs[name].permitted:
+                    self._refused(self.jobs[name].folder)
                 self.desk.passed_on(name, what)
         for remote in self.jobs.values():
-            if not remote.stop_told and remote.permitted and remote.folder.stop_file.exists():
+            if not remote.stop_told and remote.permitted and not remote.refused and remote.folder.stop_file.exists():
                 self.call("ask", remote.folder.id, "stop", remote.folder.told_to_stop())
                 remote.stop_told = True
 
@@ -116,8 +124,9 @@ class AgentLink:
             return
         if news.begun and not remote.permitted:
             self._answer(remote, news)
-            if news.job not in self.jobs:
-                return
+        if remote.refused:
+            self.settle(remote)
+            return
         if not news.shared:
             for piece in news.pieces:
                 remote.brought.take(piece)
@@ -148,24 +157,42 @@ class AgentLink:
             if allowed:
                 self._say(remote, replace(remote.state, handle=handle, alive=True))
         self.call("permit", news.job, allowed)
-        remote.permitted = True
-        if not allowed:
-            self._refused(remote.folder)
-            self._drop(remote)
+        remote.permitted, remote.refused = True, not allowed
+        if before is None and not allowed:
+            remote.parts = handle.parts
 
     def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
         """Of a job on several machines all parts or none: None while others have not come so far."""
+        if any(came_to_nothing(self.desk.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
+            return False
         if not is_part(name):
             return True if self.gathering.asked.issuperset(handle.parts) else None
         self.gathering.asked.add(name)
-        run = JobFolder(self.desk.folder_of(run_of(name))).started()
-        if run is None:
+        run = JobFolder(self.desk.folder_of(run_of(name)))
+        started = run.started()
+        if started is None:
             return None
-        return isinstance(run.handle, RayHandle) and name in run.handle.parts and run.alive()
+        joins = name in (part.name for part in joined(run.path)) and not run.is_ending()
+        expected = isinstance(started.handle, RayHandle) and name in started.handle.parts
+        return (joins or expected) and started.alive()
+
+    def _is_off(self, order: JobOrder) -> bool:
+        """Whether the attempt to start the job that this order belongs to has come to nothing, or the job is over."""
+        run = JobFolder(self.desk.folder_of(run_of(order.job)))
+        started = run.started()
+        is_over = started is not None and (run.is_ending() or not started.alive())
+        together = [order.job, *order.parts] if is_part(order.job) else order.parts
+        return is_over or any(came_to_nothing(self.desk.folder_of(name)) for name in together)
 
     def settle(self, remote: _Remote) -> None:
         """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
         news = remote.news
+        if remote.refused:
+            if news is not None and news.ended:
+                self.call("forget", news.job)
+                self._refused(remote.folder, remote.parts)
+                self._drop(remote)
+            return
         if news is None or not news.ended or not (news.complete or news.shared):
             return
         cleared = news.cleared or remote.state.handle is None
@@ -202,10 +229,19 @@ class AgentLink:
         """The agent has died, and its jobs with it."""
         for remote in list(self.jobs.values()):
             if remote.state.handle is None:
-                self._refused(remote.folder)  # it had not begun: it waits again
+                self._refused(remote.folder, remote.parts)  # it had not begun: it waits again
             else:
                 give_up(remote.folder, remote.state, why)
             self._drop(remote)
+
+    def give_back(self) -> None:
+        """The machine does not answer: what has not begun there is to begin elsewhere."""
+        for order in self.desk.ordered():
+            if order.machine == self.machine:
+                comes_to_nothing(self.desk, order.job, order.parts)
+        for remote in self.jobs.values():
+            if not remote.permitted and not came_to_nothing(remote.folder.path):
+                self._refused(remote.folder, remote.parts)
 
     def _put(self, digest: str, path: Path) -> None:
         with path.open("rb") as file:
@@ -218,13 +254,8 @@ class AgentLink:
                 if last:
                     return
 
-    def _refused(self, folder: JobFolder) -> None:
-        """This start of the job comes to nothing."""
-        if folder.path.exists():
-            state = state_of(folder.path)
-            if state is None or state.handle is None or state.code is not None:
-                tell(folder.path, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
-        self.desk.done(folder.id)
+    def _refused(self, folder: JobFolder, parts: Sequence[str] = ()) -> None:
+        comes_to_nothing(self.desk, folder.id, parts)
 
     def _say(self, remote: _Remote, state: RemoteState) -> None:
         if state != remote.state:
@@ -236,6 +267,17 @@ class AgentLink:
         self.gathering.asked.discard(remote.folder.id)
         self.jobs.pop(remote.folder.id, None)
         self._seen.pop(remote.folder.id, None)
+
+
+def comes_to_nothing(desk: Desk, name: str, parts: Sequence[str] = ()) -> None:
+    """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
+    for one in (*parts, name):
+        folder = desk.folder_of(one)
+        if folder.exists():
+            state = state_of(folder)
+            if state is None or state.handle is None or (state.code is not None and not is_part(one)):
+                tell(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
+        desk.done(one)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:

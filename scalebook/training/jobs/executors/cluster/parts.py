@@ -3,19 +3,24 @@
 The first machine's part is the job. Each other one has a folder in `.scalebook/parts`, by a name that says whose part
 it is and how the machines were chosen, so that one of an earlier attempt is never taken for one of this. A part's
 process asks before it begins, as a job's does; the first is permitted when all others have asked, and these when the
-first has begun. Port and key of the run are made by the agent of the first machine, for as long as it knows the job.
+first has begun. One that comes to nothing (its machine is lost) is told so in its folder, and with it all of this
+attempt come to nothing. Parts that join in mid-run have names of their own, in the run's `joined.json`. Port and key of
+the run are made by the agent of the first machine, for as long as it knows the job.
 """
 
 import hashlib
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from scalebook.training.files import records
+from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.cluster.token import put_token
+from scalebook.training.jobs.executors.executor import PartEnd
 from scalebook.training.nodes import KEY_FILE
 
 FOLDER: Final = "parts"
@@ -23,12 +28,59 @@ FOLDER: Final = "parts"
 OF: Final = "@"
 """Between the job and what tells its parts apart; no id of a job has it."""
 KEY_BYTES: Final = 32
+JOINED: Final = "joined.json"
+BACK_S: Final = 2.0
+"""After the first end of a part, before its machine may have another; s."""
+LONGEST_BACK_S: Final = 300.0
+FAULTS: Final = 3
 
 
-def part_names(job: str, machines: Sequence[str]) -> list[str]:
-    """Of all machines but the first, which has the job itself."""
-    word = hashlib.sha256("\n".join(machines).encode()).hexdigest()[:8]
+@dataclass(frozen=True)
+class RunPart:
+    """Of a job, on another machine than the first. `node`: its number; `ordered`: unix time, s."""
+
+    name: str
+    node: int
+    lent: Lent
+    ordered: float
+
+
+@dataclass(frozen=True)
+class JoinedParts:
+    """`joined.json` in a job's folder: the parts that it was given while it ran, in this order."""
+
+    parts: list[RunPart] = field(default_factory=list)
+
+
+def barred_machines(parts: Sequence[RunPart], ends: Mapping[str, PartEnd], now: float) -> frozenset[str]:
+    """Machines that get no other part of a job just now: after each that has ended they wait twice as long, and those
+    where it has failed by itself FAULTS times get none."""
+    found = set()
+    for machine in {part.lent.machine for part in parts}:
+        ended = [end for part in parts if part.lent.machine == machine and (end := ends.get(part.name)) is not None]
+        if not ended:
+            continue
+        wait_s = min(BACK_S * 2 ** (len(ended) - 1), LONGEST_BACK_S)
+        if sum(end.failed for end in ended) >= FAULTS or now < max(end.when for end in ended) + wait_s:
+            found.add(machine)
+    return frozenset(found)
+
+
+def part_names(job: str, machines: Sequence[str], attempt: int = 0) -> list[str]:
+    """Of all machines but the first, which has the job itself. `attempt`: with these machines, from 0."""
+    word = hashlib.sha256("\n".join([*machines, *([str(attempt)] if attempt else [])]).encode()).hexdigest()[:8]
     return [f"{job}{OF}{word}-{node}" for node in range(1, len(machines))]
+
+
+def joined_name(job: str, before: int, node: int) -> str:
+    """Of a part that joins, after so many others."""
+    return f"{job}{OF}joined{before}-{node}"
+
+
+def joined(run: Path) -> list[RunPart]:
+    """By the run's folder."""
+    found = records.peek(run / JOINED, JoinedParts)
+    return found.parts if found else []
 
 
 def run_of(name: str) -> str:
@@ -80,7 +132,8 @@ class Rendezvouses:
             return self._kept[run][0]
 
     def leave(self, run: str) -> None:
-        _, bound = self._kept.pop(run, (None, None))
+        with self._lock:
+            _, bound = self._kept.pop(run, (None, None))
         if bound is not None:
             bound.close()
 

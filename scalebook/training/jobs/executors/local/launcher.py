@@ -12,8 +12,8 @@ from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, L
 from scalebook.training.jobs.executors.local.warm import Order
 from scalebook.training.jobs.executors.local.warming import PACKAGE, PRELOAD, RUNNER, WarmProcess
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, alive
-from scalebook.training.jobs.schedule import Lease
 from scalebook.training.workspace import Workspace
 
 LOAD_DEADLINE_S: Final = 120.0

@@ -19,6 +19,7 @@ from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.executors.cluster.parts import Rendezvouses, is_part, part_names, run_of
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import Started
+from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.ps.far import Secret
 from scalebook.training.trust import trust
@@ -61,7 +62,7 @@ def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
     started = job.started()
     assert started is not None
     assert [lent.machine for lent in started.lent] == ["a", "b"]
-    assert job.parts()["b"].path == part
+    assert part_folders(job)["b"].path == part
     job.log.write_text("first\n", encoding="utf-8")
     (part / "log.txt").write_text("one\ntwo\n", encoding="utf-8")
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(bench.workspace.root))

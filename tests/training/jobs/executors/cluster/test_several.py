@@ -17,6 +17,7 @@ from scalebook.training.jobs import queue
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
 from scalebook.training.jobs.executors.local.warming import RUNNER
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.process import descendants, send
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.tracking import names
@@ -171,7 +172,7 @@ def test_two_machines_are_one_to_the_last_bit(
     assert [lent.machine for lent in started.lent] == ["a", "b"]
     result = wait_for(part.result, "how the part ended")
     assert result.status == "finished"
-    assert "finished" in two.parts()["b"].tail()
+    assert "finished" in part_folders(two)["b"].tail()
     assert not (part.path / "checkpoints").exists()
     run = reader(real.workspace).run(two.id)
     assert re.fullmatch(r"a: core \d.*; b: core \d.*", run.tags[names.TAG_DEVICES])

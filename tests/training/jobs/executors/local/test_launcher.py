@@ -9,8 +9,8 @@ from scalebook.training.jobs.executors.launcher import Ended
 from scalebook.training.jobs.executors.local.launcher import LocalLauncher
 from scalebook.training.jobs.executors.local.warm import Order, Report
 from scalebook.training.jobs.executors.local.warming import WarmProcess
+from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, alive
-from scalebook.training.jobs.schedule import Lease
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 

@@ -1,0 +1,184 @@
+"""What jobs hold of machines, and what of a machine can still be lent. Pure: no clock, no files, no processes."""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from scalebook.training.jobs.devices import Lent, Machine
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
+from scalebook.training.jobs.parts import barred, lent_to
+from scalebook.training.jobs.reasons import Holder, Lack, lack_words
+
+Item = TypeVar("Item", int, str)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A job, running or about to, and the devices it holds. `left_s` is the estimate of its remaining time, s."""
+
+    id: str
+    name: str
+    cores: list[int]
+    gpus: list[str] = field(default_factory=list)
+    left_s: float | None = None
+    machine: str = ""
+    place: tuple[float, float, str] | None = None
+    """`place_of` its request; None for one that went before all that wait."""
+    others: list[Lent] = field(default_factory=list)
+    """What it holds of other machines than `machine`."""
+    grows: JobRequest | None = None
+    """What was asked, of a job that may have more machines while it runs."""
+    barred: Collection[str] = ()
+    """Machines that it does not get just now."""
+
+    def on(self, machine: Machine) -> "Lease | None":
+        """What of it is this machine's."""
+        for lent in (Lent(self.machine, self.cores, self.gpus), *self.others):
+            if lent.machine == machine.name:
+                return replace(self, cores=lent.cores, gpus=lent.gpus, machine=lent.machine, others=[])
+        return None
+
+    @classmethod
+    def of(cls, job: JobFolder, started: Started, left_s: float | None = None) -> "Lease":
+        """The lease of a job that runs."""
+        place = None if started.inline else place_of(job.queued())
+        request, (first, *others) = job.request(), lent_to(job, started)
+        grows = request if request.grows and not job.is_ending() else None
+        return cls(
+            job.id, request.title, first.cores, first.gpus, left_s, first.machine, place, others, grows,
+            barred(job, started) if grows else (),
+        )  # fmt: skip
+
+
+def cores_wanted(request: JobRequest, machine: Machine) -> int:
+    if _alone(request):
+        return len(machine.cores)
+    return min(max(1, request.workers * request.threads), len(machine.cores))
+
+
+def gpus_wanted(request: JobRequest, machine: Machine) -> int:
+    if _alone(request):
+        return len(machine.gpus)
+    return min(max(1, request.workers), len(machine.gpus)) if request.accelerator == "gpu" else 0
+
+
+def _alone(request: JobRequest) -> bool:
+    return request.trial is not None and request.trial.exclusive
+
+
+def place_of(request: JobRequest) -> tuple[float, float, str]:
+    """The job's place in the queue, to sort by: higher priority first, then the older one; the id decides between
+    twins."""
+    return -request.priority, request.created, request.id
+
+
+class Lendable:
+    """What of a machine can be lent while a plan is made."""
+
+    def __init__(self, machine: Machine, running: list[Lease]) -> None:
+        self.machine, self.leases = machine, running
+        self.uuids = [gpu.uuid for gpu in machine.gpus]
+        self.cores = _free(machine.cores, [core for lease in running for core in lease.cores])
+        self.gpus = _free(self.uuids, [gpu for lease in running for gpu in lease.gpus])
+        self._kept_cores: list[int] = []
+        self._kept_gpus: list[str] = []
+        """Of these the ones that are kept for who waits."""
+        self._until = math.inf
+        """When the first that waits can start, s from now; -inf where that is not known."""
+
+    def lacking(self, request: JobRequest, lasts_s: float | None) -> int:
+        """How many devices must become free before the job can start."""
+        free_cores, free_gpus = self._free_for(lasts_s)
+        cores = cores_wanted(request, self.machine) - len(free_cores)
+        return max(0, cores) + max(0, gpus_wanted(request, self.machine) - len(free_gpus))
+
+    def lacks(self, request: JobRequest) -> bool:
+        """Whether so much is not free here, whatever is kept for others."""
+        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
+        return len(self.cores) < cores or len(self.gpus) < gpus
+
+    def lend(self, request: JobRequest, lasts_s: float | None) -> Lent:
+        free_cores, free_gpus = self._free_for(lasts_s)
+        cores = free_cores[: cores_wanted(request, self.machine)]
+        gpus = free_gpus[: gpus_wanted(request, self.machine)]
+        self.cores, self.gpus = _free(self.cores, cores), _free(self.gpus, gpus)
+        self._kept_cores, self._kept_gpus = _free(self._kept_cores, cores), _free(self._kept_gpus, gpus)
+        name, place = self.machine.name, place_of(request)
+        self.leases.append(Lease(request.id, request.title, cores, gpus, lasts_s, name, place))
+        return Lent(name, cores, gpus)
+
+    def reserve(self, request: JobRequest) -> None:
+        """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
+        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
+        free_cores, free_gpus = _free(self.cores, self._kept_cores), _free(self.gpus, self._kept_gpus)
+        if self._until == math.inf:
+            self._until, extra_cores, extra_gpus = self._expected_start(request)
+            extra_cores = max(extra_cores, _spare(cores - len(free_cores), self.held_cores().values()))
+            extra_gpus = max(extra_gpus, _spare(gpus - len(free_gpus), self.held_gpus().values()))
+            cores, gpus = max(0, len(free_cores) - extra_cores), max(0, len(free_gpus) - extra_gpus)
+        self._kept_cores += free_cores[:cores]
+        self._kept_gpus += free_gpus[:gpus]
+
+    def why(self, request: JobRequest) -> str:
+        """Which devices the job lacks here, who has them, and for how long."""
+        wanted, free, total = gpus_wanted(request, self.machine), len(self.gpus), len(self.uuids)
+        kind, held = "GPU", self.held_gpus()
+        if wanted <= free:
+            wanted, free, total = cores_wanted(request, self.machine), len(self.cores), len(self.machine.cores)
+            kind, held = "core", self.held_cores()
+        holders = [Holder(lease.name, held[lease.id], lease.left_s) for lease in self.leases if held[lease.id]]
+        return lack_words(Lack(kind, wanted, free, total, self.machine.name, request.fewest, holders))
+
+    def _free_for(self, lasts_s: float | None) -> tuple[list[int], list[str]]:
+        """The devices for one that lasts so long: first those that are kept, where it gives them back in time."""
+        cores, gpus = _free(self.cores, self._kept_cores), _free(self.gpus, self._kept_gpus)
+        if lasts_s is None or lasts_s > self._until:
+            return cores, gpus
+        return [*self._kept_cores, *cores], [*self._kept_gpus, *gpus]
+
+    def _expected_start(self, request: JobRequest) -> tuple[float, int, int]:
+        """When it can start by the estimates, and how many cores and GPUs it leaves then; -inf where none tells.
+
+        Those that passed it count only where it can start earlier for them: whoever passes next must not lose it that.
+        """
+        here, known = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
+        before = self._start_after(request, [one for one in known if one.place is None or one.place < here])
+        if before[0] == -math.inf:
+            return before
+        after_all = self._start_after(request, known)
+        return after_all[0], min(before[1], after_all[1]), min(before[2], after_all[2])
+
+    def _start_after(self, request: JobRequest, ending: Sequence[Lease]) -> tuple[float, int, int]:
+        """The same where of all that run these end, each at its estimate."""
+        cores = len(self.cores) - cores_wanted(request, self.machine)
+        gpus = len(self.gpus) - gpus_wanted(request, self.machine)
+        held_cores, held_gpus = self.held_cores(), self.held_gpus()
+        for lease in sorted(ending, key=lambda one: one.left_s or 0.0):
+            cores, gpus = cores + held_cores[lease.id], gpus + held_gpus[lease.id]
+            if cores >= 0 and gpus >= 0:
+                assert lease.left_s is not None
+                return lease.left_s, cores, gpus
+        return -math.inf, 0, 0
+
+    def held_cores(self) -> dict[str, int]:
+        return {lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases}
+
+    def held_gpus(self) -> dict[str, int]:
+        return {lease.id: len(set(lease.gpus) & set(self.uuids)) for lease in self.leases}
+
+
+def _spare(lacking: int, held: Iterable[int]) -> int:
+    """Of the devices that are free, how many a job that lacks so many will not need, whichever holders end first.
+
+    When it starts, the holders that have ended had at least the smallest of their sums that suffices.
+    """
+    sums = {0}
+    for count in held:
+        sums |= {count + other for other in sums}
+    return min((sum for sum in sums if sum >= lacking), default=lacking) - lacking
+
+
+def _free(everything: Sequence[Item], taken: Sequence[Item]) -> list[Item]:
+    held = set(taken)
+    return [item for item in everything if item not in held]

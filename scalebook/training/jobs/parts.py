@@ -1,0 +1,51 @@
+"""The other machines of a job: which take part in it or did, what it holds of them, what they have written."""
+
+import time
+from collections import Counter
+
+from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.parts import RunPart, barred_machines, folder_of, joined
+from scalebook.training.jobs.folder import JobFolder, Started
+
+
+def parts_of(job: JobFolder, started: Started | None) -> list[RunPart]:
+    """Also those that have ended: first those with which it began, then as they joined."""
+    if started is None or not isinstance(started.handle, RayHandle) or len(started.others) + job.request().nodes == 1:
+        return []
+    others = [lent for lent in started.others if not lent.idle]
+    begun = enumerate(zip(started.handle.parts, others, strict=True), 1)
+    return [*(RunPart(name, node, lent, started.started) for node, (name, lent) in begun), *joined(job.path)]
+
+
+def lent_to(job: JobFolder, started: Started) -> list[Lent]:
+    """What it holds now, of the first machine first. Machines whose part has ended have theirs back."""
+    first, *others = started.lent
+    if not (parts := parts_of(job, started)):
+        return [first, *others]
+    ends = started.executor.ended_parts(started.handle)
+    held = [part.lent for part in parts if (end := ends.get(part.name)) is None or not end.cleared]
+    return [first, *held, *(lent for lent in others if lent.idle)]
+
+
+def barred(job: JobFolder, started: Started) -> frozenset[str]:
+    """Machines that may not take part just now, since parts there have ended."""
+    return barred_machines(parts_of(job, started), started.executor.ended_parts(started.handle), time.time())
+
+
+def is_short(job: JobFolder, started: Started) -> bool:
+    """Whether fewer machines take part than it needs."""
+    there = 1 + len(parts_of(job, started)) - len(started.executor.ended_parts(started.handle))
+    return there < job.request().fewest
+
+
+def part_folders(job: JobFolder) -> dict[str, JobFolder]:
+    """What the others have written (their logs), by machine; a later part of the same one is that of `b (2)`."""
+    found: dict[str, JobFolder] = {}
+    times: Counter[str] = Counter()
+    for part in parts_of(job, job.started()):
+        machine = part.lent.machine
+        times[machine] += 1
+        again = f" ({times[machine]})" if times[machine] > 1 else ""
+        found[f"{machine}{again}"] = JobFolder(folder_of(job.path.parents[1], part.name))
+    return found
