@@ -235,6 +235,8 @@ class Courier:
         self._looked = time.monotonic()
         nodes = {str(node["NodeID"]): node for node in self.ray.nodes() if node["Alive"]}
         for node_id, place in list(self.places.items()):
+            if node_id not in nodes and place.link is None:
+                place.over = True  # never met, and gone: an agent there would be waited for in vain
             if (place.over and node_id not in nodes) or (place.over and not place.leaving):
                 del self.places[node_id]
         for node_id, node in nodes.items():

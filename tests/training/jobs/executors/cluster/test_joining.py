@@ -126,7 +126,6 @@ def test_a_real_run_begins_with_one_machine_and_the_other_joins_dies_and_comes_b
     updates(job, 20)
     queue.stop(job)
     assert ended(job) == "stopped"
-    print(job.tail())
     result = wait_for(again.result, "how its second part ended")
     assert result.status in ("stopped", "finished")  # it would have failed, had none of its workers been taken in
     assert "SIGTERM" not in str(job.result())

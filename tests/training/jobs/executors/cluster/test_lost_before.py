@@ -44,7 +44,6 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         holder.ask_to_stop("enough")
         wait_for(lambda: job.claimed() or job.result(), "the begin on the others", 100)
         took = time.monotonic() - since
-        print(f"began {took:.1f} s after the loss")
         started = job.started()
         assert started is not None
         assert {lent.machine for lent in started.lent} == {"a", "b"}
