@@ -51,7 +51,8 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         for process in everything:
             send(process, signal.SIGCONT)
         (part,) = part_folders(job).values()
-        both = wait_for(lambda: [one.handle.process.pid for one in (started, part.started()) if one], "both")
+        there = wait_for(part.started, "the other part")
+        both = [one.handle.process.pid for one in (started, there)]
         job.ask_to_stop("enough")
         assert until_state(job, "stopped", "failed") == "stopped"
         wait_for(lambda: all(map(is_gone, both)), "the end of both")
