@@ -66,10 +66,7 @@ def submit(
     without `.md`. `hashed`: the hash of what the cell said, where `config` is that of a run that was made from it.
     """
     require(config, description, typed=inline)
-    load, done = workload(config, description), complete(config, description)
-    done = read_recorded(done, partial(find, workspace))
-    if done.get("ckpt_path") is not None:
-        done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
+    load, done = workload(config, description), _completed(workspace, config, description, inline)
     request = JobRequest(
         id="",
         created=0.0,
@@ -103,11 +100,26 @@ def submit(
             run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
+    _hand_over(workspace, request, start and not inline)
+    return made
+
+
+def _completed(
+    workspace: Workspace, config: Mapping[str, Any], description: Description, inline: bool
+) -> dict[str, Any]:
+    """With all that a run needs, and the file of a checkpoint that is named in other ways."""
+    done = read_recorded(complete(config, description), partial(find, workspace))
+    if done.get("ckpt_path") is not None:
+        done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
+    return done
+
+
+def _hand_over(workspace: Workspace, request: JobRequest, start: bool) -> None:
+    """Have machines asked for the data that do not travel, and somebody there who starts it, if it is to `start`."""
     if request.stays:
         Desk(workspace).create().need(request.stays.values())
-    if start and not inline:
+    if start:
         ensure(workspace)
-    return made
 
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:

@@ -260,13 +260,13 @@ class Turns:
         ]
         for name, cause in self.starter.hopeless([request.id for request in in_order(waiting)]).items():
             self._fail(self.open[name], cause)
-        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
-        if not waiting and not any(lease.grows for lease in running):
+        if not waiting and not any(watch.job.request().grows for watch in self.watches.values()):
             if self._owned or self.drivers.open:
                 self.starter.prepare(fresh=False)
             return
         if self._full or time.monotonic() < self._held_until:
             return
+        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
         leases = [*running, *self.starter.leases()]
         planned = plan(waiting, leases, self.executor.machines(), self.lasting.of(waiting))
         if self.starter.prepare(fresh=bool(planned.starts)):

@@ -56,7 +56,7 @@ def serving(launch: Launch, make: Make) -> Iterator[None]:
         end = launch.server(server, DEADLINE_S)
         end.serve([make([Parameter(torch.zeros(3)), Parameter(torch.zeros(2, 2))])])
 
-    servers = [threading.Thread(target=serve, args=(number,)) for number in range(launch.servers)]
+    servers = [threading.Thread(target=serve, args=(number,), daemon=True) for number in range(launch.servers)]
     for server in servers:
         server.start()
     yield
