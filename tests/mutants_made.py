@@ -128,7 +128,7 @@ MUTANTS = (
         "a run that died with the machine fails its trial", (f"{SEARCH}/driver/test_outcome.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/schedule.py",
+        "jobs", "training/jobs/leases.py",
         "return -request.priority,", "return request.priority,",
         "what is urgent comes last", (f"{JOBS}/test_schedule.py",),
     ),

@@ -140,13 +140,14 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
     job = JobFolder(workspace.jobs / record.id)
     if not (job.path / "job.json").exists():
         return RunView(record, record.outcome)
-    state, grows = job.state(), job.request().grows
+    state = job.state()
+    says_why = state == "waiting" or (state == "running" and job.request().grows)
     return RunView(
         record=record,
         state=state,
         progress=None if state in ENDED else job.progress(),
         result=job.result(),
-        reason=reasons().get(record.id, "") if state == "waiting" or (state == "running" and grows) else "",
+        reason=reasons().get(record.id, "") if says_why else "",
         job=job,
     )
 
