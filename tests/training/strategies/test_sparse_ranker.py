@@ -142,7 +142,7 @@ def test_who_reads_a_table_on_another_machine_is_told_and_both_end(
 
     def told() -> str:
         with pytest.raises((ValueError, SystemExit, RuntimeError)) as raised:
-            fitted(AsyncPS(), adagrad, num_nodes=2, callbacks=[_Reads(_tied)])
+            fitted(AsyncPS(), adagrad, num_nodes=2, epochs=1000, callbacks=[_Reads(_tied)])
         return str(raised.value)
 
     here, there = together(by_hand(), told, tmp_path)
