@@ -16,6 +16,8 @@ from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.worker.end import JoinedEnd
+from tests.training.ps.worker.peers import counting
 
 LOOPBACK = "127.0.0.1"
 SECRET = Secret(bytes(range(KEY_BYTES)))
@@ -113,3 +115,8 @@ def far(
         yield workers
     finally:
         workers.close()
+
+
+def joined(end: RemoteEnd) -> tuple[JoinedEnd, list[Parameter]]:
+    parameters = [Parameter(torch.zeros(shape)) for shape in SHAPES]
+    return end.join([counting(parameters)]), parameters
