@@ -14,6 +14,7 @@ def parts_of(job: JobFolder, started: Started | None) -> list[RunPart]:
     if started is None or not isinstance(started.handle, RayHandle) or len(started.others) + job.request().nodes == 1:
         return []
     others = [lent for lent in started.others if not lent.idle]
+    # not strict: the record may be a stranger's, and a page shows it all the same
     begun = enumerate(zip(started.handle.parts, others, strict=False), 1)
     return [*(RunPart(name, node, lent, started.started) for node, (name, lent) in begun), *joined(job.path)]
 

@@ -63,6 +63,10 @@ class FarSide(Machines):
         if not self._is_met and time.monotonic() > self._until:
             raise missing("node 0 has not come", self._place, self._deadline_s, self.way.unfound)
 
+    @override
+    def has_met(self) -> bool:
+        return self._is_met
+
     def tell_death(self, worker: int, cause: str) -> None:
         """Of a worker here: the first decides what follows."""
         self._deaths.append((worker, f"on {self._own_name}, {cause}"))
@@ -96,6 +100,8 @@ class FarSide(Machines):
             self._came[0] = Came(*told)
         elif what == "met":
             self._is_met |= told == self._place.index
+            if self._is_met:
+                self.way.let_in()
         elif what == "refused":
             problem, whom = told
             if whom in (None, [self._place.index, self._me[0].pid]):

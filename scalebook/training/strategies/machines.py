@@ -30,6 +30,8 @@ from scalebook.training.strategies.processes import Lost
 
 DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
 STRATEGY: Final = "trainer.strategy"
+MEETS_S: Final = 0.05
+"""Between two looks at the others until they have met, which workers elsewhere wait for."""
 log = logging.getLogger(__name__)
 
 
@@ -60,6 +62,14 @@ class Machines(Others):
     @override
     def begin(self) -> None:
         self._until = time.monotonic() + self._deadline_s
+
+    def has_met(self) -> bool:
+        """Whether nobody waits for news of this machine any more."""
+        raise NotImplementedError
+
+    @override
+    def look_s(self) -> float:
+        return super().look_s() if self.has_met() else MEETS_S
 
     def name(self, machine: int) -> str:
         """`node 1 (host)`."""
@@ -111,6 +121,10 @@ class ServerSide(Machines):
         if saved is not None and saved != self._saved:
             self._saved = saved
             self.port.say(json.dumps(["saved", [str(path), self._launch.figures.counts().updates]]))
+
+    @override
+    def has_met(self) -> bool:
+        return not self._until
 
     def may_begin(self) -> bool:
         """Whether enough machines have come."""

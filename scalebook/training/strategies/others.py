@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+LOOK_S: Final = 1.0
+
 
 class Others:
     """The other machines of a run, for the monitor of one; here: there are none."""
@@ -18,8 +20,12 @@ class Others:
         """Workers for which one is to be started now, after `check`."""
         return ()
 
+    def look_s(self) -> float:
+        """Seconds until the next `check` at most."""
+        return LOOK_S
+
     def check(self, stopping: bool) -> None:
-        """Raise what ends the run here because of them. About once a second; `stopping`: a SIGTERM has come here."""
+        """Raise what ends the run here because of them. Each `look_s`; `stopping`: a SIGTERM has come here."""
 
     def explained(self, error: BaseException) -> BaseException:
         """Tell them that the run ends here. The error to end with: theirs, where that is the cause."""

@@ -87,7 +87,7 @@ class ProcessWatch:
         last: Lost | None = None
         self._numbers = numbers
         while self._some("worker"):
-            for process in self._ready(1.0):
+            for process in self._ready(self._others.look_s()):
                 last = self._take(process) or last
             self._check_stop()
             self._check_still()

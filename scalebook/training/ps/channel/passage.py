@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from mmap import mmap
+from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.ps.channel.channel import Channel, ChannelLost, Reach
@@ -19,6 +20,7 @@ COME_AGAIN_S: Final = 30.0
 """How long a worker that was there before may need to come anew."""
 _NOTE: Final = 1024  # bytes
 NewsLost = ChannelLost
+_LOOK_S: Final = 0.01
 
 
 class Run(NamedTuple):
@@ -58,6 +60,7 @@ class Passage:
         self._run, self._machine, self._first = run, machine, first
         self._notes = Notes(count)
         self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
+        self._is_open = memoryview(mmap(-1, 1))  # 1: the server's monitor has met this machine
         self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
         self._updates = memoryview(mmap(-1, 8 * count)).cast("q")  # that each worker here has seen
         self._news: Channel | None = None
@@ -71,8 +74,10 @@ class Passage:
     # --- in a worker -------------------------------------------------------------------------------------------------
 
     def worker(self, worker: int, deadline_s: float) -> RemoteEnd:
-        """Become worker `worker`. Where the server is lost later this process ends at once, with `LOST_CODE`.
-        `Refused`, `ChannelLost` where it cannot be reached for so long at first."""
+        """Become worker `worker`, as soon as the server's monitor has met this machine, so that no run begins that is
+        to be refused. Where the server is lost later this process ends at once, with `LOST_CODE`. `Refused`,
+        `ChannelLost` where it cannot be reached for so long at first."""
+        self._await_meeting(deadline_s)
         run, place = self._run, worker - self._first
         is_first_life = self._lives[place] == 0
 
@@ -88,6 +93,13 @@ class Passage:
             if not is_first_life:
                 self._lost(worker)(str(error))
             raise
+
+    def _await_meeting(self, deadline_s: float) -> None:
+        until = monotonic() + deadline_s
+        while not self._is_open[0]:
+            if monotonic() > until:
+                raise ChannelLost(f"channel: the server's monitor has not met this machine for {deadline_s:g} s")
+            sleep(_LOOK_S)
 
     def note_updates(self, worker: int, updates: int) -> None:
         """Of the run, as this worker sees it."""
@@ -113,6 +125,10 @@ class Passage:
     def has_come_in(self) -> bool:
         """Whether a worker here has taken part."""
         return any(self._in)
+
+    def let_in(self) -> None:
+        """The server's monitor has met this machine: its workers may go there."""
+        self._is_open[0] = 1
 
     def find(self, within_s: float) -> bool:
         """Whether the server's monitor can be asked. `Refused`."""
