@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _of_config(argv: Sequence[str]) -> int:
-    begun = prepared(argv, OPTIONS, HELP)
+    begun = prepared(argv, OPTIONS, HELP, queued=False)
     if isinstance(begun, int):
         return begun
     return _measured(*begun)
@@ -95,7 +95,7 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
             CELL, what, suggestion(name or "", known) if known else "Write a cell ```yaml experiment=NAME."
         )
     line.config = merge(cell.config, line.config, description)
-    require(line.config, description)
+    require(line.config, description, queued=False)
     return _measured(workspace, description, line)
 
 

@@ -23,14 +23,20 @@ NOISE_SCALE: Final = Field("noise_scale", "bool")
 
 
 def validate(
-    config: Any, description: Description, *, partial: bool = False, cores: int | None = None, typed: bool = False
+    config: Any,
+    description: Description,
+    *,
+    partial: bool = False,
+    cores: int | None = None,
+    typed: bool = False,
+    queued: bool = True,
 ) -> list[Problem]:
     """All problems of `config`, in the order of its keys; `partial` allows what is required to be missing.
 
     Warnings are settings without effect, and workers without a core of their own where `cores` tells how many there
     are. A config without errors is one that LightningCLI accepts, as far as the description tells; what only the
     classes themselves can refuse is found when they are built. `typed`: on a command line, so that a run of it is not
-    one of the queue; see scalebook.training.config.confined.
+    one of the queue; see scalebook.training.config.confined. `queued`: whether the queue is to run it as it is.
     """
     if not isinstance(config, Mapping):
         return [Problem("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")]
@@ -46,7 +52,7 @@ def validate(
     for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
         problems += about.problems(config, description)
     problems += _without_effect(config, description)
-    if not typed:
+    if queued and not typed:
         problems += queue_problems(config, description) + data_paths.problems(config, description)
     if not description.trusted:
         problems += _confined(config, description, problems, typed)
@@ -65,9 +71,11 @@ def _confined(
     yield from path_problems(config, Path(description.folder), Path.cwd() if typed else None)
 
 
-def require(config: Any, description: Description, *, partial: bool = False, typed: bool = False) -> None:
-    """Raise ConfigError for the first error in `config`; warnings pass."""
-    for problem in validate(config, description, partial=partial, typed=typed):
+def require(
+    config: Any, description: Description, *, partial: bool = False, typed: bool = False, queued: bool = True
+) -> None:
+    """Raise ConfigError for the first error in `config`; warnings pass. See `validate`."""
+    for problem in validate(config, description, partial=partial, typed=typed, queued=queued):
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
 

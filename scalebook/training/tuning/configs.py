@@ -27,28 +27,30 @@ HELP: Final = ("--help", "-h")
 
 
 def prepared(
-    argv: Sequence[str], options: Sequence[str], help_text: str
+    argv: Sequence[str], options: Sequence[str], help_text: str, queued: bool = True
 ) -> tuple[Workspace, Description, CommandLine] | int:
     """Workspace, its description and the command line, once the folder is trusted; ConfigError for mistakes.
 
-    Where nothing or only help is asked for, the help is printed, and the exit code comes back.
+    Where nothing or only help is asked for, the help is printed, and the exit code comes back. `queued`: as `validate`.
     """
     workspace = Workspace.find()
     settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
     description = describe(workspace)
-    line = requested(argv, description, options)
+    line = requested(argv, description, options, queued)
     if line is None:
         print(help_text)
         return 0 if argv else 2
     return workspace, description, line
 
 
-def requested(argv: Sequence[str], description: Description, options: Sequence[str]) -> CommandLine | None:
+def requested(
+    argv: Sequence[str], description: Description, options: Sequence[str], queued: bool = True
+) -> CommandLine | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
     line = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
     if line.options.keys() & set(HELP) or not argv:
         return None
-    require(line.config, description)
+    require(line.config, description, queued=queued)
     return line
 
 

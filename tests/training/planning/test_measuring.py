@@ -150,5 +150,7 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     monkeypatch.setattr(plan, "measure", measured)
     assert scalebook(["plan", str(page), "--cell", "digits", "--model.hidden", "8"]) == 1
     assert asked == [(tmp_path, {"class_path": "MLPClassifier", "init_args": {"hidden": 8}}, 16)]
+    assert scalebook(["plan", str(page), "--cell", "digits", "--trainer.num_nodes", "2"]) == 1  # played, not run
+    assert len(asked) == 2
     assert scalebook(["plan", str(page), "--cell", "letters"]) == 2
     assert "--cell: letters is no experiment of this notebook. Known: digits" in capsys.readouterr().err

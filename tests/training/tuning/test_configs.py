@@ -46,6 +46,10 @@ def test_options_and_config_of_a_command_line(description: Description) -> None:
     assert requested(["--help"], description, ()) is None
     with pytest.raises(ConfigError, match="data: is missing"):
         requested(["--model", "MLPClassifier"], description, ())
+    several = ["--model", "MLPClassifier", "--data", "Digits", "--trainer.num_nodes", "2"]
+    with pytest.raises(ConfigError, match="the jobs of this folder run on one machine"):
+        requested(several, description, ())
+    assert requested(several, description, (), queued=False) is not None
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> Non
     try:
         if asked.request.profile is None:
             assert config is not None, "it is a cell's"
-            require(config, resources.description())
+            require(config, resources.description(), queued=False)
             asked.start(config, anew=anew)
         else:
             asked.start()
