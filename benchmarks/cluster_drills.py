@@ -13,6 +13,7 @@ not those of the trace, processes left, and the seconds until either side was to
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -51,7 +52,8 @@ def performed(kind: Kind, moments: int, first: int, load: Load | None) -> Iterat
     for seed in range(first, first + moments):
         outcome = drill(scene(kind, seed, load))
         if not outcome.is_good:
-            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {outcome}", file=sys.stderr, flush=True)
+            told = f"{replace(outcome, problem='')}\n{outcome.problem}"
+            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {told}", file=sys.stderr, flush=True)
         yield outcome
 
 

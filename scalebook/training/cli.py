@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from jsonargparse import ArgumentError
@@ -53,7 +53,24 @@ QUIET: Final = (
 """Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
 
 
+PLAIN: Final[dict[str, Any]] = {
+    "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.data.Digits"},
+    "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
+}
+"""A config in which each of our arguments has its default."""
 CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to")
+
+
+class _Parsers(NamedTuple):
+    """Of one command, as LightningCLI keeps them."""
+
+    parser: LightningArgumentParser
+    by_command: dict[str, LightningArgumentParser]
+    arguments: dict[str, list[str]]
+
+
+_PARSERS: Final[dict[str, _Parsers]] = {}
 
 
 class TrainingCLI(LightningCLI):
@@ -66,7 +83,8 @@ class TrainingCLI(LightningCLI):
     def __init__(self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True) -> None:
         self.command, self.job = command, job
         self.run = run
-        torch.set_num_threads(1)  # until the workers are forked; then Threads
+        if run:
+            torch.set_num_threads(1)  # until the workers are forked; then Threads
         scalebook.training.strategies.register()
         super().__init__(
             LightningModule,
@@ -79,6 +97,26 @@ class TrainingCLI(LightningCLI):
             args={"subcommand": command, command: dict(config)},
             load_from_checkpoint_support=False,
         )
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Let a `fit` in this process, or in one forked from it, find its parser and all that a parse keeps."""
+        cls("fit", PLAIN, None, run=False)
+
+    @override
+    def setup_parser(
+        self, add_subcommands: bool, main_kwargs: dict[str, Any], subparser_kwargs: dict[str, Any]
+    ) -> None:
+        """Made once in a process: what is read of the signatures of Trainer, models and data is the same each time."""
+        if self.command not in _PARSERS:
+            super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
+            _PARSERS[self.command] = _Parsers(self.parser, self._subcommand_parsers, self._subcommand_method_arguments)
+        self.parser, self._subcommand_parsers, self._subcommand_method_arguments = _PARSERS[self.command]
+
+    @override
+    def _set_seed(self) -> None:
+        if self.run:
+            super()._set_seed()
 
     @override
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # a static method there

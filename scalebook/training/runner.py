@@ -31,7 +31,7 @@ from scalebook.training.modules import import_modules
 from scalebook.training.own_code import blamed
 from scalebook.training.tee import copied_to
 from scalebook.training.tracking import names
-from scalebook.training.tracking.writer import client_after_fork
+from scalebook.training.tracking.writer import client_after_fork, make_store
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
 
@@ -64,6 +64,17 @@ def run_job(folder: Path) -> int:
         else:
             print(f"scalebook: {result.status}", flush=True)
     return code
+
+
+def prepare(folder: Path | None) -> None:
+    """Once, in a process that jobs are forked from, what each of them would do anew: 0.1 s and more of a trial.
+
+    Touches nothing of the user's, computes nothing, starts no thread and leaves no connection. `folder`: of a job that
+    such a fork runs, None where its records are on another machine.
+    """
+    TrainingCLI.prepare()
+    if folder is not None:
+        make_store(JobFolder(folder).request().tracking_uri)
 
 
 def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:

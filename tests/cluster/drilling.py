@@ -124,7 +124,8 @@ def drill(one: Scene, loopback: bool = False) -> Outcome:
         try:
             _perform(one, outcome, drawn, machines, run)
         except AssertionError as error:
-            outcome.hung, outcome.problem = True, str(error)
+            pushes = f"pushes {run.pushes.all()}, lives {run.lives.all()}"
+            outcome.hung, outcome.problem = True, f"{error}; {pushes}{run.where_they_stand()}"
         except Exception as error:  # noqa: BLE001  # whatever it is, the drill has failed, and the next one goes on
             outcome.problem = f"{type(error).__name__}: {error}"
         run.close()

@@ -4,6 +4,7 @@ What happens is counted in memory that all have; when it is over every push is h
 """
 
 import contextlib
+import faulthandler
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
 
+import psutil
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
@@ -24,7 +26,7 @@ from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret
 from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.channel.remote_end import RemoteEnd
 from scalebook.training.ps.channel.sockets import listening
-from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.launch import Launch, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
@@ -41,6 +43,8 @@ DEADLINE_S: Final = 20.0
 """Of every wait in the engine: who meets it has hung."""
 PACE_S: Final = 0.004
 """A worker computes for so long."""
+STAND: Final = signal.SIGRTMAX - 6
+"""Asks a process of the run where it stands; the engine has another such signal, and a file for each process."""
 
 
 class Away(NamedTuple):
@@ -81,6 +85,8 @@ class FarRun:
         self.pids, self.stand_ins = Numbers(workers, "q"), Numbers(workers, "q")
         self.servers = Numbers(max(1, settings.shards), "q")
         self.told_here, self.told_there = Numbers(workers, "d"), Numbers(workers, "d")  # time.monotonic; 0.0 before
+        self._stacks = anonymous_file("stacks")
+        faulthandler.register(STAND, file=self._stacks, all_threads=True)  # forks inherit it
         self._home = Machine({}, self._be_home, folder / "home")
         self._away: dict[int, list[Machine]] = {}
         for worker in range(1, workers):
@@ -242,10 +248,26 @@ class FarRun:
         assert not machine.process.is_alive(), "a machine hangs"
         return Away(None, "killed") if not machine.answer.exists() else machine.result()
 
+    def where_they_stand(self) -> str:
+        """Each process that runs, with the Python frames of its threads."""
+        for machine in [self._home, *self._all()]:
+            if not machine.process.is_alive():
+                continue
+            root = psutil.Process(machine.process.pid)
+            for process in [root, *root.children(recursive=True)]:
+                os.write(self._stacks, f"\nprocess {process.pid} of {process.ppid()}, {process.status()}\n".encode())
+                os.kill(process.pid, STAND)
+                time.sleep(0.2)  # one after the other: they share the file
+        return os.pread(self._stacks, os.fstat(self._stacks).st_size, 0).decode(errors="replace")
+
     def close(self) -> None:
         """End what still runs."""
         for machine in [self._home, *self._all()]:
             machine.end()
+        if self._stacks >= 0:
+            faulthandler.unregister(STAND)
+            os.close(self._stacks)
+            self._stacks = -1
 
     def _all(self) -> list[Machine]:
         return [one for lives in self._away.values() for one in lives]

@@ -1,12 +1,16 @@
+import os
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from scalebook.training.cli import TrainingCLI
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import validate
+from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.codecs import TopK
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.rules import Bounded
@@ -77,6 +81,29 @@ def test_the_rule_that_runs_is_the_one_that_is_written(rule: Any, description: D
     made = cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"]
     assert made.arguments.server.rule == Bounded(4)
     assert made.arguments.server.damping == DropAbove(8)
+
+
+def test_a_parser_that_is_kept_says_what_a_new_one_says(
+    description: Description, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = [complete(config, description) for config in CONFIGS]
+    kept, new = [], []
+    for config in whole:
+        with pytest.raises(ConfigError, match="max_epochs"):
+            TrainingCLI("fit", {**config, "trainer": {"max_epochs": "no"}}, None, run=False)
+        kept.append(TrainingCLI("fit", config, None, run=False).config["fit"].as_dict())
+    for config in whole:
+        monkeypatch.setattr("scalebook.training.cli._PARSERS", {})
+        new.append(TrainingCLI("fit", config, None, run=False).config["fit"].as_dict())
+    assert kept == new
+
+
+def test_preparing_touches_neither_chance_nor_threads() -> None:
+    threads, states = torch.get_num_threads(), [torch.get_rng_state(), random.getstate()]
+    variables = dict(os.environ)
+    TrainingCLI.prepare()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), torch.get_num_threads(), dict(os.environ)) == (states[1], threads, variables)
 
 
 def test_everything_that_is_left_open_is_written_out(description: Description) -> None:

@@ -1,8 +1,14 @@
 """The writer against a store that works, that is slow, and that fails for a while."""
 
+import gc
+import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +16,7 @@ import pytest
 from scalebook.training.failures import TimedOut
 from scalebook.training.tracking import writer
 from scalebook.training.tracking.starting import experiment_id, open_store
-from scalebook.training.tracking.writer import MetricWriter
+from scalebook.training.tracking.writer import MetricWriter, client_after_fork, make_store
 from scalebook.training.workspace import Workspace
 
 
@@ -122,3 +128,52 @@ def test_into_a_real_store(workspace: Workspace) -> None:
         1 / (step + 1) for step in range(20)
     ]
     assert client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_a_store_that_is_made_before_the_fork_leaves_no_connection_and_a_fork_has_its_own(
+    workspace: Workspace,
+) -> None:
+    address = workspace.tracking_uri()
+    experiment = experiment_id(open_store(workspace), workspace, "kept")
+    file = str(workspace.hidden / "mlflow.db")
+    context = multiprocessing.get_context("fork")
+
+    def before_the_fork() -> None:
+        tasks = len(os.listdir("/proc/self/task"))
+        make_store(address)
+        gc.collect()
+        assert file not in _open_files()
+        assert len(os.listdir("/proc/self/task")) == tasks
+        kept = client_after_fork(address)._tracking_client.store
+        (reading, writing) = context.Pipe(duplex=False)
+
+        def fork() -> None:
+            store = client_after_fork(address)._tracking_client.store
+            writing.send((store is kept, store.get_experiment(experiment).name))
+
+        _ended_well(context.Process(target=fork))
+        assert reading.recv() == (True, "kept")
+
+    _ended_well(context.Process(target=before_the_fork))
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:1", "sqlite:///{folder}/none.db", "{folder}/files", "postgresql://u@127.0.0.1:1/no"]
+)
+def test_no_other_store_is_asked_for_before_it_is_needed(address: str, tmp_path: Path) -> None:
+    make_store(address.format(folder=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def _open_files() -> set[str]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the descriptor that lists the folder
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return found
+
+
+def _ended_well(process: BaseProcess) -> None:
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0

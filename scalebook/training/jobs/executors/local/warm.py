@@ -3,12 +3,15 @@
 `python -m scalebook.training.jobs.executors.local.warm`.
 
 It imports torch, lightning, mlflow and this package, but no module of the user's, calls no tensor operation, starts no
-thread and no CUDA: a fork of it is a fresh process without 6 s of imports. Orders and reports are JSON packets on the
-socket that it is started with; when the supervisor's end closes, or the supervisor dies, it ends, and the jobs go on.
+thread and no CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when nothing else
+waits, it does once what each job would do anew (`prepare` beside the runner). Orders and reports are JSON packets on
+the socket that it is started with; when the supervisor's end closes, or the supervisor dies, it ends, and the jobs go
+on.
 """
 
 import argparse
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -21,6 +24,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +41,11 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
 
 Runner = Callable[[Path], int]
+Prepare = Callable[[Path | None], None]
+"""Told the first job's folder, unless that is a copy of one on another machine."""
 PACKET = 65536
+IDLE_S = 0.1
+"""Nothing has been asked for so long: there is time to prepare."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +78,11 @@ class Report:
 class Warm:
     """Waits for orders, forks, and reports how each fork ended."""
 
-    def __init__(self, connection: socket.socket, runner: Runner) -> None:
+    def __init__(self, connection: socket.socket, runner: Runner, prepare: Prepare | None = None) -> None:
         self.connection = connection
         self.runner = runner
+        self.prepare = prepare
+        self.to_prepare: Callable[[], None] | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(connection, selectors.EVENT_READ, None)
 
@@ -80,7 +90,10 @@ class Warm:
         """Until the supervisor's end closes."""
         self._report(Report("ready", threads=len(os.listdir("/proc/self/task"))))
         while True:
-            for key, _ in self.selector.select():
+            asked = self.selector.select(IDLE_S if self.to_prepare else None)
+            if not asked:
+                self._prepare()
+            for key, _ in asked:
                 if key.data is not None:
                     self._reap(key.fd, *key.data)
                 elif packet := self.connection.recv(PACKET):
@@ -98,6 +111,24 @@ class Warm:
         if pid == 0:
             self._be_the_job(order)
         self.selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, name))
+        self._plan_preparing(order)
+
+    def _plan_preparing(self, order: Order) -> None:
+        """Behind the first order."""
+        if self.prepare is not None:
+            folder = Path(order.folder) if order.away is None else None
+            self.to_prepare, self.prepare = partial(self.prepare, folder), None
+
+    def _prepare(self) -> None:
+        """Jobs are forked from here whether it succeeds or not: it saves them time, and nothing else."""
+        assert self.to_prepare is not None
+        prepare, self.to_prepare = self.to_prepare, None
+        try:
+            prepare()
+        except Exception:  # noqa: BLE001 - whatever it is, jobs meet it themselves, and say it in their logs
+            traceback.print_exc()
+        gc.collect()  # first: connections are closed only so
+        gc.freeze()  # not looked at, and so not copied, in what is forked from here
 
     def _reap(self, handle: int, pid: int, name: str) -> None:
         self.selector.unregister(handle)
@@ -189,6 +220,12 @@ def load(runner: str) -> Runner:
     return function
 
 
+def preparing(runner: Runner) -> Prepare | None:
+    """`prepare` of the runner's module, if it has one."""
+    found: Prepare | None = getattr(sys.modules[runner.__module__], "prepare", None)
+    return found
+
+
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.executors.local.warm")
     parser.add_argument("--socket", type=int, required=True, help="inherited descriptor of the supervisor's socket")
@@ -201,7 +238,7 @@ def main(argv: Sequence[str]) -> int:
         for name in filter(None, options.preload.split(",")):
             importlib.import_module(name)
         runner = load(options.runner)
-    Warm(socket.socket(fileno=options.socket), runner).serve()
+    Warm(socket.socket(fileno=options.socket), runner, preparing(runner)).serve()
     return 0
 
 

@@ -20,6 +20,8 @@ PRELOAD = (
     "lightning.pytorch.loggers.mlflow",
     "mlflow",
     "mlflow.store.tracking.sqlalchemy_store",
+    "sqlalchemy.dialects.sqlite",
+    "alembic.command",
     "scalebook.training.cli",
     "scalebook.training.models",
     "scalebook.training.data",

@@ -36,6 +36,23 @@ def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench:
     assert not os.path.exists(f"/proc/{warm.process.pid}")
 
 
+def test_what_jobs_have_in_common_is_prepared_once_behind_the_first_and_may_fail(bench: Bench) -> None:
+    log = bench.workspace.hidden / "warm.log"
+    warm = WarmProcess(log, "tests.training.jobs.executors.local.prepared:run", ())
+    jobs = [bench.job() for _ in range(3)]
+    noted = jobs[0].path.parent / "prepared"
+    try:
+        for job in jobs:
+            assert warm.order(Order(str(job.path), str(bench.workspace.root), this_machine().cores[:1], []))
+            wait_for((job.path / "forked-from").exists, "the job")
+            wait_for(lambda: noted.exists() and "what is prepared fails" in log.read_text("utf-8"), "the preparation")
+        assert noted.read_text("utf-8") == f"{jobs[0].id}\n"
+        kept = [(job.path / "forked-from").read_text("utf-8") for job in jobs]
+        assert kept == ["[]", repr([jobs[0].path]), repr([jobs[0].path])]
+    finally:
+        warm.close()
+
+
 def test_a_changed_source_file_replaces_the_warm_process(bench: Bench, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
