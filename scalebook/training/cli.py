@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from torchmetrics import MeanMetric
 from typing_extensions import override
 
 import scalebook.training.data
@@ -100,8 +101,10 @@ class TrainingCLI(LightningCLI):
 
     @classmethod
     def prepare(cls) -> None:
-        """Let a `fit` in this process, or in one forked from it, find its parser and all that a parse keeps."""
+        """Let a `fit` in this process, or in one forked from it, find its parser, all that a parse keeps, and which
+        versions the first metric of torchmetrics asks for."""
         cls("fit", PLAIN, None, run=False)
+        MeanMetric()
 
     @override
     def setup_parser(

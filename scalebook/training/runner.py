@@ -197,6 +197,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
     try:
         if job.request().part:
             return True  # the first machine's says it
+        from mlflow.entities import RunTag
+
         client = client_after_fork(job.request().tracking_uri)
         if job.log.exists():
             client.log_artifact(job.id, str(job.log))
@@ -208,9 +210,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             names.TAG_DEVICES: _devices(job),
             names.TAG_MACHINE: _machine(),
         }
-        for name, value in tags.items():
-            if value:
-                client.set_tag(job.id, name, value)
+        known = [RunTag(name, value) for name, value in tags.items() if value]
+        client.log_batch(job.id, tags=known, synchronous=True)  # together: a disk is waited for at each call
         client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
     except Exception:  # noqa: BLE001 - any failure of the store must not hide how the run ended
         traceback.print_exc()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, Param, RunTag
 
 SPOOL: Final = "SCALEBOOK_SPOOL"
 """The environment's word for the folder; the process of a job on another machine has it."""
@@ -33,9 +33,20 @@ class Spool:
         self.folder = folder
         (folder / FILES).mkdir(parents=True, exist_ok=True)
 
-    def log_batch(self, run_id: str, metrics: "Sequence[Metric]" = (), synchronous: bool | None = None) -> None:
-        points = [(metric.key, metric.value, metric.timestamp, metric.step) for metric in metrics]
-        self._tell(run_id, "points", points)
+    def log_batch(
+        self,
+        run_id: str,
+        metrics: "Sequence[Metric]" = (),
+        params: "Sequence[Param]" = (),
+        tags: "Sequence[RunTag]" = (),
+        synchronous: bool | None = None,
+    ) -> None:
+        assert not params, "a run's parameters are written where it is made"
+        if metrics:
+            points = [(metric.key, metric.value, metric.timestamp, metric.step) for metric in metrics]
+            self._tell(run_id, "points", points)
+        if tags:
+            self._tell(run_id, "tags", [(tag.key, str(tag.value)) for tag in tags])
 
     def log_metric(
         self, run_id: str, key: str, value: float, timestamp: int | None = None, step: int | None = None
@@ -115,12 +126,14 @@ def _together(lines: Sequence[bytes], most: int = 8) -> Iterable[list[bytes]]:
 
 def _tell(folder: Path, run_id: str, client: "MlflowClient", lines: Sequence[Any]) -> bool:
     """Lines of one kind, of this run; what names another one is passed over."""
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, RunTag
 
     lines = [line for line in lines if line[0] == run_id]
     for what, told in (lines[0][1:],) if lines and lines[0][1] != "points" else ():
         if what == "tag":
             client.set_tag(run_id, *told)
+        elif what == "tags":
+            client.log_batch(run_id, tags=[RunTag(*tag) for tag in told], synchronous=True)
         elif what == "status":
             client.update_run(run_id, status=told)
         elif what == "terminated":

@@ -99,11 +99,11 @@ def test_a_parser_that_is_kept_says_what_a_new_one_says(
 
 
 def test_preparing_touches_neither_chance_nor_threads() -> None:
-    threads, states = torch.get_num_threads(), [torch.get_rng_state(), random.getstate()]
-    variables = dict(os.environ)
+    before, drawn = torch.get_rng_state(), random.getstate()
+    threads, variables = torch.get_num_threads(), dict(os.environ)
     TrainingCLI.prepare()
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert (random.getstate(), torch.get_num_threads(), dict(os.environ)) == (states[1], threads, variables)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (random.getstate(), torch.get_num_threads(), dict(os.environ)) == (drawn, threads, variables)
 
 
 def test_everything_that_is_left_open_is_written_out(description: Description) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric
+from mlflow.entities import Metric, RunTag
 
 from scalebook.training.tracking import spool
 from scalebook.training.tracking.spool import LINES, Spool, replay, told_so_far
@@ -44,6 +44,8 @@ def test_all_that_is_told_reaches_the_store_and_once(
     log.write_text("changed since")
     teller.set_tag(run, "why", "because")
     teller.set_tag("0" * 32, "why", "of another run")
+    teller.log_batch(run, tags=[RunTag("how", "well"), RunTag("where", "there")], synchronous=True)
+    teller.log_batch("0" * 32, tags=[RunTag("how", "of another run")], synchronous=True)
     assert replay(folder, run, client)
     assert client.get_run(run).info.status == "RUNNING"
     teller.set_terminated(run, "FINISHED", 5000)
@@ -54,6 +56,7 @@ def test_all_that_is_told_reaches_the_store_and_once(
     assert told_so_far(folder) == len(whole)
     told = client.get_run(run)
     assert (told.info.status, told.info.end_time, told.data.tags["why"]) == ("FINISHED", 5000, "because")
+    assert (told.data.tags["how"], told.data.tags["where"]) == ("well", "there")
     points = [(point.step, point.value, point.timestamp) for point in client.get_metric_history(run, "loss")]
     assert sorted(points) == [(step, step / 2, 1000 + step) for step in range(12)]
     (artifact,) = client.list_artifacts(run)
