@@ -2,11 +2,10 @@
 
 `python -m scalebook.training.jobs.executors.local.warm`.
 
-It imports torch, lightning, mlflow and this package, but no module of the user's, calls no tensor operation, starts no
-thread and no CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when nothing else
-waits, it does once what each job would do anew (`prepare` beside the runner). Orders and reports are JSON packets on
-the socket that it is started with; when the supervisor's end closes, or the supervisor dies, it ends, and the jobs go
-on.
+It imports torch, lightning, mlflow and this package, but no module of the user's, computes nothing, starts no thread
+and no CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when nothing else waits, it
+does once what each job would do anew (`prepare` beside the runner). Orders and reports are JSON packets on the socket
+that it is started with; when the supervisor's end closes, or the supervisor dies, it ends, and the jobs go on.
 """
 
 import argparse
