@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.machine import machine
-from benchmarks.search_audit import audit
+from benchmarks.search_audit import audit, is_recorded
 from benchmarks.search_drills import BODY, records_of, until
 from scalebook.training.config.catalogue import describe
 from scalebook.training.jobs import queue, supervising
@@ -86,6 +86,7 @@ def drill(workspace: Workspace, home: Path) -> list[str]:
     until(lambda: not _running(workspace)["b"], "its jobs to be given up")
     print(f"told after {time.monotonic() - killed:.1f} s", flush=True)
     until(lambda: folder.state() in searches.ENDED, "the search to end")
+    until(lambda: is_recorded(workspace), "MLflow to be told of runs that died")
     records = records_of(folder, description)
     where = Counter(started.machine for job in queue.all_jobs(workspace) if (started := job.started()) is not None)
     ended = Counter(result.why for job in queue.all_jobs(workspace) if (result := job.result()) and result.failure)

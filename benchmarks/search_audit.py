@@ -8,6 +8,7 @@ from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
 
 
 def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:
@@ -41,3 +42,8 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
     known = {run_id for record in records for run_id in record.runs.values()}
     mistakes += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
     return mistakes
+
+
+def is_recorded(workspace: Workspace) -> bool:
+    """Whether MLflow knows the end of every run; of those that died it is told by a process of its own, soon after."""
+    return not any(job.unrecorded.exists() for job in all_jobs(workspace))

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks import waiting
 from benchmarks.machine import machine
-from benchmarks.search_audit import audit
+from benchmarks.search_audit import audit, is_recorded
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue, supervising
@@ -71,6 +71,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     killed = time.monotonic()
     supervising.ensure(workspace)
     until(lambda: folder.state() in searches.ENDED, f"the search to end: {folder.state()}")
+    until(lambda: is_recorded(workspace), "MLflow to be told of runs that died")
     records = records_of(folder, description)
     wrong = audit(folder, records)
     wrong += [

@@ -27,6 +27,12 @@ def _first_fit(tmp_path_factory: pytest.TempPathFactory) -> None:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def machines_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where machines have their key; the first makes it."""
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "state" / "key"))
+
+
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None:
     """Every test here may fork."""

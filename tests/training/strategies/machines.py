@@ -115,3 +115,26 @@ def together(environments: list[dict[str, str]], body: Callable[[], Any], folder
     finally:
         for machine in machines:
             machine.end()
+
+
+def outcomes(body: Callable[[], Any], folder: Path) -> list[Any]:
+    """What each of two machines returns or raises; how long after the death the second has ended is noted."""
+
+    def ends() -> Any:
+        try:
+            return body()
+        finally:
+            (folder / f"ended-{os.environ['NODE_RANK']}").touch()
+
+    machines = [Machine(one, ends, folder / f"machine-{node}") for node, one in enumerate(by_hand())]
+    found: list[Any] = []
+    try:
+        for machine in machines:
+            try:
+                found.append(machine.result())
+            except BaseException as error:  # noqa: BLE001  # which is the question
+                found.append(error)
+    finally:
+        for machine in machines:
+            machine.end()
+    return found

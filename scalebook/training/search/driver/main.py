@@ -104,6 +104,7 @@ class Driver:
             if self.seeds[0] in trial.runs:
                 trial.curve = CurveTail(trial.runs[self.seeds[0]])
             self.running[trial.number] = trial
+            self._note_runs(trial)  # of which the earlier driver may not have come to tell
         if jobs_by_trial or self.running:
             mended = self.record.mend(self.study.records())
             print(f"scalebook: goes on with {len(self.running)} trials, {mended} records mended", flush=True)
@@ -249,9 +250,12 @@ class Driver:
         except ConfigError as error:
             self._end(trial, TrialEnd("infeasible", failure=FailureClass.CONFIGURATION.value, cause=str(error)))
             return
-        self.study.note(trial.number, runs={seed_: run.id for seed_, run in trial.runs.items()})
+        self._note_runs(trial)
         if seed == self.seeds[0]:
             trial.curve = CurveTail(job)
+
+    def _note_runs(self, trial: Trial) -> None:
+        self.study.note(trial.number, runs={seed: run.id for seed, run in trial.runs.items()})
 
 
 def drive(folder: SearchFolder) -> int:

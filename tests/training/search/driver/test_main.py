@@ -115,6 +115,14 @@ def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> 
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.parametrize("driver", ["tests.training.search.dying_driver"], indirect=True)
+def test_killed_before_the_study_knows_of_a_run_it_still_counts_as_one(searches: Range) -> None:
+    folder, records = searches.run(trials=3)
+    assert (folder.path / "died").exists()
+    assert [(one.state, len(one.runs)) for one in records] == [("finished", 1)] * 3
+    assert audit(folder, records, statuses=False) == []
+
+
 def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, description: Description, driver: str) -> None:
     now = bench.supervise(runner="tests.training.jobs.nowhere:run", driver=driver, retry_s=0.1)
     searches = Range(bench, description)
