@@ -26,5 +26,5 @@ def dies(study: Study, number: int, *, runs: Mapping[int, str] | None = None, **
 
 
 if __name__ == "__main__":
-    Study.note = dies  # type: ignore[method-assign]
+    Study.note = dies  # type: ignore[method-assign, assignment]
     sys.exit(drive(SearchFolder(Path(sys.argv[1]))))
