@@ -61,11 +61,12 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
 def trial_end(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
     """The trial's end, as soon as its runs decide it; None while any run of it is still wanted.
 
-    One that was to be pruned when all its seeds had been trained to their end is a finished one.
+    One that was to be pruned when all its seeds had been trained to their end is a finished one; where a run of it has
+    died by then, it is pruned, since nobody runs it again.
     """
     verdicts = {seed: judge(job) for seed, job in trial.runs.items()}
     complete = all(verdicts.get(seed) == "finished" for seed in seeds)
-    if trial.pruned and not complete and not {"going", "again"} & set(verdicts.values()):
+    if trial.pruned and not complete and "going" not in verdicts.values():
         return TrialEnd("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))
     for seed in seeds:
         if (job := trial.runs.get(seed)) is None or (verdict := verdicts[seed]) in ("going", "again"):

@@ -133,6 +133,19 @@ def test_pruned_says_where(jobs: Jobs, description: Description) -> None:
     assert (found.state, found.cause) == ("pruned", why)
 
 
+@pytest.mark.parametrize("died", [failed("killed", UNWATCHED), Result("stopped", 103.0, cause="everything was")])
+def test_one_that_is_to_be_pruned_is_so_too_when_its_run_has_died(
+    died: Result, jobs: Jobs, description: Description
+) -> None:
+    trial = Trial(0, {}, {1: jobs.job(FINISHED), 2: jobs.job()}, pruned="pruned at 3,000 samples: others")
+    assert outcome.trial_end(trial, spec(description, seeds=2), [1, 2]) is None
+    trial.runs[2] = jobs.job(died)
+    assert outcome.judge(trial.runs[2]) == "again"
+    found = outcome.trial_end(trial, spec(description, seeds=2), [1, 2])
+    assert found is not None
+    assert (found.state, found.cause) == ("pruned", "pruned at 3,000 samples: others")
+
+
 def test_a_trial_that_was_trained_to_its_last_sample_is_finished(jobs: Jobs, description: Description) -> None:
     """Even if its last validation showed that others are better: the wish to end it came too late."""
     why = f"{outcome.PRUNED} at 4,000 samples: others were better there"
