@@ -253,12 +253,17 @@ class FarRun:
         for machine in [self._home, *self._all()]:
             if not machine.process.is_alive():
                 continue
-            root = psutil.Process(machine.process.pid)
-            for process in [root, *root.children(recursive=True)]:
-                os.write(self._stacks, f"\nprocess {process.pid} of {process.ppid()}, {process.status()}\n".encode())
-                os.kill(process.pid, STAND)
-                time.sleep(0.2)  # one after the other: they share the file
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends meanwhile
+                root = psutil.Process(machine.process.pid)
+                for process in [root, *root.children(recursive=True)]:
+                    self._ask(process)
         return os.pread(self._stacks, os.fstat(self._stacks).st_size, 0).decode(errors="replace")
+
+    def _ask(self, process: psutil.Process) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            os.write(self._stacks, f"\nprocess {process.pid} of {process.ppid()}, {process.status()}\n".encode())
+            process.send_signal(STAND)
+            time.sleep(0.2)  # one after the other: they share the file
 
     def close(self) -> None:
         """End what still runs."""

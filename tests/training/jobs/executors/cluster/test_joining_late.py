@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.jobs.executors.cluster.desk import came_to_nothing
 from scalebook.training.jobs.parts import part_folders
 from tests.training.benches import Bench, until_state, wait_for
 from tests.training.jobs.executors.cluster.conftest import Cluster, Place
@@ -44,9 +45,7 @@ def test_a_machine_that_joins_the_cluster_in_mid_run_is_lent_to_who_waits_and_th
 
 
 @pytest.mark.parametrize("end", ["stopped", "failed"])
-def test_a_part_that_is_ordered_when_its_job_ends_never_begins_or_ends_too_and_holds_nothing(
-    end: str, spread: Bench
-) -> None:
+def test_a_part_that_is_ordered_when_its_job_ends_comes_to_nothing_or_ends_too(end: str, spread: Bench) -> None:
     holder = spread.job(workers=2, seconds=4.0)
     spread.supervise()
     until_state(holder, "running")
@@ -59,8 +58,9 @@ def test_a_part_that_is_ordered_when_its_job_ends_never_begins_or_ends_too_and_h
     else:
         os.kill(first, signal.SIGKILL)
     assert until_state(job, "stopped", "failed") == end
+    (part,) = part_folders(job).values()
+    wait_for(lambda: came_to_nothing(part.path) or part.result() is not None, "the part's end", 60)
     after = spread.job(workers=2, nodes=2, seconds=0.1)
     assert until_state(after, "finished", "failed") == "finished"  # all that the job held is free
-    (part,) = part_folders(job).values()
     started = part.started()
     assert started is None or is_gone(started.handle.process.pid)
