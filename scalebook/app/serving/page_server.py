@@ -3,6 +3,7 @@
 `python -m scalebook.app.serving.page_server PORT`.
 """
 
+import gc
 import sys
 import threading
 from collections.abc import Sequence
@@ -42,13 +43,18 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
 
 
 def warm_up() -> None:
-    """Import what the pages need and open the store once: 3 s that the first visitor need not wait for."""
+    """Import what the pages need and open the store once: 3 s that the first visitor need not wait for.
+
+    After each run of a page Streamlit looks for garbage everywhere: 0.15 s in which no page goes on, unless it is told
+    that all this is none.
+    """
     with importing():
         import plotly.graph_objects  # noqa: F401
 
         from scalebook.training.tracking.reading import RunReader
 
     RunReader(Workspace.find().tracking_uri()).runs(limit=1)
+    gc.freeze()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

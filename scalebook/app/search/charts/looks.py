@@ -112,9 +112,7 @@ def log_axis(low: float, high: float) -> dict[str, object]:
 
 def figure(dark: bool, height: int) -> go.Figure:
     """An empty one in our template; hovering tells of one point."""
-    figure_ = go.Figure()
-    figure_.update_layout(template=charts.template(dark), height=height, hovermode="closest")
-    return figure_
+    return go.Figure(layout={"template": charts.template(dark), "height": height, "hovermode": "closest"})
 
 
 def marker(known: str, dark: bool, size: float | None = None) -> dict[str, object]:

@@ -42,7 +42,8 @@ def _once(figure: go.Figure, **told: str) -> None:
             layout = {axis: {} for axis in axes} | layout
         own = {name: _upon(axes[name[:5]], layout[name]) for name in layout if name[:5] in axes}
         revision = sha256(figure.to_json().encode()).hexdigest()[:16]
-        figure.update_layout(_upon(look, layout) | own | told | {"datarevision": revision})
+        # all of it at once: what `update_layout` compares, name by name, takes ten times as long
+        figure.layout = _upon(look, layout) | own | told | {"datarevision": revision}
         figure.layout.template = None
 
 

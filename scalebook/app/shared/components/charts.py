@@ -74,9 +74,9 @@ def template(dark: bool) -> go.layout.Template:
 
 
 def _figure(dark: bool, height: int, title: str = "") -> go.Figure:
-    figure = go.Figure()
-    figure.update_layout(template=template(dark), height=height, title_text=title, uirevision="kept")
-    return figure
+    return go.Figure(
+        layout={"template": template(dark), "height": height, "title": {"text": title}, "uirevision": "kept"}
+    )
 
 
 def lines(
