@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
@@ -95,14 +95,30 @@ def _defaults() -> set[int]:
     return {len(_affinity()), len(siblings)}
 
 
+class _Library(ctypes.Structure):
+    """How `dl_iterate_phdr` begins to tell of one; the name is a path."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+_SEEN: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
+
+
 def _loaded(name: str) -> set[str]:
-    """Paths of the libraries in this process whose file name begins so."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except FileNotFoundError:
-        return set()
-    paths = {parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6}
-    return {path for path in paths if Path(path).name.startswith(name)}
+    """Paths of the libraries in this process whose file name begins so.
+
+    Asked of the linker: the kernel's list of a process's memory is thousands of lines, and each fork looks.
+    """
+    paths = set()
+
+    def see(library: Any, _size: int, _data: object) -> int:
+        path = os.fsdecode(library.contents.name or b"")
+        if path.rpartition("/")[2].startswith(name):
+            paths.add(path)
+        return 0  # go on
+
+    ctypes.CDLL(None).dl_iterate_phdr(_SEEN(see), None)
+    return paths
 
 
 def _thread_names() -> set[str]:

@@ -7,6 +7,7 @@ from tests.app.pages.conftest import Open, has_number, number
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.usefixtures("looked_at")
 def test_machines_may_join_and_leave_where_the_strategy_lets_them(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     assert not has_number(app, "Machines")  # for one process

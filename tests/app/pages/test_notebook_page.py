@@ -55,6 +55,7 @@ def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace:
     assert app.button(key="run-pixelcnn-async-2").disabled
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_data_that_do_not_go_to_other_machines_are_named_before_run(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "pictures").mkdir()
     (workspace.root / SETTINGS).write_text('[cluster]\naddress = "auto"\n', encoding="utf-8")

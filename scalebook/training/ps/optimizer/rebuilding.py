@@ -5,6 +5,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -83,8 +84,8 @@ def step(optimizer: Optimizer, call: Callable[..., Any] | None = None) -> None:
     A `step` that demands a closure is given one that has been evaluated already. ValueError when it evaluates that
     twice, or looks at the loss, which is not known where the step is made.
     """
-    closure, call = inspect.signature(type(optimizer).step).parameters.get("closure"), call or optimizer.step
-    if closure is None or closure.default is not inspect.Parameter.empty:
+    call = call or optimizer.step
+    if not _demands_closure(type(optimizer).step):
         call()
         return
     times = 0
@@ -100,6 +101,13 @@ def step(optimizer: Optimizer, call: Callable[..., Any] | None = None) -> None:
         call(evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
     except _LookedAt as error:
         raise _refused(optimizer, "it looks at the loss, or evaluates it several times a step") from error
+
+
+@cache
+def _demands_closure(step_: Callable[..., Any]) -> bool:
+    """Of a class's `step`. To look takes as long as the step of a small model."""
+    closure = inspect.signature(step_).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 class _LookedAt(Exception):  # a sign for `step`
