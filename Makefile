@@ -9,6 +9,8 @@ WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
+# What both lanes of `make test` need alike (tests/prepared.py).
+PREPARED := $(CURDIR)/.pytest_cache/prepared
 
 .PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants gpu wheel-test bench clean
 
@@ -18,8 +20,9 @@ run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
+test: export SCALEBOOK_PREPARED := $(PREPARED)
 test: lint programs ## everything; what CI runs. Journeys, then types, go beside the unit tests
-	rm -rf $(OUTCOMES)
+	rm -rf $(OUTCOMES) $(PREPARED)
 	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared beside
 	-$(MAKE) alone
 	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2

@@ -42,7 +42,12 @@ def complete(config: Mapping[str, Any], description: Description) -> dict[str, A
     Idempotent. Says what the run will use, so that a later change of a default does not change what a record means.
     Expects a config without errors; what it does not know it leaves as it stands.
     """
-    done: dict[str, Any] = copy.deepcopy(dict(config))
+    return to_read(copy.deepcopy(dict(config)), description)
+
+
+def to_read(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """`complete` for who does not change it: its values are the config's own."""
+    done = dict(config)
     seed = done.get("seed_everything")
     done["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     if done.get("threads") is None:

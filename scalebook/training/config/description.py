@@ -5,7 +5,9 @@ and the validation, reads it through these classes. `Description.from_json` and 
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -44,9 +46,11 @@ class Field:
 
     def option(self, name: str) -> "ClassInfo | None":
         """The class of this field called `name`: by full path, class name or bare name."""
-        return next(
-            (option for option in self.options if name in (option.class_path, option.name, option.config_value)), None
-        )
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> "dict[str, ClassInfo]":
+        return _by_name(self.options)
 
 
 @dataclass(frozen=True)
@@ -109,5 +113,18 @@ class Description:
 
     def find(self, group: Group, name: str) -> ClassInfo | None:
         """The class called `name` (full path, short name or config value) in `group`."""
-        entries: list[ClassInfo] = getattr(self, group)
-        return next((entry for entry in entries if name in (entry.class_path, entry.name, entry.config_value)), None)
+        return self._by_name[group].get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[Group, dict[str, ClassInfo]]:
+        return {group: _by_name(getattr(self, group)) for group in GROUPS}
+
+
+def _by_name(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:
+    """Each by all its names; of several with the same name the first."""
+    found: dict[str, ClassInfo] = {}
+    for entry in entries:
+        for name in (entry.class_path, entry.name, entry.config_value):
+            if name is not None:
+                found.setdefault(name, entry)
+    return found

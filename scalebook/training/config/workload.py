@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.config.class_fields import Chosen, chosen, in_words
 from scalebook.training.config.classes import mapping, named
-from scalebook.training.config.complete import complete
+from scalebook.training.config.complete import to_read
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.rate_scaling import rate_scaling
@@ -90,7 +90,7 @@ class Workload:
 
 def workload(config: Mapping[str, Any], description: Description) -> Workload:
     """Read it from a config, complete or not, which need not be free of errors (a form asks while one types)."""
-    done = complete(config, description)
+    done = to_read(config, description)
     trainer = mapping(done["trainer"])
     strategy = named(trainer.get("strategy"))
     info = strategy.info("strategies", description)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_mistakes_are_named(scaling: Any, said: str, description: Description) -
 
 def test_a_scaling_needs_a_batch_size(description: Description) -> None:
     stranger = description.data[0].__class__("mine.Data", "Data", source="user")
-    described = Description(**{**vars(description), "data": [*description.data, stranger]})
+    described = replace(description, data=[*description.data, stranger])
     given = {**config({"rule": "linear"}), "data": "Data"}
     assert [str(one) for one in validate(given, described)] == [
         "lr_scaling: needs a batch size, and the data set has no `batch_size`. Remove it, or write rule: none."

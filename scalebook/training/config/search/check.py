@@ -68,9 +68,10 @@ def _impossible(spec: SearchSpec, space: Read, description: Description) -> list
     """Points at the ends of the space, and of each two dimensions of which one chooses a class, that cannot run."""
     by_message: dict[tuple[str, str], Problem] = {}
     always = [dimension.name for dimension in spec.space if _decides(dimension, spec)]
+    base = workload(spec.config, description)
     for names, point in itertools.islice(_extremes(spec), MOST_POINTS):
         try:
-            problems = validate(resolve(spec, point, description), description)
+            problems = validate(resolve(spec, point, description, base), description)
         except ConfigError as error:
             problems = [error.problem]
         for problem in problems:

@@ -18,7 +18,7 @@ from scalebook.training.config.rate_scaling import KEY as LR_SCALING
 from scalebook.training.config.raw_body import number
 from scalebook.training.config.search.space import HANDLES
 from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import Workload, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.rules import RULES
 
@@ -33,13 +33,16 @@ OTHER_BUDGETS: Final = ("max_epochs", "max_steps", "min_epochs", "min_steps")
 """Of a Trainer; the first one that is reached would end a run."""
 
 
-def resolve(spec: SearchSpec, point: Mapping[str, Any], description: Description) -> dict[str, Any]:
+def resolve(
+    spec: SearchSpec, point: Mapping[str, Any], description: Description, base: Workload | None = None
+) -> dict[str, Any]:
     """The config of the trial at `point`; what the point leaves out stays as the base has it.
 
     `scaling: strong`: the point's batch size is what all workers together compute at a time, under DDP the samples of
     one update, under a parameter server batch per worker x workers, whatever its rule makes of their gradients; the
     config gets the share of each. `weak`: it is each worker's. Without a batch size in the point the base's is kept in
-    that sense. One process has one worker, whatever the point says.
+    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, for
+    who resolves many points of it.
 
     ConfigError, its key the dimension, where there can be no such trial.
     """
@@ -51,7 +54,7 @@ def resolve(spec: SearchSpec, point: Mapping[str, Any], description: Description
         value = point.get(name, 1)
         if not number(value) or value != int(value) or value < 1:
             raise ConfigError(name, f"is {shown(value)}", f"Write one of the space: {spec.dimension(name).words()}.")
-    base = workload(spec.config, description)
+    base = base or workload(spec.config, description)
     config: dict[str, Any] = copy.deepcopy(spec.config)
     if "strategy" in point:
         config = put_strategy(config, point["strategy"], description)
@@ -216,7 +219,8 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
     ConfigError where its machines cannot have as many each.
     """
     trainer = dict(mapping(config.get("trainer")))
-    if workers % (nodes := workload(config, description).nodes):
+    now = workload(config, description)
+    if workers % (nodes := now.nodes):
         what = f"{workers} cannot be shared out to {nodes} machines"
         raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
     workers //= nodes
@@ -228,7 +232,7 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
             trainer["devices"] = workers
         where = PathTarget(("trainer", "strategy", "workers"), None)
         return put({**config, "trainer": trainer}, where, workers, description)
-    if workers > 1 and workload(config, description).strategy == "single":
+    if workers > 1 and now.strategy == "single":
         trainer["strategy"] = "ddp"
     trainer["devices"] = workers
     return {**config, "trainer": trainer}

@@ -102,7 +102,7 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     own = ClassInfo("my.Own", "Own", fields=[Field("learning_rate", "float", default=0.1)], own_optimizer=True)
     none = ClassInfo("my.None", "Nothing", own_optimizer=True)
     odd = ClassInfo("my.Odd", "Odd")
-    known = Description(**{**vars(description), "models": [own, none], "data": [odd]})
+    known = replace(description, models=[own, none], data=[odd])
     rate = {"space": {"learning_rate": {"log_uniform": [0.1, 1]}}, "objective": "val/loss"}
     assert search_problems(rate, {"model": "Own", "data": "Odd"}, known) == []
     (problem,) = search_problems(rate, {"model": "Nothing", "data": "Odd"}, known)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_largest_rate(description: Description) -> None:
 
 
 def test_what_a_config_lacks_is_said(description: Description) -> None:
-    odd = Description(**{**vars(description), "data": [ClassInfo("my.Odd", "Odd")]})
+    odd = replace(description, data=[ClassInfo("my.Odd", "Odd")])
     with pytest.raises(ConfigError, match="Odd has no argument batch_size"):
         preset_body("batch-size", {"model": "MLPClassifier", "data": "Odd"}, odd, 2)
     assert preset_body("strategies", {"model": "MLPClassifier", "data": "Odd"}, odd, 2)["scaling"] == "weak"

@@ -1,0 +1,24 @@
+"""What the server of the pages does before the first visit."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalebook.app.serving.page_server import warm_up
+from scalebook.training.workspace import Workspace
+from tests.prepared import Prepared
+
+
+def test_no_garbage_is_looked_for_among_what_was_imported(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared.into(Workspace(tmp_path))
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    known: list[set[str]] = []
+    monkeypatch.setattr(gc, "freeze", lambda: known.append(set(sys.modules)))
+    warm_up()
+    assert {"plotly.graph_objects", "mlflow.store.tracking.sqlalchemy_store"} - known[-1] == set()
+    assert known[-1] == set(sys.modules)  # when all of it was there
