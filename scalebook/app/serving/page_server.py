@@ -45,16 +45,18 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
 def warm_up() -> None:
     """Import what the pages need and open the store once: 3 s that the first visitor need not wait for.
 
-    After each run of a page Streamlit looks for garbage everywhere: 0.15 s in which no page goes on, unless it is told
-    that all this is none.
+    After each run of a page Streamlit looks for garbage among all objects: 0.15 s in which no page goes on, unless
+    those of modules are frozen.
     """
     with importing():
         import plotly.graph_objects  # noqa: F401
 
         from scalebook.training.tracking.reading import RunReader
 
-    RunReader(Workspace.find().tracking_uri()).runs(limit=1)
-    gc.freeze()
+    try:
+        RunReader(Workspace.find().tracking_uri()).runs(limit=1)
+    finally:  # also where the store does not answer
+        gc.freeze()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

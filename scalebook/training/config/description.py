@@ -50,7 +50,7 @@ class Field:
 
     @cached_property
     def _by_name(self) -> "dict[str, ClassInfo]":
-        return _by_name(self.options)
+        return _index(self.options)
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class Description:
 
     @cached_property
     def _by_name(self) -> dict[Group, dict[str, ClassInfo]]:
-        return {group: _by_name(getattr(self, group)) for group in GROUPS}
+        return {group: _index(getattr(self, group)) for group in GROUPS}
 
 
-def _by_name(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:
+def _index(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:
     """Each by all its names; of several with the same name the first."""
     found: dict[str, ClassInfo] = {}
     for entry in entries:

@@ -45,7 +45,7 @@ def end_pools() -> bool:
     for path in _loaded("libgomp"):
         try:
             pause = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW).omp_pause_resource_all
-        except (OSError, AttributeError):  # its file was replaced, or it is older than GCC 9
+        except (OSError, AttributeError):  # it was unloaded meanwhile, or is older than GCC 9
             ended = False
         else:
             ended &= pause(_HARD) == 0

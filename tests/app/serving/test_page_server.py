@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.page_server import warm_up
+from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 
@@ -22,3 +23,16 @@ def test_no_garbage_is_looked_for_among_what_was_imported(
     warm_up()
     assert {"plotly.graph_objects", "mlflow.store.tracking.sqlalchemy_store"} - known[-1] == set()
     assert known[-1] == set(sys.modules)  # when all of it was there
+
+
+def test_nor_where_the_store_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_reader: RunReader, **_asked: object) -> None:
+        raise ConnectionError("refused")
+
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
+    monkeypatch.setattr(RunReader, "runs", refuse)
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    with pytest.raises(ConnectionError):
+        warm_up()
+    assert frozen[-1:] == [True]
