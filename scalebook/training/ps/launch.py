@@ -85,6 +85,10 @@ class Launch:
         """How many rendezvous each worker has come to; None once training has begun."""
         return None if self._signals.begun else self._run.control.column(ARRIVALS)
 
+    def notes(self) -> dict[int, str]:
+        """By worker, what those wait for in whose wait nothing has happened for a while."""
+        return self._run.control.notes()
+
     def living(self) -> list[int]:
         """The workers whose process has not died."""
         return self._run.control.living()

@@ -33,7 +33,7 @@ from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.metrics import share_metrics
-from scalebook.training.strategies.places import Stage
+from scalebook.training.strategies.places import Stage, set_apart
 from scalebook.training.strategies.playing import Playing
 from scalebook.training.strategies.refused import refuse_model, refuse_optimizers
 from scalebook.training.strategies.schedules import Schedules, updates_estimated
@@ -151,6 +151,8 @@ class AsyncPS(SharedMeasures, Playing):
             super().setup_environment()
             if self._worker > 0:
                 train_only(self._trainer)
+        if self._collectives is not None:
+            set_apart(self._trainer, self._collectives.places)
 
     @override
     def setup(self, trainer: Trainer) -> None:
@@ -220,7 +222,7 @@ class AsyncPS(SharedMeasures, Playing):
         self.go_on_if_virtual()
         meetings = self._own_end.meetings
         if self._collectives is not None:
-            share_metrics(trainer.lightning_module, lambda: self._meeting)
+            share_metrics(trainer.lightning_module, lambda: self._meeting(is_metric=True))
             self._collectives.places.stage = Stage.TRAINING
             if self._worker > 0 and self.arguments.server.warmup_updates > 0:
                 meetings.enter(Phase.HELD_BACK)
@@ -235,6 +237,11 @@ class AsyncPS(SharedMeasures, Playing):
         super().on_train_batch_start(batch, batch_idx)
         if self._steps is not None:
             self._steps.batch_begins()
+
+    def end_epoch(self) -> None:
+        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it."""
+        if self._collectives is not None:
+            self._collectives.sum_up_epoch(self._trainer)
 
     def end_training(self) -> None:
         """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""

@@ -4,12 +4,14 @@ import io
 from collections.abc import Callable
 from pathlib import Path, PosixPath
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.autograd import Function
 
-from scalebook.training.ps.worker.end import Meetings
+from scalebook.training.ps.worker.end import IN_BATCH, Meetings
 from scalebook.training.strategies.places import Places, Stage
 
 LISTENER: Final = -1
@@ -32,6 +34,8 @@ class Collectives:
 
     def __init__(self, meetings: Meetings, places: Places, worker: int, meanwhile: Callable[[], None]) -> None:
         self._meetings, self.places, self.worker, self._meanwhile = meetings, places, worker, meanwhile
+        self.has_waited = False
+        """Whether it has met others between two batches since somebody has set this."""
 
     def barrier(self, name: str | None) -> None:
         """Return when the others have come too."""
@@ -83,6 +87,20 @@ class Collectives:
         decisions = self._exchange(f"decision of {'all' if all_of_them else 'any'}", bool(decision)).values()
         return all(decisions) if all_of_them else any(decisions)
 
+    def sum_up_epoch(self, trainer: Trainer) -> None:
+        """Compute what the epoch's steps have logged of all workers, each metric over those that have logged it.
+
+        In every worker when its last batch is over, before any hook: whoever reads it there, in whichever worker, finds
+        it computed.
+        """
+        assert trainer._results is not None
+        for name, metric in sorted(trainer._results.valid_items(), key=lambda item: crc32(item[0].encode())):
+            is_of_all = metric.meta.sync.should if metric.is_tensor else True
+            if is_of_all and metric.meta.on_epoch and metric._computed is None:
+                with self.places.at_metric(name):
+                    metric.compute()
+        self._meetings.pass_by(self.places.past_metrics())
+
     def tensors_of_roll(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
         """By worker, tensors that must have one shape."""
         return self._tensors(call, tensor)
@@ -109,6 +127,7 @@ class Collectives:
             received = self._meetings.before(sealed, letter.call)
         else:
             place = self.places.next()
+            self.has_waited |= place < IN_BATCH
             received = self._meetings.meet(place, sealed, letter.call, self._meanwhile)
         letters = {worker: _open(text) for worker, text in received.items()}
         calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}

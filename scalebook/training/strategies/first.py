@@ -29,6 +29,9 @@ class FirstHooks(Protocol):
     def is_training(self) -> bool:
         """Whether this worker has begun, and its parameters are still the run's."""
 
+    def end_epoch(self) -> None:
+        """What the epoch's steps have logged is summed up."""
+
     def have_snapshot(self) -> object:
         """What is saved now is what was validated, or what is there now."""
 
@@ -66,6 +69,7 @@ class First(Callback):
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._strategy.end_epoch()
         self._before_saving(trainer, _after_epoch)
 
     @override

@@ -1,7 +1,7 @@
 """The processes of AsyncPS: what they share, who becomes what, where they meet, what follows when one dies."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -299,6 +299,10 @@ class Forking(Snapshots, AroundFork):
         return None if min(others, default=0) < min(arrivals[:here]) else arrivals
 
     @override
+    def waits(self) -> Mapping[int, str]:
+        return {} if self._launch is None else self._launch.notes()
+
+    @override
     def barrier(self, name: str | None = None) -> None:
         if name not in MEETINGS:
             super().barrier(name)
@@ -323,10 +327,11 @@ class Forking(Snapshots, AroundFork):
         If it has made its last push, it says so: worker 0 may be waiting for that before it validates and comes to the
         meeting.
         """
+        if self._joined is None or self._has_finished:  # after the fit, or it has said so
+            return
         assert self._collectives is not None
-        assert self._joined is not None
         assert self._end is not None
-        if self._has_finished or not self._collectives.places.at_boundary:
+        if not self._collectives.places.at_boundary:
             return
         if over := self._end.is_over():
             end_now(self._trainer)

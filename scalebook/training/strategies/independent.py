@@ -1,6 +1,6 @@
 """What Lightning asks a strategy about its workers, answered for workers that do not wait for each other."""
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from lightning.pytorch import Trainer
@@ -11,16 +11,21 @@ from typing_extensions import override
 from scalebook.training.strategies.collectives import Collectives, operation_name
 
 T = TypeVar("T")
+LIGHTNINGS_BARRIERS: Final = {
+    "Trainer.save_checkpoint", "download_model_from_registry", "pre_setup", "post_setup", "run-stage",
+    "_CheckpointConnector.resume_end", "train_dataloader()", "val_dataloader()", "sanity_check_dataloader()",
+    "test_dataloader()", "predict_dataloader()",
+}  # fmt: skip
+"""Lightning's own: not all workers come to each, and at most of them nobody has to wait (`MEETINGS`)."""
 
 
 class IndependentWorkers(ParallelStrategy):
     """Ranks, devices, and collectives.
 
-    A model's own collectives in training wait for the other workers. Elsewhere a worker is the whole world, and they
+    Collectives in the hooks of training wait for the other workers. Elsewhere a worker is the whole world, and they
     answer with what they are given, `all_gather` with a first dimension of 1: only worker 0 validates (on all of the
-    validation data), decides to stop and writes checkpoints, and what Lightning itself broadcasts (a checkpoint's
-    folder, whether a file exists) matters to worker 0 alone. torch's default process group is never initialised:
-    Lightning would keep all workers in step with worker 0.
+    validation data), decides to stop and writes checkpoints (`Places` says where a worker is alone). torch's default
+    process group is never initialised: Lightning would keep all workers in step with worker 0.
     """
 
     def __init__(self) -> None:
@@ -101,26 +106,25 @@ class IndependentWorkers(ParallelStrategy):
         """
         return self._collectives is not None and self._collectives.places.logs
 
-    @property
-    def _meeting(self) -> Collectives | None:
+    def _meeting(self, is_metric: bool = False) -> Collectives | None:
         """The collectives of here and now; None where this worker's own answer is the whole one."""
         collectives = self._collectives
-        return None if collectives is None or collectives.places.alone else collectives
+        return None if collectives is None or collectives.places.is_alone(is_metric) else collectives
 
     @override
     def barrier(self, name: str | None = None) -> None:
-        if (meeting := self._meeting) is not None:
+        if name not in LIGHTNINGS_BARRIERS and (meeting := self._meeting()) is not None:
             meeting.barrier(name)
 
     @override
     def broadcast(self, obj: T, src: int = 0) -> T:
-        meeting = self._meeting
+        meeting = self._meeting()
         received: T = obj if meeting is None else meeting.broadcast(obj, src)
         return received
 
     @override
     def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any | None = "mean") -> Any:
-        meeting = self._meeting
+        meeting = self._meeting(is_metric=True)
         if meeting is None or not isinstance(tensor, Tensor):
             return tensor
         return meeting.reduce(tensor, operation_name(reduce_op))
@@ -130,12 +134,12 @@ class IndependentWorkers(ParallelStrategy):
         """[workers, *tensor.shape]; as in Lightning, without the first dimension when the run has one worker."""
         if self.num_processes == 1:
             return tensor
-        meeting = self._meeting
+        meeting = self._meeting()
         return tensor.unsqueeze(0) if meeting is None else meeting.all_gather(tensor, sync_grads)
 
     @override
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        meeting = self._meeting
+        meeting = self._meeting()
         return decision if meeting is None else meeting.decide(decision, all)
 
 

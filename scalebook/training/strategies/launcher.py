@@ -75,6 +75,10 @@ class AroundFork:
         """In the monitor: how many meetings before training each worker has come to; None from its beginning on."""
         return None
 
+    def waits(self) -> Mapping[int, str]:
+        """In the monitor: by worker, what those wait for in whose wait nothing has happened for a minute."""
+        return {}
+
     def keep(self) -> None:
         """In worker 0, after its work: leave what the Trainer that was asked may need later."""
 
@@ -144,6 +148,7 @@ class ForkLauncher(_Launcher):
 
         processes = self._around.before_fork(trainer)
         options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
+        options["waits"] = self._around.waits
         options |= {"first": processes.first, "others": processes.others}
         if processes.servers:
             options |= {"servers": processes.servers, "serve": serve}

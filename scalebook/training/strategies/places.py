@@ -1,20 +1,24 @@
-"""Where in the program a worker is when it is asked for a collective: who else will come, and in what order."""
+"""Who comes to a collective. The hook decides, and what the run is configured with: the same in every worker, whoever
+calls. docs/collectives.md has the table.
+"""
 
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from types import FrameType
+from functools import update_wrapper
+from types import MethodType
 from typing import Any, Final
+from zlib import crc32
 
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 
-from scalebook.training.ps.worker.end import AFTER, IN_BATCH, boundary
+from scalebook.training.ps.worker.end import AFTER, IN_BATCH, POSITIONS, Boundary, boundary
 
-_OWN: Final = ("lightning.pytorch.", "lightning.fabric.")
-_FOR_THE_USER: Final = ("lightning.pytorch.core.module", "lightning.pytorch.demos.")
-_LOGGED: Final = "lightning.pytorch.trainer.connectors.logger_connector.result"
-"""`log` with `sync_dist`, and metrics: computed in every worker, in whichever callback asks first."""
-_BETWEEN: Final = ("scalebook.training.strategies.", "lightning_utilities.", "torchmetrics.", "torch.")
+OF_ONE_WORKER: Final = (Checkpoint, EarlyStopping, Timer)
+"""Lightning's callbacks that decide for their own worker: worker 0 alone has the first two, and each its own timer."""
+_CALLS_OF_ONE_METRIC: Final = 64
+"""Places kept for each metric of an epoch: a call for each of its states."""
 
 
 class Stage(Enum):
@@ -33,34 +37,79 @@ class Places:
         self._trainer, self.stage = trainer, Stage.PREPARING
         self._last: tuple[int, ...] = ()
         self._calls = 0  # since `_last`
+        self._apart = 0  # > 0: a callback that decides for its own worker runs
+        self._metric: int | None = None  # the first place of the metric that is computed at the end of the epoch
 
-    @property
-    def alone(self) -> bool:
-        """Whether no other worker makes this call: worker 0 prepares data or validates, or the caller is Lightning's
-        own bookkeeping or a callback that only worker 0 has (checkpoints, early stopping)."""
+    def is_alone(self, is_metric: bool = False) -> bool:
+        """Whether no other worker makes this call. `is_metric`: it sums up what has been logged (`reduce`, or the
+        state of a torchmetric).
+
+        Worker 0 alone prepares data and validates. Outside of hooks Lightning asks for itself, but for what is left of
+        an epoch's metrics when its hooks are over; callbacks that decide for their own worker may read these, too.
+        """
         if self.stage is Stage.PREPARING or not self._trainer.training:
             return True
-        return _asked_by_lightning(sys._getframe(1))
+        if is_metric and self._is_epoch_over:
+            return False
+        if self._apart:
+            return True
+        return self._hook is None and (is_metric or self.stage is not Stage.BEFORE)
 
     @property
     def logs(self) -> bool:
         """Whether every worker may log in the present hook, in an epoch that ends for all of them together."""
+        begun = self.stage is Stage.TRAINING or self._hook == "on_train_start"
+        return self._hook is not None and begun and self._trainer.training
+
+    @property
+    def _hook(self) -> str | None:
+        """The hook of callbacks, module or strategy that runs; of nested ones the innermost."""
         module = self._trainer.lightning_module
-        hook = None if module is None else module._current_fx_name
-        begun = self.stage is Stage.TRAINING or hook == "on_train_start"
-        return hook is not None and begun and self._trainer.training
+        return None if module is None else module._current_fx_name
+
+    @property
+    def _is_epoch_over(self) -> bool:
+        """Whether the epoch's last batch is over, and its metrics are not forgotten yet."""
+        return self.stage is Stage.TRAINING and self._where()[1:] == (Boundary.END,)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Meanwhile this worker answers itself."""
+        self._apart += 1
+        try:
+            yield
+        finally:
+            self._apart -= 1
+
+    @contextmanager
+    def at_metric(self, name: str) -> Iterator[None]:
+        """Meanwhile calls are made at the places of this metric of the epoch: the same in every worker, whatever other
+        metrics it has."""
+        self._metric, self._calls = crc32(name.encode()) % (POSITIONS // _CALLS_OF_ONE_METRIC), -1
+        try:
+            yield
+        finally:
+            self._metric, self._last = None, ()
+
+    def past_metrics(self) -> int:
+        """The place at which the metrics of this epoch are computed in all workers."""
+        return boundary(self._where()[0], Boundary.METRICS, POSITIONS - 1)
 
     def next(self) -> int:
         """The number of the place of this call, as `Meetings.meet` takes it; counts the calls made in one place."""
         if self.stage is Stage.AFTER:
             return AFTER
         where = self._where()
+        if self._metric is not None:
+            self._calls += 1
+            call = min(self._calls, _CALLS_OF_ONE_METRIC - 1)
+            return boundary(where[0], Boundary.METRICS, self._metric * _CALLS_OF_ONE_METRIC + call)
         self._calls = self._calls + 1 if where == self._last else 0
         self._last = where
         if len(where) == 1:
             return IN_BATCH + self._calls
         epoch, kind = where
-        return boundary(epoch, kind, self._calls)
+        return boundary(epoch, Boundary(kind), self._calls)
 
     @property
     def at_boundary(self) -> bool:
@@ -68,31 +117,43 @@ class Places:
         return len(self._where()) == 2
 
     def _where(self) -> tuple[int, ...]:
-        """(batch,) inside a batch; (epoch, kind) between batches, kind 0: before the epoch's first, 1: after its last,
-        2: the epoch is over."""
+        """(batch,) inside a batch; (epoch, `Boundary`) between batches."""
         fit = self._trainer.fit_loop
         batch = fit.epoch_loop.batch_progress
         epoch: Any = fit.epoch_progress.current  # Lightning types it too widely
         if batch.current.ready != batch.current.completed:
             return (batch.total.ready,)
         if epoch.ready == epoch.completed:
-            return (epoch.ready, 2)
-        return (epoch.ready, int(epoch.processed == epoch.ready))
+            return (epoch.ready, Boundary.OVER)
+        return (epoch.ready, Boundary.END if epoch.processed == epoch.ready else Boundary.START)
 
 
-def _asked_by_lightning(frame: FrameType | None) -> bool:
-    """Whether a call comes from Lightning's own code, or from within a callback that only worker 0 has, and not from
-    the user's."""
-    asked_by = ""
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if not asked_by and not module.startswith(_BETWEEN):
-            asked_by = module
-            if module == _LOGGED:
-                return False
-            if module.startswith(_OWN) and not module.startswith(_FOR_THE_USER):
-                return True
-        if isinstance(frame.f_locals.get("self"), Checkpoint | EarlyStopping):
-            return True
-        frame = frame.f_back
-    return False
+def set_apart(trainer: Trainer, places: Places) -> None:
+    """Let each hook of `OF_ONE_WORKER` run `apart`, in this process."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        if isinstance(callback, OF_ONE_WORKER):
+            for name in _HOOKS:
+                if not isinstance(hook := getattr(callback, name), _Apart):
+                    vars(callback)[name] = _Apart(callback, name, hook, places)
+
+
+_HOOKS: Final = [name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown")]
+
+
+class _Apart:
+    """In the place of a callback's hook; a copy of the callback has its own method."""
+
+    def __init__(self, callback: Callback, name: str, hook: Callable[..., Any], places: Places) -> None:
+        self._callback, self._name, self._hook, self._places = callback, name, hook, places
+        update_wrapper(self, hook)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._places.apart():
+            return self._hook(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _own_hook, (self._callback, self._name)
+
+
+def _own_hook(callback: Callback, name: str) -> Any:
+    return MethodType(getattr(type(callback), name), callback)

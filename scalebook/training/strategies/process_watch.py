@@ -1,5 +1,6 @@
 """The monitor's watch over the processes of a run: who has ended, who has died, and what is done about it."""
 
+import logging
 import math
 import os
 import signal
@@ -51,17 +52,29 @@ class Reaction(Enum):
 Policy = Callable[[Lost], Reaction]
 Arrivals = Callable[[], Sequence[int] | None]
 """How many meetings before training each worker has come to; None from its beginning on."""
+Waits = Callable[[], Mapping[int, str]]
+"""By worker, what those wait for in whose wait nothing has happened for a minute."""
+
+log = logging.getLogger(__name__)
 
 
 class ProcessWatch:
     """Forks the processes of a run and watches them. Used by one thread of one process, the monitor."""
 
     def __init__(
-        self, bodies: Mapping[Role, Body], lost: Policy, threads: int, arrivals: Arrivals, others: Others = NONE
+        self,
+        bodies: Mapping[Role, Body],
+        lost: Policy,
+        threads: int,
+        arrivals: Arrivals,
+        waits: Waits,
+        others: Others = NONE,
     ) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
-        self._others = others
+        self._waits, self._others = waits, others
         self._stillness = stillness.Stillness()
+        self._said: Mapping[int, str] = {}  # what they wait for
+        self._said_still = False
         self._strangers = set(descendants(os.getpid()))
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
@@ -185,17 +198,17 @@ class ProcessWatch:
             raise SystemExit(128 + signal.SIGTERM)
 
     def _check_still(self) -> None:
-        """Before training: TimedOut, naming the workers that did not come, when no process has done anything for
-        LIMIT_S seconds."""
+        """When no process has done anything for LIMIT_S seconds: before training TimedOut, naming the workers that did
+        not come; then a warning that says where each stands, as when one waits so long for others."""
+        pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
+        is_still = self._stillness.seconds(pids) >= stillness.LIMIT_S
         told = self._arrivals()
         if told is None:
+            self._say_waits(is_still)
             return
         arrivals = dict(zip(self._numbers, told, strict=False))
         workers = {number: worker for (role, number), worker in sorted(self._running.items()) if role == "worker"}
-        pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
-        if self._stillness.seconds(pids) < stillness.LIMIT_S:
-            return
-        if not workers:
+        if not workers or not is_still:
             return
         first = min(arrivals[number] for number in workers)
         missing = {number: worker for number, worker in workers.items() if arrivals[number] == first}
@@ -205,6 +218,20 @@ class ProcessWatch:
             "start."
             + "".join(f"\n\nworker {n} (process {p.process.pid}) stands in:\n{p.stack()}" for n, p in missing.items())
         )
+
+    def _say_waits(self, is_still: bool) -> None:
+        """Warn once of each wait in which nothing happens, and once when the whole run is still."""
+        waits = self._waits()
+        if not waits.keys() - self._said.keys() and is_still <= self._said_still:
+            self._said, self._said_still = waits, is_still
+            return
+        self._said, self._said_still = waits, is_still
+        who = "; ".join(waits.values()) or "no process of the run has done anything"
+        stacks = [
+            f"\n\n{role} {number} (process {process.process.pid}) stands in:\n{process.stack()}"
+            for (role, number), process in sorted(self._running.items())
+        ]
+        log.warning("%s: nothing has happened for %g s.%s", who, stillness.LIMIT_S, "".join(stacks))
 
     def _end_orphans(self) -> None:
         """End what a dead process had started, which has become a child of the monitor."""

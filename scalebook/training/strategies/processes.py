@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from scalebook.training.strategies.forked import Body, Role, WorkerTraceback
 from scalebook.training.strategies.others import NONE, Others
-from scalebook.training.strategies.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction
+from scalebook.training.strategies.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction, Waits
 from scalebook.training.strategies.threads import each_of
 
 __all__ = ["Lost", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
@@ -32,6 +32,11 @@ def no_meetings() -> None:
     """The arrivals of a run whose processes do not meet before they begin."""
 
 
+def no_waits() -> dict[int, str]:
+    """Of a run whose processes say of no wait what it is for."""
+    return {}
+
+
 def run_workers(
     count: int,
     body: Body,
@@ -41,6 +46,7 @@ def run_workers(
     lost: Policy = always_end,
     threads: int | None = None,
     arrivals: Arrivals = no_meetings,
+    waits: Waits = no_waits,
     first: int = 0,
     others: Others = NONE,
 ) -> list[Any]:
@@ -60,14 +66,15 @@ def run_workers(
 
     `threads` are torch's in each process; None shares out what there is (`threads`). While
     `arrivals` tells of meetings that workers are still to come to, TimedOut is raised when nobody in the run has done
-    anything for a minute; it names whoever did not come, and says where that worker stands.
+    anything for a minute; it names whoever did not come, and says where that worker stands. From then on a warning
+    says, with stacks, where all stand when nothing has happened for a minute in the run, or in one of its `waits`.
 
     However this ends, no process of the run and none that they have started is left. SIGTERM to this process is passed
     on to worker 0 (the first that runs, if it was lost).
     """
     assert (servers > 0) <= (serve is not None), "servers without a body"
     bodies: dict[Role, Body] = {"worker": body} if serve is None else {"worker": body, "server": serve}
-    watch = ProcessWatch(bodies, lost, each_of(count, threads), arrivals, others)
+    watch = ProcessWatch(bodies, lost, each_of(count, threads), arrivals, waits, others)
     with _adopting_orphans(), _passing_on_sigterm(watch):
         try:
             for number in range(servers):

@@ -31,6 +31,8 @@ from scalebook.training.strategies.shared_loader import SharedLoader
 from scalebook.training.strategies.streams import Stream
 
 POLL_S: Final = 0.002
+MOST_POLL_S: Final = 0.05
+"""Between two looks at whether a death has brought batches back; longer and longer, up to this."""
 
 
 class SharedData(Uncopied):
@@ -225,7 +227,7 @@ class SharedData(Uncopied):
 
     def _wait_for_more(self, loader: "SharedLoader") -> bool:
         besides = {0, self.worker}
-        seen, until = self.cursor.progress(), monotonic() + self.deadline_s
+        seen, until, pause = self.cursor.progress(), monotonic() + self.deadline_s, POLL_S
         while not loader.peek():
             if self._stopped() or not self.cursor.outstanding(besides):
                 return loader.peek()  # asked before the last death was known
@@ -236,7 +238,8 @@ class SharedData(Uncopied):
                     f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, and other workers "
                     "neither took a batch nor pushed one"
                 )
-            sleep(POLL_S)
+            sleep(pause)
+            pause = min(1.1 * pause, MOST_POLL_S)
         return True
 
 

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -18,6 +18,8 @@ from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.state_file import StateFile, all_but_weights
 from scalebook.training.strategies.steps import Steps
 from scalebook.training.strategies.worker_role import ends_here
+
+_BETWEEN_STEPS: Final = "between two steps, in a hook like on_train_batch_end or on_train_batch_start"
 
 
 class Snapshots(IndependentWorkers):
@@ -81,17 +83,33 @@ class Snapshots(IndependentWorkers):
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """After a validation go on from the newest version. Not earlier: what was validated may be saved after it."""
+        """Go on from the newest version after a validation, and where others have made a round without this worker.
+        Not earlier: what was validated may be saved after it."""
         if self._joined is None or self._statistics is None:
             return
-        if self._snapshot is None:
-            moment = "between two steps, in a hook like on_train_batch_end or on_train_batch_start"
-            self._joined.settle(moment, thorough=False)
-        else:
+        if self._snapshot is not None:
             self._statistics.show_own()
-            self._joined.pull("since its last validation or checkpoint, and did not put back what was there")
-            self._snapshot = None
-            self._at_step(self._versions())
+            self._go_on("since its last validation or checkpoint, and did not put back what was there")
+        elif self._has_missed_a_round():
+            self._go_on(_BETWEEN_STEPS)
+        else:
+            self._joined.settle(_BETWEEN_STEPS, thorough=False)
+
+    def _go_on(self, moment: str) -> None:
+        """From the newest version; `moment` as in `JoinedEnd.settle`."""
+        assert self._joined is not None
+        self._joined.pull(moment)
+        self._snapshot = None
+        self._at_step(self._versions())
+        self._follow_schedules()
+
+    def _has_missed_a_round(self) -> bool:
+        """Whether, under a synchronous rule, updates may have been made while this worker waited for others between its
+        last batch and this one. They need a gradient of the present version."""
+        if self._collectives is None or not self._collectives.has_waited or self._end is None:
+            return False
+        self._collectives.has_waited = False
+        return self._end.settings.rule.synchronous
 
     def take_snapshot(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
         """Parameters, optimizer states and data position of now, which are what is validated, named and saved.

@@ -1,5 +1,7 @@
 """What the Trainers of the other processes leave to worker 0."""
 
+from typing import Any
+
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from lightning.pytorch.loops.utilities import _is_max_limit_reached
@@ -34,5 +36,6 @@ def ends_here(trainer: Trainer) -> bool:
     if _is_max_limit_reached(epoch.global_step, epoch.max_steps):
         return True
     assert isinstance(fit.max_epochs, int)
-    begun = fit.epoch_progress.current.ready  # epochs, the present one included
+    epochs: Any = fit.epoch_progress.current  # Lightning types it too widely
+    begun: int = epochs.started  # the present one included, once its first hooks are over
     return _is_max_limit_reached(begun, fit.max_epochs) and epoch._num_ready_batches_reached()

@@ -75,14 +75,13 @@ def held_out() -> DataLoader[Any]:
 
 def trainer(folder: Path, strategy: Strategy | str, devices: int = 1, **settings: Any) -> Trainer:
     seed_everything(11, verbose=False)
-    settings = {"max_epochs": 2, "enable_checkpointing": False, **settings}
+    settings = {"max_epochs": 2, "enable_checkpointing": False, "enable_progress_bar": False, **settings}
     return Trainer(
         accelerator="cpu",
         strategy=strategy,
         devices=devices,
         default_root_dir=folder,
         logger=False,
-        enable_progress_bar=False,
         enable_model_summary=False,
         **settings,
     )

@@ -1,18 +1,21 @@
 """Collectives of two real workers: what each of them is answered, by value."""
 
 import json
+import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from torch import Tensor
+from torch.utils.data import DataLoader
 from torchmetrics import CatMetric, MeanMetric, SumMetric
 
 from scalebook.training.strategies.async_ps import AsyncPS
-from tests.training.strategies.small import AtBatch, Batch, Small, held_out, kill_me, loader, trainer
+from tests.training.strategies.small import AtBatch, Batch, Small, data, held_out, kill_me, loader, trainer
 
 pytestmark = pytest.mark.long
 
@@ -238,7 +241,7 @@ class Alone(Told):
 
 
 def test_a_meeting_has_a_deadline_that_names_who_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(TimeoutError, match=r"worker 0 waited in vain at barrier 'mine alone' for workers \[1\]"):
+    with pytest.raises(TimeoutError, match=r"worker 0 waits at barrier 'mine alone' for workers \[1\]"):
         run(Alone(tmp_path), deadline_s=1.5)
 
 
@@ -252,3 +255,80 @@ def test_one_worker_is_answered_as_lightning_does(tmp_path: Path) -> None:
     made: Trainer = trainer(tmp_path, AsyncPS(workers=1), max_epochs=1)
     made.fit(model, loader(), held_out())
     assert json.loads((tmp_path / "0.json").read_text())["shape"][0] == [3]
+
+
+class Counts(Told):
+    """Logs of each epoch how many batches it had, and how many of them were even ones of their worker."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.net, self.batches, self.even = torch.nn.Sequential(torch.nn.Linear(5, 3)), SumMetric(), SumMetric()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.batches.update(1.0)
+        self.log("batches", self.batches, on_step=False, on_epoch=True)
+        if self.global_rank == 0:
+            self.even.update(1.0)
+            self.log("of worker 0", self.even, on_step=False, on_epoch=True)
+        return super().training_step(batch, batch_idx)
+
+    def on_train_end(self) -> None:
+        self.hear("batches", self.trainer.callback_metrics.get("batches", 0.0))
+        self.hear("gathered", self.gather(torch.tensor(self.global_rank)))
+
+
+@pytest.mark.parametrize("rule", ["sync", "bounded", "async"])
+def test_the_default_checkpoint_reads_a_metric_of_the_epoch(rule: str, tmp_path: Path) -> None:
+    """No progress bar reads it before, and another metric is of one worker alone."""
+    model = Counts(tmp_path)
+    made = trainer(tmp_path, AsyncPS(rule=rule, workers=2, deadline_s=20), enable_checkpointing=True)  # type: ignore[arg-type]
+    made.fit(model, loader(samples=88), held_out())
+    heard = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("?.json"))]
+    assert [one["batches"] for one in heard] == [[11.0], [11.0]]
+    assert [one["gathered"] for one in heard] == [[[0, 1]], [[0, 1]]]
+
+
+def test_the_last_round_of_an_epoch_is_of_those_who_have_a_batch(tmp_path: Path) -> None:
+    """11 batches of 8 by two workers in step are what one process does with 5 batches of 16 and one of 8."""
+    weights = []
+    for strategy, batch_size in ((AsyncPS(rule="sync", workers=2, deadline_s=20), 8), ("auto", 16)):
+        seed_everything(5, verbose=False)
+        made = trainer(tmp_path, strategy, max_epochs=3, enable_checkpointing=True)
+        model = Counts(tmp_path)
+        made.fit(model, DataLoader(data(88), batch_size=batch_size), held_out())
+        assert made.global_step == 18
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_worker_without_a_batch_is_not_waited_for(rule: str, tmp_path: Path) -> None:
+    model = Counts(tmp_path)
+    made = trainer(tmp_path, AsyncPS(rule=rule, workers=2, deadline_s=20), max_epochs=3, enable_checkpointing=True)  # type: ignore[arg-type]
+    made.fit(model, loader(samples=8), held_out())
+    assert made.global_step == 3
+    assert made.callback_metrics["batches"] == 1.0
+
+
+def test_a_wait_says_after_a_minute_where_everybody_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute of 0.4 s, long before the deadline."""
+    monkeypatch.setattr("scalebook.training.ps.memory.event.STILL_S", 0.4)
+    monkeypatch.setattr("scalebook.training.strategies.others.LOOK_S", 0.1)
+    said = Said()
+    logging.getLogger("scalebook.training.strategies.process_watch").addHandler(said)
+    with pytest.raises(TimeoutError, match=r"worker 0 waits at barrier 'mine alone' for workers \[1\]"):
+        run(Alone(tmp_path), deadline_s=4)
+    first = said.messages[0]
+    assert first.startswith("worker 0 waits at barrier 'mine alone' for workers [1]")
+    assert all(f"worker {worker} (process" in first for worker in (0, 1))
+    assert len(re.findall(r'test_collectives.py", line \d+ in training_step', first)) == 2
+    assert len(said.messages) == 1
+
+
+class Said(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

@@ -101,6 +101,9 @@ class RemoteMeetings:
     def enter(self, phase: Phase) -> None:
         self._call("meetings.enter", int(phase))
 
+    def pass_by(self, place: int) -> None:
+        self._call("meetings.pass_by", place)
+
     def before(self, letter: bytes, what: str) -> dict[int, bytes]:
         return self._letters("before", letter, what)
 

@@ -55,6 +55,7 @@ class SideCalls:
             "signals.add_plateau_step": Offer((int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))),
             "signals.plateau_steps": Offer((int,), lambda since: signals.plateau_steps(count(since))),
             "meetings.enter": Offer((int,), lambda phase: end.meetings.enter(Phase(phase))),
+            "meetings.pass_by": Offer((int,), lambda place: end.meetings.pass_by(count(place))),
             "meetings.before": Offer((int, str), self._before, self._letter_room),
             "meetings.meet": Offer((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
             "meetings.streams_differ": Offer((int,), end.meetings.streams_differ),

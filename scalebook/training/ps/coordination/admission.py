@@ -4,12 +4,13 @@ Applies the pure rules (`policy/rules.py`) to the counters that all processes sh
 the admission lock; whoever must wait sleeps on the run's event and asks again when something has happened.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.memory.lock import Held
-from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, METER, Control
+from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, Control
 from scalebook.training.ps.policy.rules import Arrival, Rule, View
 
 _GATHERED: Final = (1 << 31) - 1
@@ -179,6 +180,21 @@ class Admission:
         if self.rule.gathers:
             return sum(counters.admission[0] >> 32 for counters in self._sections) >= self._budget
         return sum(counters.admission[1] + sum(counters.admitted) for counters in self._sections) >= self._budget
+
+
+def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) -> None:
+    """Rules count on these workers again, who waited in a meeting, with the clock of the slowest of the others."""
+    with Held(control.admission_lock, deadline_s):
+        others = [worker for worker in control.active() if worker not in workers]
+        for counters in control.sections:
+            clocks = counters.clocks
+            most = max((clocks[worker] for worker in workers), default=0)
+            least = min((clocks[worker] for worker in others if clocks[worker] >= 0), default=most)
+            for worker in workers:
+                if clocks[worker] >= 0:
+                    clocks[worker] = max(clocks[worker], least)
+        for worker in workers:
+            control.set_counter(worker, RESTING, control.counter(worker, RESTING) & ~MEETING)
 
 
 def mark_dead(control: Control, worker: int) -> None:

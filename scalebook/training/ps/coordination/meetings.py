@@ -13,15 +13,26 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
+from scalebook.training.ps.coordination.admission import let_in_again
 from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
-from scalebook.training.ps.memory.region import LINE, Control, anonymous_file
+from scalebook.training.ps.memory.region import LINE, MEETING, RESTING, Control, anonymous_file
 from scalebook.training.ps.memory.uncopied import Uncopied
 
-IN_BATCH: Final = 1 << 40
+IN_BATCH: Final = 1 << 60
 """Places from here on are inside a batch; those below are boundaries, the earlier the higher."""
 AFTER: Final = 0  # the place of hooks that follow training
-_KINDS: Final = 4
-_POSITIONS: Final = 1024
+POSITIONS: Final = 1 << 20
+"""Places at one boundary."""
+
+
+class Boundary(IntEnum):
+    """Between which batches of an epoch a place is, in the order of the program."""
+
+    START = 0  # before its first
+    METRICS = 1  # after its last: what it logged is summed up
+    END = 2  # then its hooks run
+    OVER = 3  # they have run
+
 
 # int64 counters of the head
 _HELD: Final = 0  # number of the last meeting whose roll is complete
@@ -37,6 +48,7 @@ _ROLL_BOX: Final = 7
 _ROLL_LENGTH: Final = 8
 _KEPT: Final = 9  # letters of before training
 _STREAM: Final = 10  # digest of the first batch of its stream, 0 for none
+_PASSED: Final = 11  # the last place that it has gone by, 0 for none
 _ROW: Final = 16
 
 
@@ -77,13 +89,19 @@ class SharedMeetings(Uncopied):
 
     def forget(self, worker: int) -> None:
         """A worker that has died is about to be started again: it waits for nothing and is on no roll."""
-        for counter in (_PHASE, _WAITS, _ROLL, _READ):
+        for counter in (_PHASE, _WAITS, _ROLL, _READ, _PASSED):
             self._set(worker, counter, 0)
 
     def enter(self, phase: Phase) -> None:
         """Say how far this worker is."""
         assert self._worker is not None
         self._set(self._worker, _PHASE, phase)
+        self._control.event.wake()
+
+    def pass_by(self, place: int) -> None:
+        """Say that this worker comes to no meeting at this boundary any more, nor at an earlier one."""
+        assert self._worker is not None
+        self._set(self._worker, _PASSED, place)
         self._control.event.wake()
 
     def close(self) -> None:
@@ -122,7 +140,9 @@ class SharedMeetings(Uncopied):
     def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
         """The letters of those on this meeting's roll, by worker. `meanwhile` is called whenever something happens.
 
-        `TimeoutError`, naming who is missing, when nothing happens for the deadline.
+        Who waits between two batches has no gradient to give, so rules do not count on it until the roll is complete:
+        the last round of an epoch is of those who still have a batch. `TimeoutError`, naming who is missing, when
+        nothing happens for the deadline.
         """
         mine = self._worker
         assert mine is not None
@@ -136,6 +156,8 @@ class SharedMeetings(Uncopied):
             meanwhile()
             if not self._served(mine):
                 self._close_roll()
+                if place < IN_BATCH and not self._control.counter(mine, RESTING):
+                    self._step_aside(mine)
             return [] if self._served(mine) else self._missing() or [mine]
 
         self._wait(missing, what)
@@ -170,7 +192,8 @@ class SharedMeetings(Uncopied):
             active, in_it = self._control.active(), (Phase.EXPECTED, Phase.TRAINING)
             return [worker for worker in active if self._counter(worker, _PHASE) in in_it]
         not_yet_or_no_more = (Phase.HELD_BACK, Phase.GONE)
-        return [worker for worker in living if self._counter(worker, _PHASE) not in not_yet_or_no_more]
+        come = [worker for worker in living if self._counter(worker, _PHASE) not in not_yet_or_no_more]
+        return [worker for worker in come if not 0 < self._counter(worker, _PASSED) <= place]
 
     def _waiting(self, living: list[int]) -> list[int]:
         return [worker for worker in living if self._counter(worker, _WAITS) and not self._served(worker)]
@@ -189,13 +212,24 @@ class SharedMeetings(Uncopied):
             if not waiting or self._missing():
                 return
             number, top = self._head[_HELD] + 1, self._top(waiting)
+            on_roll = [worker for worker in waiting if self._counter(worker, _PLACE) == top]
             for worker in range(self._control.workers):
-                is_on = worker in waiting and self._counter(worker, _PLACE) == top
-                self._set(worker, _ROLL, number if is_on else 0)
-                if is_on:
+                self._set(worker, _ROLL, number if worker in on_roll else 0)
+                if worker in on_roll:
                     self._set(worker, _ROLL_BOX, self._counter(worker, _BOX))
                     self._set(worker, _ROLL_LENGTH, self._counter(worker, _LENGTH))
+            let_in_again(self._control, on_roll, self._deadline_s)
             self._head[_HELD] = number
+        finally:
+            self._lock.release()
+        self._control.event.wake()
+
+    def _step_aside(self, worker: int) -> None:
+        """Rules do not count on this worker, unless it has been served meanwhile."""
+        self._lock.acquire(self._deadline_s)
+        try:
+            if not self._served(worker):
+                self._control.set_counter(worker, RESTING, MEETING)
         finally:
             self._lock.release()
         self._control.event.wake()
@@ -215,7 +249,7 @@ class SharedMeetings(Uncopied):
     def _wait(self, missing: Callable[[], list[int]], what: str) -> None:
         def why() -> str:
             who = "a server" if self._worker is None else f"worker {self._worker}"
-            return f"{who} waited in vain at {what} for workers {missing()}, which did not come"
+            return f"{who} waits at {what} for workers {missing()}, which have not come"
 
         self._control.event.wait(lambda: not missing(), self._deadline_s, why)
 
@@ -226,6 +260,6 @@ class SharedMeetings(Uncopied):
         self._counters[worker * _ROW + counter] = value
 
 
-def boundary(epoch: int, kind: int, position: int) -> int:
-    """The place of the `position`-th call at the start (0) or end (1) of an epoch, or the end of training (2)."""
-    return IN_BATCH - 1 - ((epoch * _KINDS + kind) * _POSITIONS + min(position, _POSITIONS - 1))
+def boundary(epoch: int, kind: Boundary, position: int) -> int:
+    """The place of the `position`-th call there."""
+    return IN_BATCH - 1 - ((epoch * len(Boundary) + kind) * POSITIONS + min(position, POSITIONS - 1))

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from time import monotonic, monotonic_ns
 from typing import Final
 
+STILL_S: Final = 60.0
+"""After so long without anything that happens, whoever waits says for what."""
 SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
 _WAIT: Final = 0
@@ -32,6 +34,8 @@ class Event:
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self.calls = 0
         """Of `wake`, in this process."""
+        self.say: Callable[[str], None] = lambda text: None
+        """Told what this process waits for, once nothing has happened for STILL_S, and "" when it goes on."""
 
     def wake(self) -> None:
         """Let all that wait look again. Call it after the change that they wait for."""
@@ -41,16 +45,22 @@ class Event:
 
     def wait(self, ready: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
         """Sleep until `ready()`; TimeoutError with `awaited()` when for `deadline_s` seconds nobody has woken us."""
-        until = monotonic() + deadline_s
+        moved, said = monotonic(), False
         while True:
             seen = self._word[0]
             if ready():
+                if said:
+                    self.say("")
                 return
             self._sleep(seen)
             now = monotonic()
             if self._word[0] != seen:
-                until = now + deadline_s
-            elif now > until:
+                moved = now
+                continue
+            if now > moved + STILL_S and not said:
+                self.say(awaited())
+                said = True
+            if now > moved + deadline_s:
                 raise TimeoutError(f"{awaited()}: nothing happened for {deadline_s:g} s")
 
     def _sleep(self, seen: int) -> None:

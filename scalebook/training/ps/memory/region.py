@@ -23,6 +23,7 @@ from scalebook.training.ps.policy.settings import Settings
 
 LINE: Final = 64  # bytes; what different processes write lies on different cache lines
 SECTIONS: Final = 8  # optimizers at most
+NOTE: Final = 256  # bytes of what a worker says that it waits for
 BINS: Final = 128  # staleness 0..126, and more
 
 # int64 counters of the run's head
@@ -35,9 +36,13 @@ ARRIVALS: Final = 1  # rendezvous reached
 FINISHED: Final = 2  # 1: will not push any more
 LOST: Final = 3  # 1: its process has died
 DIGEST: Final = 4  # of the plan that this worker computed
-RESTING: Final = 5  # 1: has nothing to compute at present; rules do not count on it
+RESTING: Final = 5  # not 0: has nothing to compute at present, for the reasons below; rules do not count on it
 GRADIENTS: Final = 6  # handed to its clients: summed, averaged, dropped, or stepped with by itself
 ROW: Final = 8
+
+# bits of RESTING
+NO_DATA: Final = 1
+MEETING: Final = 2  # waits for others between two batches; who completes the roll takes it back
 
 # float64 counters of one worker's row, seconds
 COMPUTE: Final = 0
@@ -171,7 +176,7 @@ class Control:
         self.slots = settings.slots(workers)
         section = (workers, settings.shards, self.slots, settings.buffers(workers))
         size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionCounters.size(*section)
-        size += workers * SPREAD_BYTES
+        size += workers * (SPREAD_BYTES + NOTE)
         carve = _Carver(size)
         self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
         self.event = Event(carve.bytes(8))
@@ -182,6 +187,16 @@ class Control:
         self.sections = [SectionCounters(carve, *section) for _ in range(SECTIONS)]
         self.own = [carve.spread() for _ in range(workers)]
         """What each worker needs for itself from one push to the next."""
+        self._notes = [carve.bytes(NOTE) for _ in range(workers)]
+
+    def note(self, worker: int, text: str) -> None:
+        """What the worker has waited for in vain for a while; "": it goes on. For `notes`, in any process."""
+        self._notes[worker][:] = text.encode()[:NOTE].ljust(NOTE, b"\0")
+
+    def notes(self) -> dict[int, str]:
+        """By worker, what those say that wait."""
+        texts = [bytes(note).rstrip(b"\0").decode(errors="replace") for note in self._notes]
+        return {worker: text for worker, text in enumerate(texts) if text}
 
     def counter(self, worker: int, counter: int) -> int:
         """One int64 of a worker's row."""

@@ -118,6 +118,9 @@ class Meetings(Protocol):
     def enter(self, phase: Phase) -> None:
         """Say how far this worker is; who is waited for depends on it."""
 
+    def pass_by(self, place: int) -> None:
+        """Say that this worker comes to no meeting at this boundary any more, nor at an earlier one."""
+
     def before(self, letter: bytes, what: str) -> dict[int, bytes]:
         """Before training: every worker's letter at this call, by worker; also for who joins late."""
 

@@ -27,7 +27,14 @@ from scalebook.training.ps.coordination.measures import (
     Timings,
     WorkerTimes,
 )
-from scalebook.training.ps.coordination.meetings import AFTER, IN_BATCH, Phase, boundary
+from scalebook.training.ps.coordination.meetings import (
+    AFTER,
+    IN_BATCH,
+    POSITIONS,
+    Boundary,
+    Phase,
+    boundary,
+)
 from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.beside import DataCursor, Meetings, RandomStream, Rows, Signals, Work
@@ -36,6 +43,8 @@ from scalebook.training.ps.worker.cursor import Claim
 __all__ = [
     "AFTER",
     "IN_BATCH",
+    "POSITIONS",
+    "Boundary",
     "Claim",
     "DataCursor",
     "Figures",

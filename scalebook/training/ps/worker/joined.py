@@ -9,7 +9,7 @@ from torch.nn import Module
 
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.run import Membership, SharedRun
-from scalebook.training.ps.memory.region import FINISHED, RESTING
+from scalebook.training.ps.memory.region import FINISHED, NO_DATA, RESTING
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import Residuals, Snapshot
 from scalebook.training.ps.worker.rows import RowReaders, sources_of
@@ -105,7 +105,7 @@ class Joined:
 
     def rest_steps(self) -> Steps[None]:
         """The steps of `rest`."""
-        yield from self._leave(RESTING)
+        yield from self._leave(RESTING, NO_DATA)
 
     def push_rest(self) -> bool:
         """Push what has been summed and not pushed; False where the budget of updates does not allow it."""
@@ -137,12 +137,12 @@ class Joined:
         for client in self.clients:
             yield from client.host.complete()
 
-    def _leave(self, counter: int) -> Steps[None]:
+    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
         for client in self.clients:
             yield from client.host.settle(self.membership.worker)
             for shard in client.host.section.shards:
                 shard.release(self.membership.worker)
-        self.run.control.set_counter(self.membership.worker, counter, 1)
+        self.run.control.set_counter(self.membership.worker, counter, value)
         self.run.control.event.wake()
         for client in self.clients:
             client.host.help()

@@ -1,6 +1,7 @@
 """The worker's end over shared memory."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from torch.nn import Module
@@ -36,6 +37,7 @@ class SharedEnd:
         self.cursor, self.signals, self.rows = cursor, signals, rows
         self.meetings = meetings.of(worker, deadline_s)
         self._membership = run.member(worker, deadline_s)
+        run.control.event.say = partial(run.control.note, worker)
 
     @property
     def figures(self) -> Figures:
