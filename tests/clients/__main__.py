@@ -1,15 +1,15 @@
-"""Runs ordinary programs of people's libraries with AsyncPS: python -m tests.clients [--only NAME] [--ways async,sync]."""
+"""Runs ordinary programs of people's libraries with AsyncPS: python -m tests.clients [--only NAME] [--ways WAY,...]."""
 
 import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.clients.case import WAYS, Case, Way
 from tests.clients.environment import Environment
-from tests.clients.run import run
+from tests.clients.run import Runs
 from tests.clients.table import CASES, by_name
 from tests.clients.verdicts import Result, read, report
 
@@ -42,18 +42,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read(given.out) if given.out else {}
     with tempfile.TemporaryDirectory(prefix="clients-") as folder:
         for number, case in enumerate(cases):
-            for way in given.ways:
-                missing = [absent[package] for package in case.packages if package in absent]
-                if missing:
-                    result = Result(case.name, way, "not here", error=missing[0])
-                else:
-                    result = run(case, way, environment, Path(folder) / f"{number}-{way}", given.deadline)
-                results[case.name, way] = result
-                print(f"{case.name} | {way} | {result.brief()}", flush=True)
+            for result in _all(case, given, environment, absent, Path(folder) / str(number)):
+                results[case.name, result.way] = result
+                print(f"{case.name} | {result.way} | {result.brief()}", flush=True)
                 if given.out:
                     _write(given.out, list(results.values()))
     print(f"\n{report(results)}")
     return 0
+
+
+def _all(
+    case: Case, given: argparse.Namespace, environment: Environment, absent: dict[str, str], folder: Path
+) -> Iterator[Result]:
+    """The case in each way that was asked for."""
+    if missing := [reason for package, reason in absent.items() if package in case.packages]:
+        yield from (Result(case.name, way, "not here", error=missing[0]) for way in given.ways)
+        return
+    with Runs(case, environment) as runs:
+        for way in given.ways:
+            yield runs.run(way, folder / way, given.deadline)
 
 
 def _write(path: Path, results: list[Result]) -> None:

@@ -1,4 +1,4 @@
-"""An environment with the libraries, on top of the one that runs this: torch, Lightning and Scalebook are that one's."""
+"""An environment with the libraries, on top of the one that runs this, which torch, Lightning and Scalebook are of."""
 
 import subprocess
 import sysconfig
@@ -36,8 +36,18 @@ class Environment:
 
     def _install(self, packages: list[str]) -> str | None:
         """None, or why not."""
-        arguments = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", self._folder / "kept.txt"]
-        done = subprocess.run([self.python, *arguments, *packages], capture_output=True, text=True, timeout=1800)
+        arguments = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "-c",
+            str(self._folder / "kept.txt"),
+        ]
+        done = subprocess.run(
+            [self.python, *arguments, *packages], capture_output=True, text=True, timeout=1800, check=False
+        )
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         return None if done.returncode == 0 else (errors or ["ERROR: pip failed"])[-1]
 

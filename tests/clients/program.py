@@ -1,16 +1,19 @@
-"""One run of one case, in a process of its own: python -m tests.clients.program NAME WAY FOLDER.
+"""Runs of one case: python -m tests.clients.program NAME, which imports the libraries and forks for each run.
 
-What it found goes to FOLDER/outcome.json; stacks of all its processes to FOLDER/stacks.txt at SIGUSR1.
+It reads lines `WAY FOLDER`, and answers `ended`. What was found goes to FOLDER/outcome.json; stacks of all processes of
+the run to FOLDER/stacks.txt at SIGUSR1.
 """
 
 import faulthandler
 import importlib
 import json
+import os
 import re
 import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,14 +40,23 @@ def trainer_arguments(way: Way) -> dict[str, Any]:
     return {"accelerator": "cpu", "devices": 2, "strategy": AsyncPS(rule=way, workers=2)}
 
 
-def run(name: str, way: Way, folder: Path) -> dict[str, Any]:
-    """What became of it, as JSON."""
-    case = next(case for case in CASES if case.name == name)
-    module, _, function = case.program.partition(".")
+Program = Callable[[Setting], Mapping[str, float]]
+
+
+def find(name: str) -> Program | BaseException:
+    """The program of a case, or why its module cannot be imported here."""
+    module, _, function = next(case for case in CASES if case.name == name).program.partition(".")
     try:
-        program = getattr(importlib.import_module(f"tests.clients.cases.{module}"), function)
+        program: Program = getattr(importlib.import_module(f"tests.clients.cases.{module}"), function)
     except (ImportError, RuntimeError) as error:  # torchvision for another torch ends in a RuntimeError
-        return {"outcome": "not here", "error": _said(error)}
+        return error
+    return program
+
+
+def run(program: Program | BaseException, way: Way, folder: Path) -> dict[str, Any]:
+    """What became of it, as JSON."""
+    if isinstance(program, BaseException):
+        return {"outcome": "not here", "error": _said(program)}
     try:
         values = program(Setting(trainer_arguments(way), folder))
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is what became of the run
@@ -68,14 +80,32 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(lines)}"
 
 
-def main() -> None:
-    name, way, folder = sys.argv[1:]
-    with (Path(folder) / "stacks.txt").open("w") as stacks:
+def _begin(way: Way, folder: Path, program: Program | BaseException) -> None:
+    """In a process of its own, in a session of its own."""
+    os.setsid()
+    os.chdir(folder)
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    with (folder / "stacks.txt").open("w") as stacks:
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
-        warnings.simplefilter("ignore")
-        torch.set_num_threads(1)
-        found = run(name, way, Path(folder))  # type: ignore[arg-type]  # the runner gives a Way
-    (Path(folder) / "outcome.json").write_text(json.dumps(found), encoding="utf-8")
+        found = run(program, way, folder)
+        faulthandler.unregister(signal.SIGUSR1)
+    (folder / "outcome.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    program = find(sys.argv[1])
+    for line in sys.stdin:
+        way, _, folder = line.rstrip("\n").partition(" ")
+        child = os.fork()
+        if child == 0:
+            return _begin(way, Path(folder), program)  # type: ignore[arg-type]  # the runner gives a Way
+        os.waitpid(child, 0)
+        print("ended", flush=True)
+    return None
 
 
 if __name__ == "__main__":

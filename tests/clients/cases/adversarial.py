@@ -24,10 +24,11 @@ class WganGp(LightningModule):
         share = torch.rand(len(real), 1)
         between = (share * real + (1 - share) * made).requires_grad_()
         (gradient,) = torch.autograd.grad(self.critic(between).sum(), between, create_graph=True)
-        return ((gradient.norm(dim=1) - 1) ** 2).mean()
+        penalty: Tensor = ((gradient.norm(dim=1) - 1) ** 2).mean()
+        return penalty
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
-        of_generator, of_critic = self.optimizers()
+        of_generator, of_critic = self.optimizers()  # type: ignore[attr-defined]  # two were configured
         real = batch[0]
         made = self.generator(torch.randn(len(real), 4)).detach()
         loss = self.critic(made).mean() - self.critic(real).mean() + 10 * self._penalty(real, made)
@@ -45,8 +46,7 @@ class WganGp(LightningModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         return [
-            torch.optim.Adam(module.parameters(), lr=1e-2, betas=(0.0, 0.9))
-            for module in (self.generator, self.critic)
+            torch.optim.Adam(module.parameters(), lr=1e-2, betas=(0.0, 0.9)) for module in (self.generator, self.critic)
         ]
 
 

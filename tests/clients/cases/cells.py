@@ -24,6 +24,7 @@ def scvi_model(setting: Setting) -> dict[str, float]:
     seed_everything(8, verbose=False)
     elbo = float(model.get_elbo())
     model.save(str(setting.folder / "saved"))
-    seed_everything(8, verbose=False)
-    again = float(scvi.model.SCVI.load(str(setting.folder / "saved"), cells).get_elbo())
+    loaded = scvi.model.SCVI.load(str(setting.folder / "saved"), cells)
+    seed_everything(8, verbose=False)  # the library draws what it computes it from
+    again = float(loaded.get_elbo())
     return {"elbo": elbo, "saved": abs(again - elbo) / abs(elbo)}

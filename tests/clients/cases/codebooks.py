@@ -1,4 +1,4 @@
-"""Models whose forward pass changes buffers by what it has seen: codes of a VQ-VAE, centroids of an online clustering."""
+"""Models whose forward pass changes buffers by what it sees: codes of a VQ-VAE, centroids of an online clustering."""
 
 import torch
 from lightning.pytorch import LightningModule
@@ -42,7 +42,8 @@ class VqVae(LightningModule):
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         made, commitment = self(batch[0])
-        return mse_loss(made, batch[0]) + 0.25 * commitment
+        loss: Tensor = mse_loss(made, batch[0]) + 0.25 * commitment
+        return loss
 
     def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
         self.log("val_loss", mse_loss(self(batch[0])[0], batch[0]), sync_dist=True)
@@ -88,7 +89,7 @@ class Clustering(LightningModule):
             self.centroids.copy_(inputs[chosen])
             self.begun.fill_(True)
         nearest = torch.cdist(inputs, self.centroids).argmin(1)
-        for number in nearest.unique():
+        for number in set(nearest.tolist()):
             self.centroids[number].lerp_(inputs[nearest == number].mean(0), 0.1)
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:

@@ -22,11 +22,16 @@ class Clip(LightningModule):
     def loss(self, batch: list[Tensor], gathered: bool) -> Tensor:
         left, right = normalize(self.left(batch[0])), normalize(self.right(batch[0].flip(1)))
         if gathered:
-            left = self.all_gather(left, sync_grads=True).reshape(-1, 16)
-            right = self.all_gather(right, sync_grads=True).reshape(-1, 16)
+            left = self._of_all(left)
+            right = self._of_all(right)
         scores = left @ right.T * self.temperature.exp()
         matches = torch.arange(len(scores))
         return (cross_entropy(scores, matches) + cross_entropy(scores.T, matches)) / 2
+
+    def _of_all(self, points: Tensor) -> Tensor:
+        gathered = self.all_gather(points, sync_grads=True)
+        assert isinstance(gathered, Tensor)
+        return gathered.reshape(-1, 16)
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         loss = self.loss(batch, gathered=True)
@@ -68,7 +73,9 @@ class Moco(LightningModule):
 
     @torch.no_grad()
     def _enqueue(self, keys: Tensor) -> None:
-        keys = self.all_gather(keys).reshape(-1, 16)
+        gathered = self.all_gather(keys)
+        assert isinstance(gathered, Tensor)
+        keys = gathered.reshape(-1, 16)
         places = (int(self.place) + torch.arange(len(keys))) % len(self.queue)
         self.queue[places] = keys
         self.place[0] = (int(self.place) + len(keys)) % len(self.queue)

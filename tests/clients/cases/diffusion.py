@@ -1,4 +1,6 @@
-"""diffusers: a small UNet learns to take noise away; a callback keeps an average of its weights, which is what is used."""
+"""diffusers: a small UNet learns to take noise away; a callback averages its weights, and the average is used."""
+
+from typing import Any
 
 import torch
 from diffusers import DDPMScheduler, UNet2DModel
@@ -48,7 +50,7 @@ class Diffusion(LightningModule):
     def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
         self.log("val_loss", self.loss(batch[0], torch.Generator().manual_seed(batch_idx)), sync_dist=True)
 
-    def configure_optimizers(self) -> tuple[list[torch.optim.Optimizer], list[dict[str, object]]]:
+    def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=5e-3)
         steps = int(self.trainer.estimated_stepping_batches)
         return [optimizer], [{"scheduler": get_cosine_schedule_with_warmup(optimizer, 10, steps), "interval": "step"}]
@@ -57,20 +59,20 @@ class Diffusion(LightningModule):
 class Average(Callback):
     """diffusers' average, of each batch's weights; in its place while validating, and left in the model at the end."""
 
-    def on_fit_start(self, trainer: Trainer, pl_module: Diffusion) -> None:
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._average = EMAModel(pl_module.net.parameters(), decay=0.95)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Diffusion, *_: object) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         self._average.step(pl_module.net.parameters())
 
-    def on_validation_start(self, trainer: Trainer, pl_module: Diffusion) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._average.store(pl_module.net.parameters())
         self._average.copy_to(pl_module.net.parameters())
 
-    def on_validation_end(self, trainer: Trainer, pl_module: Diffusion) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._average.restore(pl_module.net.parameters())
 
-    def on_train_end(self, trainer: Trainer, pl_module: Diffusion) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._average.copy_to(pl_module.net.parameters())
 
 

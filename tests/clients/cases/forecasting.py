@@ -1,6 +1,5 @@
 """Forecasts of pytorch-forecasting and gluonts, whose models are Lightning's modules and come with their data."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import pandas as pd
 from gluonts.dataset.common import ListDataset
 from gluonts.torch import DeepAREstimator
 from lightning.pytorch import LightningModule, seed_everything
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from pytorch_forecasting import DeepAR, TemporalFusionTransformer, TimeSeriesDataSet
 from pytorch_forecasting.data import GroupNormalizer
@@ -91,7 +90,6 @@ def gluonts_deepar(setting: Setting) -> dict[str, float]:
     data = ListDataset([{"start": start, "target": wave} for wave in _waves()], freq="D")
     where = {**setting.trainer, "default_root_dir": str(setting.folder), "max_epochs": 4, "logger": False,
              "enable_progress_bar": False, "enable_model_summary": False}  # fmt: skip
-    where["callbacks"] = [ModelCheckpoint(Path(setting.folder) / "mine", monitor="train_loss")]
     estimator = DeepAREstimator(
         freq="D", prediction_length=6, context_length=12, num_layers=1, hidden_size=8, batch_size=8,
         num_batches_per_epoch=15, lr=5e-3, trainer_kwargs=where,

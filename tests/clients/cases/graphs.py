@@ -18,7 +18,11 @@ def _graphs(number: int, seed: int) -> list[Data]:
     nodes = torch.arange(6)
     circle = torch.stack([nodes, nodes.roll(1)])
     return [
-        Data(x=torch.randn(6, 4, generator=draws) + 0.7 * (label := index % 2), edge_index=circle, y=torch.tensor([label]))
+        Data(
+            x=torch.randn(6, 4, generator=draws) + 0.7 * (label := index % 2),
+            edge_index=circle,
+            y=torch.tensor([label]),
+        )
         for index in range(number)
     ]
 

@@ -4,14 +4,19 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateMonitor
+from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from peft import LoraConfig, TaskType, get_peft_model
 from torch import Tensor
 from torchmetrics import Accuracy
 from torchmetrics.text import Perplexity
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
-from transformers import get_linear_schedule_with_warmup
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    get_linear_schedule_with_warmup,
+)
 
 from tests.clients.case import Setting
 from tests.clients.cases.data import BATCH, BATCHES, loader
@@ -58,9 +63,14 @@ def gpt2(setting: Setting) -> dict[str, float]:
     """With the callbacks that people use, a logger and no bar."""
     held_out = loader(_counting(32, 2))
     model = seeded(Gpt2)
-    callbacks: list[Callback] = [EarlyStopping("val_loss"), LearningRateMonitor("step"), best(setting)]
+    callbacks: list[Callback] = [
+        EarlyStopping("val_loss"),
+        LearningRateMonitor("step"),
+        best(setting),
+        ModelCheckpoint(),
+    ]
     trainer = make_trainer(
-        setting, callbacks, max_epochs=2, logger=CSVLogger(setting.folder), log_every_n_steps=10, gradient_clip_val=1.0
+        setting, callbacks, max_epochs=3, logger=CSVLogger(setting.folder), log_every_n_steps=10, gradient_clip_val=1.0
     )
     trainer.fit(model, loader(_counting(BATCH * BATCHES, 1), shuffle=True), held_out)
     return {"loss": plainly(model, held_out), "saved": saved(setting, Gpt2, held_out)}

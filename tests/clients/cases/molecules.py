@@ -25,15 +25,17 @@ def mpnn(setting: Setting) -> dict[str, float]:
     loader = data.build_dataloader(held_out, batch_size=8, shuffle=False, num_workers=0)
 
     def make() -> LightningModule:
-        head = nn.RegressionFFN(output_transform=nn.UnscaleTransform.from_standard_scaler(scaler))
+        head = nn.RegressionFFN(input_dim=32, output_transform=nn.UnscaleTransform.from_standard_scaler(scaler))
         model: LightningModule = models.MPNN(
-            nn.BondMessagePassing(d_h=32, depth=2), nn.MeanAggregation(), head, batch_norm=True, metrics=[nn.metrics.RMSE()]
+            nn.BondMessagePassing(d_h=32, depth=2),
+            nn.MeanAggregation(),
+            head,
+            batch_norm=True,
+            metrics=[nn.metrics.RMSE()],
         )
         return model
 
     model = seeded(make)
     callbacks = [best(setting), EarlyStopping("val_loss", patience=10)]
-    make_trainer(setting, callbacks).fit(
-        model, data.build_dataloader(train, batch_size=8, num_workers=0), loader
-    )
+    make_trainer(setting, callbacks).fit(model, data.build_dataloader(train, batch_size=8, num_workers=0), loader)
     return {"loss": plainly(model, loader), "saved": saved(setting, make, loader)}

@@ -1,4 +1,4 @@
-"""As in the templates for Hydra: everything is instantiated from a config, the network is injected, metrics are objects."""
+"""As in templates for Hydra: everything is instantiated from a config, the network is injected, metrics are objects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Libraries that are built on the package pytorch_lightning, which has classes of the same names as lightning.pytorch."""
+"""Libraries built on the package pytorch_lightning, which has classes of the same names as lightning.pytorch."""
 
 import darts
 import numpy as np
