@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases: list[Case] = list(CASES) if given.only is None else [one for part in given.only for one in by_name(part)]
     if not cases:
         parser.error(f"--only: no case is called so. There are {', '.join(case.name for case in CASES)}.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
     environment = Environment(given.environment)
     absent = environment.prepare(sorted({package for case in cases for package in case.packages}))
     for package, reason in absent.items():

@@ -48,7 +48,7 @@ def find(name: str) -> Program | BaseException:
     module, _, function = next(case for case in CASES if case.name == name).program.partition(".")
     try:
         program: Program = getattr(importlib.import_module(f"tests.clients.cases.{module}"), function)
-    except (ImportError, RuntimeError) as error:  # torchvision for another torch ends in a RuntimeError
+    except Exception as error:  # noqa: BLE001  # whatever a library's import raises, torchvision a RuntimeError
         return error
     return program
 
@@ -84,13 +84,11 @@ def _begin(way: Way, folder: Path, program: Program | BaseException) -> None:
     """In a process of its own, in a session of its own."""
     os.setsid()
     os.chdir(folder)
-    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    with (folder / "stacks.txt").open("w") as stacks:
-        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
-        found = run(program, way, folder)
-        faulthandler.unregister(signal.SIGUSR1)
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for at, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+        os.dup2(file, at)
+    faulthandler.register(signal.SIGUSR1, os.open(folder / "stacks.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+    found = run(program, way, folder)
     (folder / "outcome.json").write_text(json.dumps(found), encoding="utf-8")
 
 

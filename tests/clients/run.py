@@ -58,7 +58,7 @@ class Runs:
         left = [] if late else self._left()
         _kill(self._all())
         if late:
-            assert self._ended(GRACE_S), "a killed process is still there"
+            assert self._ended(60.0), "a killed process is still there"
         left += [str(path) for path in set(SHARED.iterdir()) - shared if not _is_open(path)]
         seconds = round(time.monotonic() - began, 1)
         return Result(self._case.name, way, **_found(folder, late), seconds=seconds, left=left, stacks=stacks)
