@@ -12,7 +12,7 @@ OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
-.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants gpu wheel-test bench clean
+.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants clients gpu wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -92,6 +92,9 @@ fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addr
 
 mutants: $(VENV)/.dev ## mistakes made on purpose, each of which some test must find
 	$(BIN)/python -m tests.mutants
+
+clients: $(VENV)/.dev ## ordinary programs of people's libraries, an hour and more; they are installed in ~/.cache/scalebook/clients
+	$(BIN)/python -m tests.clients
 
 gpu: ## what only a GPU can show, in 8 minutes, by .venv or, without one, by PYTHON; needs torch and Lightning alone
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu

@@ -1,0 +1,41 @@
+"""What a case declares, the ways in which it is run, and what its program is given."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+Way = Literal["single", "ddp", "async", "sync", "virtual"]
+BASELINES: Final[tuple[Way, ...]] = ("single", "ddp")
+OURS: Final[tuple[Way, ...]] = ("async", "sync", "virtual")
+WAYS: Final = (*BASELINES, *OURS)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of the fit, and how much worse than that of both baselines (those that ended) it may be."""
+
+    better: Literal["lower", "higher"]
+    tolerance: float
+    baselines: tuple[Way, ...] = BASELINES
+
+
+@dataclass(frozen=True)
+class Case:
+    """One ordinary program of a library's user: a function of `tests.clients.cases`, called with a `Setting`."""
+
+    name: str
+    program: str
+    """`module.function` below `tests.clients.cases`."""
+    packages: tuple[str, ...]
+    measures: Mapping[str, Measure]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What differs between the ways."""
+
+    trainer: dict[str, Any]
+    """Arguments of the Trainer: accelerator, devices, strategy."""
+    folder: Path
+    """Of this run alone."""
