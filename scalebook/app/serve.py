@@ -18,8 +18,8 @@ from types import FrameType
 from scalebook.app.serving.access import Access, add_options
 from scalebook.app.serving.addresses import Addresses, only_one
 from scalebook.app.serving.child import Child, ServerDied, end_leftover
-from scalebook.app.serving.mlflow_server import mlflow_server, remote_address
-from scalebook.app.serving.page_server import page_server
+from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
+from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.training.config import catalogue
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import owners, supervising
@@ -126,7 +126,7 @@ def _clear_up(workspace: Workspace) -> None:
     """End the servers of an owner that was killed before it could."""
     if left := Addresses.read(workspace):
         for process in left.children:
-            end_leftover(process)
+            end_leftover(process, [workspace.hidden / name for name in (PAGES_LOG, MLFLOW_LOG)])
         Addresses.forget(workspace)
 
 

@@ -17,6 +17,7 @@ from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 
 PORT = 5000
+MLFLOW_LOG = "mlflow.log"
 MODULE = "scalebook.app.serving.mlflow_server"
 HEALTH = "/health"
 ARTIFACTS = "mlflow-artifacts:/"
@@ -36,7 +37,7 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         command=command,
         health=HEALTH,
         preferred_port=port,
-        log=workspace.hidden / "mlflow.log",
+        log=workspace.hidden / MLFLOW_LOG,
         env=environment(
             SCALEBOOK_WORKSPACE=str(workspace.root),
             MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
