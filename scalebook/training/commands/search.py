@@ -17,6 +17,7 @@ from scalebook.training.config.search.definition import search_problems
 from scalebook.training.durations import roughly
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.lock import silence
 from scalebook.training.notebook import store
 from scalebook.training.notebook.table import WIDTH
 from scalebook.training.search import launch
@@ -183,4 +184,6 @@ def _stop(options: Any) -> int:
     folder = launch.find(Workspace.find(), options.id)
     launch.stop(folder)
     print(f"scalebook: asked {folder.request().name} to stop")
+    if silent := silence(folder.workspace):
+        print(f"scalebook: warning: {silent}", file=sys.stderr)
     return 0

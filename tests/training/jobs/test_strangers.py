@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.executors.known import LOCAL
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import ProcessId, alive, writes_to
@@ -48,8 +47,8 @@ def test_stop_ends_no_process_that_a_planted_record_names(bench: Bench, victim: 
     started = job.started()
     assert started is not None
     for level in ("terminate", "kill"):
-        LOCAL.stop(started.handle, level)
-    assert LOCAL.clear(started.handle), "nothing of it is ours to clear away"
+        started.executor.stop(started.handle, level)
+    assert started.executor.clear(started.handle), "nothing of it is ours to clear away"
     time.sleep(0.2)
     assert victim.poll() is None
     assert job.state() == result.status
