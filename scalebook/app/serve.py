@@ -23,7 +23,7 @@ from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remot
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.training.config import catalogue
 from scalebook.training.errors import ConfigError
-from scalebook.training.files.terminal import Shown
+from scalebook.training.files.terminal import EscapingStream
 from scalebook.training.jobs import owners, supervising
 from scalebook.training.jobs.process import alive
 from scalebook.training.safe_path import HOME, environment, python
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
     )  # here and in all that this starts: nobody is told of runs
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=cast(TextIO, Shown(sys.stdout)))
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=cast(TextIO, EscapingStream(sys.stdout)))
     workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
     if not workspace.root.is_dir():
         log.error("scalebook: error: %s is no folder. Make it, or name another one.", workspace.root)

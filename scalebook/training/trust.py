@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.reading import leads_out
 from scalebook.training.workspace import LOCAL, OWNER_ONLY, SETTINGS, Workspace, state_home
 
 MARK: Final = "trusted"
@@ -54,6 +55,11 @@ def trust(workspace: Workspace) -> None:
         raise ConfigError(
             str(error.filename), f"cannot be written ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
         ) from error
+
+
+def within(workspace: Workspace, path: Path) -> bool:
+    """Whether what lies at `path` may be shown: no link leads there out of the folder, or the folder is trusted."""
+    return not leads_out(path, workspace.root) or trusted(workspace)
 
 
 def withdraw(workspace: Workspace) -> None:

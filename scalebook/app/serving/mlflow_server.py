@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         import uvicorn
         from mlflow.server import constants, handlers
 
+        from scalebook.app.serving.artifact_store import stay_within
+
     os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = workspace.tracking_uri()
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = ARTIFACTS
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
@@ -68,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with importing():
         from mlflow.server.fastapi_app import app
 
+    stay_within(workspace)
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
     guarded = Guard(app, access, port, HEALTH)
     uvicorn.run(guarded, host=LOOPBACK, port=port, log_level="warning", access_log=False)

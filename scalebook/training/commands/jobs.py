@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from scalebook.training.durations import roughly
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.reading import opened
 from scalebook.training.files.terminal import give
 from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
@@ -149,11 +150,14 @@ def _log(workspace: Workspace, options: Any) -> int:
 
 def _news(job: JobFolder, position: int) -> tuple[str, int]:
     """What its log has from there on, and where that ends."""
-    if not job.log.exists():
+    try:
+        with opened(job.log) as file:
+            file.seek(position)
+            return file.read().decode("utf-8", "replace"), file.tell()
+    except FileNotFoundError:
         return "", position
-    with job.log.open("rb") as file:
-        file.seek(position)
-        return file.read().decode("utf-8", "replace"), file.tell()
+    except OSError as error:
+        raise ConfigError(str(job.log), f"cannot be read ({error.strerror})", "Remove it.") from error
 
 
 def _stop(workspace: Workspace, options: Any) -> int:

@@ -1,9 +1,9 @@
 """What commands print, so that nothing of a stranger's moves the cursor or turns the letters of a terminal around.
 
-Names, paths, messages and figures may come from anybody's file. So every command prints by `Shown`, to a terminal or
-not: control characters and such as have no shape (escape sequences, directions, zero widths) are written out, as
-`\\x1b`. What Scalebook itself draws goes by `draw`; what is meant to be kept, a log or a config, by `give`; and what a
-person's own program prints in the foreground is not touched (`untouched`).
+Names, paths, messages and figures may come from anybody's file. So every command prints by `EscapingStream`, to a
+terminal or not: control characters and such as have no shape (escape sequences, directions, zero widths) are written
+out, as `\\x1b`. What Scalebook itself draws goes by `draw`; what is meant to be kept, a log or a config, by `give`; and
+what a person's own program prints in the foreground is not touched (`untouched`).
 """
 
 import sys
@@ -30,7 +30,7 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-class Shown:
+class EscapingStream:
     """A stream of text that writes `visible` to another one, whose encoding need not have all letters."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -50,7 +50,7 @@ class Shown:
 
 def draw(out: Any, text: str) -> None:
     """Write `text` as it is: names in it have been made `visible`."""
-    stream = out.stream if isinstance(out, Shown) else out
+    stream = out.stream if isinstance(out, EscapingStream) else out
     try:
         stream.write(text)
     except UnicodeEncodeError:
@@ -64,9 +64,9 @@ def give(text: str) -> None:
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """While inside, standard output and error are `Shown`."""
+    """While inside, standard output and error are `EscapingStream`."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, Shown(stream)) for stream in before)
+    sys.stdout, sys.stderr = (cast(TextIO, EscapingStream(stream)) for stream in before)
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def shown() -> Iterator[None]:
 def untouched() -> Iterator[None]:
     """Within `shown`, while a person's own program prints: its progress bar moves the cursor."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream.stream if isinstance(stream, Shown) else stream for stream in before)
+    sys.stdout, sys.stderr = (stream.stream if isinstance(stream, EscapingStream) else stream for stream in before)
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files import records
+from scalebook.training.files.reading import written
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
@@ -225,10 +226,7 @@ class JobFolder(RecordFolder):
 
     def told_to_stop(self) -> str:
         """The words in the stop file; "" where there is none, or a signal made it."""
-        try:
-            return self.stop_file.read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return ""
+        return written(self.stop_file, 10_000).decode("utf-8", "replace").strip()
 
     @property
     def curve(self) -> Path:
@@ -320,12 +318,7 @@ class JobFolder(RecordFolder):
 
     def tail(self, lines: int = 200) -> str:
         """The last lines of the log, read from its end (at most 256 KiB)."""
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2**18))
-            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+        return "\n".join(written(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
 
 
 def _keep_open(path: Path, started: Started) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from scalebook.training.__main__ import main
 from scalebook.training.commands.run_lines import RunLines
-from scalebook.training.files.terminal import Shown, give, shown, untouched, visible
+from scalebook.training.files.terminal import EscapingStream, give, shown, untouched, visible
 from scalebook.training.jobs.folder import Result
 from tests.training.benches import Bench
 
@@ -128,10 +128,10 @@ def test_a_program_in_the_foreground_prints_as_it_likes_and_a_poor_encoding_ends
             print("\x1b[1A")
             assert sys.stdout is out
         give("\x1b é\n")
-        assert isinstance(sys.stdout, Shown)
+        assert isinstance(sys.stdout, EscapingStream)
         assert (sys.stdout.encoding, sys.stdout.isatty()) == ("ascii", False)
     assert sys.stdout is before
     assert path.read_text(encoding="ascii") == "\\xe9 \\x1b\n\x1b[1A\n\x1b \\xe9\n"
     out_ = io.StringIO()
-    Shown(out_).writelines(["a\x1b", "b"])
+    EscapingStream(out_).writelines(["a\x1b", "b"])
     assert out_.getvalue() == "a\\x1bb"
