@@ -52,10 +52,9 @@ class SupervisorLock:
     def beat(self) -> None:
         """Say that its holder goes on: the lock's file is dated by the clock that counts from the machine's start,
         which nobody sets, and which all processes share."""
-        assert self._file is not None, "the lock is not held"
         now = time.monotonic_ns()
         with suppress(OSError):
-            os.utime(self._file, ns=(now, now))
+            os.utime(self.workspace.hidden / LOCK, ns=(now, now))
 
     def release(self) -> None:
         assert self._file is not None, "the lock is not held"
