@@ -25,6 +25,8 @@ from scalebook.training.workspace import Workspace
 
 BAR = 10
 FOLLOW_S = 0.2
+PIECE = 2**20
+"""Bytes of a log that are read at once."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -139,25 +141,30 @@ def _log(workspace: Workspace, options: Any) -> int:
     while True:
         ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
         for machine, part in {"": job, **part_folders(job)}.items():
-            text, positions[machine] = _news(part, positions.get(machine, 0))
-            lines = text.splitlines(keepends=True) if machine else []
-            give("".join(f"{machine}| {line}" for line in lines) or text)
+            while text := _news(part, machine, positions):
+                lines = text.splitlines(keepends=True) if machine else []
+                give("".join(f"{machine}| {line}" for line in lines) or text)
             sys.stdout.flush()
         if ended or not options.follow:
             return 0
         time.sleep(FOLLOW_S)
 
 
-def _news(job: JobFolder, position: int) -> tuple[str, int]:
-    """What its log has from there on, and where that ends."""
+def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
+    """What its log has from the machine's position on, which is moved; of much the first `PIECE` bytes, whole lines."""
+    position = positions.get(machine, 0)
     try:
         with opened(job.log) as file:
             file.seek(position)
-            return file.read().decode("utf-8", "replace"), file.tell()
+            read = file.read(PIECE)
     except FileNotFoundError:
-        return "", position
+        return ""
     except OSError as error:
         raise ConfigError(str(job.log), f"cannot be read ({error.strerror})", "Remove it.") from error
+    if len(read) == PIECE:
+        read = read[: read.rfind(b"\n") + 1] or read
+    positions[machine] = position + len(read)
+    return read.decode("utf-8", "replace")
 
 
 def _stop(workspace: Workspace, options: Any) -> int:

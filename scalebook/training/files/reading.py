@@ -14,6 +14,9 @@ from scalebook.training.errors import ConfigError
 MOST_BYTES: Final = 4_000_000
 """Of a notebook, a config, or settings. A notebook of 500 lines has 20 kB."""
 
+MOST_OWN_BYTES: Final = 2**26
+"""Of a file that a process of ours has written and that is read at once; a record has 0.2 MB at most."""
+
 MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 """How a text of another encoding begins."""
 
@@ -84,6 +87,14 @@ def opened(path: Path) -> IO[bytes]:
         os.close(handle)
         raise OSError(errno.EINVAL, "no plain file", str(path))
     return open(handle, "rb")
+
+
+def whole(path: Path, most: int = MOST_OWN_BYTES) -> bytes:
+    """All of such a file; OSError also where it has more than `most` bytes."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
+        return file.read(most)
 
 
 def written(path: Path, most: int = -1) -> bytes:

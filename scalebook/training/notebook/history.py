@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.files.reading import opened
+from scalebook.training.files.reading import whole
 from scalebook.training.trust import within
 from scalebook.training.workspace import Workspace
 
@@ -30,8 +30,7 @@ class PastState:
     """The state that it was a return to."""
 
     def content(self) -> bytes:
-        with opened(self.path) as file:
-            return file.read()
+        return whole(self.path)
 
 
 def folder(notebook: Path) -> Path:

@@ -95,6 +95,16 @@ def test_no_command_lets_names_through(bench: Bench, monkeypatch: pytest.MonkeyP
         assert "Traceback" not in shown_, words
 
 
+def test_a_name_makes_no_line_of_its_own_and_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "x\nscalebook: error.md"
+    page.write_text(f"```yaml experiment={'n' * 100_000}\nconfig: {{}}\n```\n", encoding="utf-8")
+    assert main(["notebook", "check", str(page)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all(line.startswith(f"{tmp_path}/x scalebook: error.md:") for line in lines)
+    assert all(len(line) < 2000 for line in lines)
+
+
 def test_a_log_goes_to_a_file_as_the_run_wrote_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

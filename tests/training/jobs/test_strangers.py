@@ -6,12 +6,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs import queue
+from scalebook.training.__main__ import main
+from scalebook.training.commands import jobs as commands
+from scalebook.training.jobs import queue, usage
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import ProcessId, alive, writes_to
@@ -102,3 +104,45 @@ def test_reading_a_file_or_a_link_to_one_that_is_written_proves_nothing(tmp_path
         assert not writes_to(me, [link])
         assert not writes_to(ProcessId(me.pid, me.start - 1, me.boot), [kept])
     assert not writes_to(me, [kept])
+
+
+SPOILERS: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a link": lambda path: path.symlink_to("/dev/zero"),
+    "a folder": Path.mkdir,
+    "100 GB": lambda path: path.touch() or os.truncate(path, 10**11),  # type: ignore[func-returns-value]
+}
+
+
+@pytest.mark.parametrize("what", SPOILERS)
+def test_whatever_lies_in_a_job_s_folder_nobody_waits_for_it_nor_reads_all_of_it(
+    bench: Bench, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(bench.workspace.root))
+    names = ["log.txt", "config.yaml", "stop", "usage.jsonl", "curve.jsonl", "progress.json", "result.json",
+             "process.json", "turn.json", "signature"]  # fmt: skip
+    jobs = {name: bench.job() for name in names}
+    for name, job in jobs.items():
+        (job.path / name).unlink(missing_ok=True)
+        SPOILERS[what](job.path / name)
+    began = time.monotonic()
+    assert main(["jobs", "list"]) == 0
+    assert all(job.id[:8] in capsys.readouterr().out for job in list(jobs.values())[:1])
+    for job in jobs.values():
+        job.state(), job.tail(), job.why_stopped(), usage.read(job)
+        if job is not jobs["log.txt"]:
+            assert main(["jobs", "log", job.id]) == 0
+    if what != "100 GB":
+        assert main(["jobs", "log", jobs["log.txt"].id]) == 2
+    assert time.monotonic() - began < 30
+
+
+def test_a_long_log_comes_whole_and_in_pieces(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(bench.workspace.root))
+    monkeypatch.setattr(commands, "PIECE", 64)
+    text, job = "".join(f"line {number} é日本\n" for number in range(100)) + "x" * 200, bench.job()
+    job.log.write_text(text, encoding="utf-8")
+    assert main(["jobs", "log", job.id]) == 0
+    assert capsys.readouterr().out == text

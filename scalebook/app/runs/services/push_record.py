@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scalebook.app.runs.services import artifacts
 from scalebook.training.files import records
-from scalebook.training.files.reading import opened
+from scalebook.training.files.reading import whole
 from scalebook.training.files.records import Broken
 from scalebook.training.ps.coordination.measures import PushRecord
 from scalebook.training.tracking import names
@@ -17,8 +17,7 @@ def in_folder(folder: Path) -> PushRecord | None:
 
     def read(name: str) -> bytes | None:
         try:
-            with opened(folder / name) as file:
-                return file.read()
+            return whole(folder / name)
         except OSError:
             return None
 

@@ -51,7 +51,9 @@ def _environment(view: RunView) -> None:
 
 def _log(view: RunView) -> None:
     job, failed = view.job, view.state == "failed"
-    looked_for = component.log_box(partial(written, job.log) if job and job.log.exists() else None, f"{view.title}-log")
+    looked_for = component.log_box(
+        partial(written, job.log, run_files.MOST_BYTES) if job and job.log.exists() else None, f"{view.title}-log"
+    )
     if looked_for and job:
         component.log_lines(*run_files.found_in(job.log, looked_for))
     else:
