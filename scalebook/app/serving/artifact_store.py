@@ -5,13 +5,10 @@ below the folder of a run are MLflow's to refuse, and it does.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalebook.training.trust import within
 from scalebook.training.workspace import Workspace
-
-if TYPE_CHECKING:
-    pass
 
 
 def stay_within(workspace: Workspace) -> None:

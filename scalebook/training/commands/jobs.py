@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from scalebook.training.durations import roughly
-from scalebook.training.errors import ConfigError
+from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.files.reading import opened
 from scalebook.training.files.terminal import give
 from scalebook.training.jobs import moving, queue
@@ -121,7 +121,8 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
         words = f"{result.failure}: {result.cause}"
     elif state == "failed":
         words = "its process has died"
-    return (job.id[:8], state, _bar(fraction), "" if left is None else roughly(left), job.request().title, words)
+    name = one_line(job.request().title, LONGEST_KEY)
+    return (job.id[:8], state, _bar(fraction), "" if left is None else roughly(left), name, one_line(words))
 
 
 def _bar(fraction: float | None) -> str:

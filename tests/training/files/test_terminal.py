@@ -105,6 +105,15 @@ def test_a_name_makes_no_line_of_its_own_and_no_page(tmp_path: Path, capsys: pyt
     assert all(len(line) < 2000 for line in lines)
 
 
+def test_a_job_s_name_makes_no_row(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(bench.workspace.root))
+    bench.job(name="x\nfeedbeef  finished")
+    assert main(["jobs", "list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_a_log_goes_to_a_file_as_the_run_wrote_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
