@@ -14,14 +14,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TextIO, cast
 
 from scalebook.app.serving.access import Access, add_options
 from scalebook.app.serving.addresses import Addresses, only_one
 from scalebook.app.serving.child import Child, ServerDied, end_leftover
-from scalebook.app.serving.mlflow_server import mlflow_server, remote_address
-from scalebook.app.serving.page_server import page_server
+from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
+from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.training.config import catalogue
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.terminal import EscapingStream
 from scalebook.training.jobs import owners, supervising
 from scalebook.training.jobs.process import alive
 from scalebook.training.safe_path import HOME, environment, python
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
     )  # here and in all that this starts: nobody is told of runs
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=cast(TextIO, EscapingStream(sys.stdout)))
     workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
     if not workspace.root.is_dir():
         log.error("scalebook: error: %s is no folder. Make it, or name another one.", workspace.root)
@@ -126,7 +128,7 @@ def _clear_up(workspace: Workspace) -> None:
     """End the servers of an owner that was killed before it could."""
     if left := Addresses.read(workspace):
         for process in left.children:
-            end_leftover(process)
+            end_leftover(process, [workspace.hidden / name for name in (PAGES_LOG, MLFLOW_LOG)])
         Addresses.forget(workspace)
 
 
@@ -234,6 +236,8 @@ def _keep_supervised(keeper: supervising.Keeper) -> None:
         log.warning("The supervisor had ended unexpectedly; another one goes on with the queue.")
     elif keeper.problem and not before:
         log.warning("The supervisor has ended, and no other one starts: %s", keeper.problem)
+    if news := keeper.news():
+        log.warning("%s.", news[0].upper() + news[1:])
 
 
 def _going_on(workspace: Workspace) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.machine import refusals_told
+from scalebook.training.files.terminal import shown
 from scalebook.training.importing import importing
 from scalebook.training.safe_path import environment, leave_current_folder, python
 from scalebook.training.system import require_linux
@@ -49,6 +50,11 @@ WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 failed, 2 a mistake in the command or the config, said in one line on standard error."""
     argv = sys.argv[1:] if argv is None else argv
+    with shown():
+        return _called(argv)
+
+
+def _called(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if argv else 2

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.reading import leads_out, whole
 from scalebook.training.workspace import LOCAL, OWNER_ONLY, SETTINGS, Workspace, state_home
 
 MARK: Final = "trusted"
@@ -54,6 +55,11 @@ def trust(workspace: Workspace) -> None:
         raise ConfigError(
             str(error.filename), f"cannot be written ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
         ) from error
+
+
+def within(workspace: Workspace, path: Path) -> bool:
+    """Whether what lies at `path` may be shown: no link leads there out of the folder, or the folder is trusted."""
+    return not leads_out(path, workspace.root) or trusted(workspace)
 
 
 def withdraw(workspace: Workspace) -> None:
@@ -128,7 +134,7 @@ def may_run(workspace: Workspace, folder: Path, files: Sequence[str]) -> bool:
 def signed(folder: Path, files: Sequence[str]) -> bool:
     """Whether a job or a search was submitted by this user as it stands."""
     try:
-        signature = (folder / SIGNATURE).read_text(encoding="ascii")
+        signature = whole(folder / SIGNATURE).decode("ascii")
         return hmac.compare_digest(signature, _signature(folder, folder.name, files, _key()))
     except (OSError, ValueError, TypeError):  # missing, or garbage
         return False
@@ -154,7 +160,7 @@ def _source(workspace: Workspace, name: str) -> str:
 
 
 def _signature(folder: Path, name: str, files: Sequence[str], key: bytes) -> str:
-    digests = [hashlib.sha256((folder / file).read_bytes()).hexdigest() for file in files]
+    digests = [hashlib.sha256(whole(folder / file)).hexdigest() for file in files]
     return hmac.new(key, json.dumps([name, *files, *digests]).encode(), hashlib.sha256).hexdigest()
 
 

@@ -162,8 +162,8 @@ def spoilt(content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.fixture
-def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """A copy; nothing is started in it."""
+def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """A copy, whose one job that runs is this process's; nothing is started in it."""
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
     monkeypatch.setattr(Starter, "prepare", lambda self, fresh: False)
     monkeypatch.setattr(Drivers, "_drive", lambda self, folder: None)
@@ -176,7 +176,8 @@ def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for one in all_searches(made):
         one.write(replace(one.request(), storage=f"journal:{one.path / 'study.journal'}"))
     shutil.copytree(made.hidden, tmp_path / "kept")
-    return made
+    with (made.jobs / ALIVE / "process.json").open("ab"):
+        yield made
 
 
 def restored(workspace: Workspace, pattern: str) -> None:

@@ -178,9 +178,10 @@ def ask_no_more(workspace: Workspace) -> None:
 @contextmanager
 def filled(workspace: Workspace, trials: int = 200) -> Iterator[Gallery]:
     """Notebooks, runs that have finished, failed, stopped and go on, and a search with that many trials."""
-    gone, goes_on = (subprocess.Popen(["sleep", "3600"], start_new_session=True) for _ in range(2))
+    found = _fill(workspace, trials)
+    with JobFolder(workspace.jobs / found.runs["running"]).log.open("ab") as log:
+        gone, goes_on = (subprocess.Popen(["sleep", "3600"], stdout=log, start_new_session=True) for _ in range(2))
     try:
-        found = _fill(workspace, trials)
         for run_id in (
             *found.runs.values(),
             found.trial,

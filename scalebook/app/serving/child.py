@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from scalebook.app.serving.ports import answers, free_port, is_free
-from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.jobs.process import ProcessId, alive, writes_to
 
 
 class ServerDied(RuntimeError):
@@ -113,9 +113,12 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def end_leftover(process: ProcessId, deadline_s: float = 5.0) -> None:
-    """End a server whose owner was killed, which still holds its port; return when it is gone."""
-    if not alive(process):
+def end_leftover(process: ProcessId, logs: Sequence[Path], deadline_s: float = 5.0) -> None:
+    """End a server whose owner was killed, which still holds its port; return when it is gone.
+
+    A process that writes to none of these `logs` is no server of ours, whatever the record says that names it.
+    """
+    if not writes_to(process, logs):
         return
     kill_group(process.pid)
     deadline = time.monotonic() + deadline_s

@@ -17,6 +17,7 @@ from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 
 PORT = 5000
+MLFLOW_LOG = "mlflow.log"
 MODULE = "scalebook.app.serving.mlflow_server"
 HEALTH = "/health"
 ARTIFACTS = "mlflow-artifacts:/"
@@ -36,7 +37,7 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         command=command,
         health=HEALTH,
         preferred_port=port,
-        log=workspace.hidden / "mlflow.log",
+        log=workspace.hidden / MLFLOW_LOG,
         env=environment(
             SCALEBOOK_WORKSPACE=str(workspace.root),
             MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
@@ -60,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         import uvicorn
         from mlflow.server import constants, handlers
 
+        from scalebook.app.serving.artifact_store import stay_within
+
     os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = workspace.tracking_uri()
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = ARTIFACTS
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
@@ -67,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with importing():
         from mlflow.server.fastapi_app import app
 
+    stay_within(workspace)
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
     guarded = Guard(app, access, port, HEALTH)
     uvicorn.run(guarded, host=LOOPBACK, port=port, log_level="warning", access_log=False)

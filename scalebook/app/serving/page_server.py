@@ -21,6 +21,7 @@ from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
 
 PORT = 8501
+PAGES_LOG = "ui.log"
 MODULE = "scalebook.app.serving.page_server"
 HEALTH = "/_stcore/health"
 
@@ -36,7 +37,7 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
         command=command,
         health=HEALTH,
         preferred_port=port,
-        log=workspace.hidden / "ui.log",
+        log=workspace.hidden / PAGES_LOG,
         env=environment(SCALEBOOK_WORKSPACE=str(workspace.root), MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false"),
         cwd=HOME,
     )

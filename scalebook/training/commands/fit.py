@@ -19,6 +19,7 @@ from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.files.terminal import give, untouched
 from scalebook.training.importing import importing
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
@@ -68,13 +69,14 @@ def main(argv: Sequence[str]) -> int:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     config = complete(line.config, description)
     if "--print_config" in line.options:
-        print(yaml.dump(config), end="")
+        give(yaml.dump(config))
         return 0
     place = place_of(config, os.environ, description) if command == "fit" else None
-    import_modules(workspace)
-    if command != "fit":
-        return _evaluate(command, config)
-    return _fit(workspace, line.config, config, description, first=place is None or place.index == 0)
+    with untouched():
+        import_modules(workspace)
+        if command != "fit":
+            return _evaluate(command, config)
+        return _fit(workspace, line.config, config, description, first=place is None or place.index == 0)
 
 
 def _fit(

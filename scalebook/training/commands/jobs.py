@@ -9,9 +9,12 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from scalebook.training.durations import roughly
-from scalebook.training.errors import ConfigError
+from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.files.reading import opened
+from scalebook.training.files.terminal import give
 from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
+from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.jobs.waiting import waiting_reasons
@@ -22,6 +25,8 @@ from scalebook.training.workspace import Workspace
 
 BAR = 10
 FOLLOW_S = 0.2
+PIECE = 2**20
+"""Bytes of a log that are read at once."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--json", action="store_true", help="one JSON list, for programs")
     show.set_defaults(action=_list)
     actions: list[tuple[str, str, Callable[[Workspace, Any], int]]] = [
-        ("log", "print a job's log", _log),
+        ("log", "print a job's log; on a terminal with its escape sequences written out", _log),
         ("stop", "end a job at its next update, by force if it does not react", _stop),
         ("move", "let a waiting job start earlier or later than the others", _move),
         ("resume", "go on from the newest checkpoint of an ended job, as a new job", _resume),
@@ -116,7 +121,8 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
         words = f"{result.failure}: {result.cause}"
     elif state == "failed":
         words = "its process has died"
-    return (job.id[:8], state, _bar(fraction), "" if left is None else roughly(left), job.request().title, words)
+    name = one_line(job.request().title, LONGEST_KEY)
+    return (job.id[:8], state, _bar(fraction), "" if left is None else roughly(left), name, one_line(words))
 
 
 def _bar(fraction: float | None) -> str:
@@ -127,28 +133,39 @@ def _bar(fraction: float | None) -> str:
 
 
 def _log(workspace: Workspace, options: Any) -> int:
-    """Of a job on several machines the lines of the others after their names."""
+    """Of a job on several machines the lines of the others after their names. A terminal is shown escape sequences; a
+    file or a pipe gets what the job has printed."""
     job = queue.find(workspace, options.id)
     positions: dict[str, int] = {}
+    if options.follow:
+        _say_silence(workspace)
     while True:
         ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
         for machine, part in {"": job, **part_folders(job)}.items():
-            text, positions[machine] = _news(part, positions.get(machine, 0))
-            lines = text.splitlines(keepends=True) if machine else []
-            sys.stdout.write("".join(f"{machine}| {line}" for line in lines) or text)
+            while text := _news(part, machine, positions):
+                lines = text.splitlines(keepends=True) if machine else []
+                give("".join(f"{machine}| {line}" for line in lines) or text)
             sys.stdout.flush()
         if ended or not options.follow:
             return 0
         time.sleep(FOLLOW_S)
 
 
-def _news(job: JobFolder, position: int) -> tuple[str, int]:
-    """What its log has from there on, and where that ends."""
-    if not job.log.exists():
-        return "", position
-    with job.log.open("rb") as file:
-        file.seek(position)
-        return file.read().decode("utf-8", "replace"), file.tell()
+def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
+    """What its log has from the machine's position on, which is moved; of much the first `PIECE` bytes, whole lines."""
+    position = positions.get(machine, 0)
+    try:
+        with opened(job.log) as file:
+            file.seek(position)
+            read = file.read(PIECE)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigError(str(job.log), f"cannot be read ({error.strerror})", "Remove it.") from error
+    if len(read) == PIECE:
+        read = read[: read.rfind(b"\n") + 1] or read
+    positions[machine] = position + len(read)
+    return read.decode("utf-8", "replace")
 
 
 def _stop(workspace: Workspace, options: Any) -> int:
@@ -161,12 +178,20 @@ def _stop(workspace: Workspace, options: Any) -> int:
         for job_ in going:
             queue.stop(job_)
         print(f"{len(going)} job{'' if len(going) == 1 else 's'} asked to stop")
+        _say_silence(workspace)
         return 0
     job = queue.find(workspace, options.id)
     state = job.state()
     queue.stop(job)
     print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is asked to stop")
+    _say_silence(workspace)
     return 0
+
+
+def _say_silence(workspace: Workspace) -> None:
+    """Where the supervisor does nothing: a job that does not react by itself is not ended then."""
+    if silent := silence(workspace):
+        print(f"scalebook: warning: {silent}", file=sys.stderr)
 
 
 def _move(workspace: Workspace, options: Any) -> int:

@@ -14,7 +14,7 @@ from scalebook.training.commands.notebook_export import FORMATS, export
 from scalebook.training.commands.notebook_run import Wanted, run
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
-from scalebook.training.errors import ConfigError
+from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
@@ -116,7 +116,8 @@ def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
     """One line each, `FILE:LINE: cell: key: message. Remedy`, on standard error."""
     for problem in problems:
         warning = "warning: " if problem.problem.severity == "warning" else ""
-        print(f"{path}:{problem.line}: {warning}{problem.cell_name}: {problem.problem}", file=sys.stderr)
+        name = one_line(problem.cell_name, LONGEST_KEY)
+        print(f"{one_line(str(path))}:{problem.line}: {warning}{name}: {problem.problem}", file=sys.stderr)
 
 
 def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:

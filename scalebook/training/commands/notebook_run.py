@@ -16,6 +16,7 @@ from scalebook.training.durations import duration
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, State
+from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.jobs.waiting import waiting_reasons
@@ -140,9 +141,11 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> 
         if all(state in ENDED for state in states.values()):
             return True
         keeper.look()
-        news = (states, [progress.time for job in jobs if (progress := job.progress())])
-        if news != seen:
-            seen, moved = news, now
+        if news := keeper.news():
+            board.say(f"scalebook: {news}")
+        signs = (states, [progress.time for job in jobs if (progress := job.progress())])
+        if signs != seen:
+            seen, moved = signs, now
         if now - moved > SILENCE_S:
             return False
         time.sleep(LOOK_EVERY_S)
@@ -171,6 +174,8 @@ def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLine
     board.say(f"\nInterrupted: stopping {_runs(len(going))} (once more to leave that to the supervisor).")
     for job in going:
         queue.stop(job)
+    if silent := silence(workspace):
+        board.say(f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
     try:
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):

@@ -14,6 +14,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
+from scalebook.training.files.terminal import draw, visible
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.planning.answer import Reliability
@@ -195,7 +196,7 @@ class _Progress:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if self._out is not None:
-            self._out.write(f"\r\x1b[Kscalebook: {done}/{whole} {words}"[:100])
+            draw(self._out, f"\r\x1b[Kscalebook: {done}/{whole} {visible(words)}"[:100])
             self._out.flush()
             if done == whole:
-                self._out.write("\r\x1b[K")
+                draw(self._out, "\r\x1b[K")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
 from scalebook.training.durations import duration
+from scalebook.training.files.terminal import draw, visible
 from scalebook.training.jobs.folder import ENDED, JobFolder, State
 from scalebook.training.notebook.figures import count
 from scalebook.training.tracking import names
@@ -41,11 +42,11 @@ class RunLines:
     def _redraw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         columns, rows = shutil.get_terminal_size()
         shown = self._most_interesting(states, rows - 2)
-        lines = [self.line(job, states[job.id], reasons.get(job.id, ""))[: columns - 1] for job in shown]
+        lines = [visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in shown]
         if len(shown) < len(self.jobs):
             lines.append(f"... and {len(self.jobs) - len(shown)} more"[: columns - 1])
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
-        self.out.write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
+        draw(self.out, up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
         self.out.flush()
         self._drawn = len(lines)
 

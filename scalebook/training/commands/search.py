@@ -15,8 +15,9 @@ from scalebook.training.config.command_line import read
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.durations import roughly
-from scalebook.training.errors import ConfigError
+from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.lock import silence
 from scalebook.training.notebook import store
 from scalebook.training.notebook.table import WIDTH
 from scalebook.training.search import launch
@@ -157,7 +158,7 @@ def _list(options: Any) -> int:
         left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
-        rows.append((search.id[:8], search.state(), done, best, left, where))
+        rows.append((search.id[:8], search.state(), done, best, left, one_line(where, LONGEST_KEY)))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         line = "  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]])
@@ -183,4 +184,6 @@ def _stop(options: Any) -> int:
     folder = launch.find(Workspace.find(), options.id)
     launch.stop(folder)
     print(f"scalebook: asked {folder.request().name} to stop")
+    if silent := silence(folder.workspace):
+        print(f"scalebook: warning: {silent}", file=sys.stderr)
     return 0

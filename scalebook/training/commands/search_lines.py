@@ -9,6 +9,8 @@ from scalebook.training.config.search.cost import trials_wanted
 from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.point import summary
 from scalebook.training.durations import roughly
+from scalebook.training.files.terminal import draw, visible
+from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
@@ -50,11 +52,13 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
     while folder.state() not in ENDED:
         now = time.monotonic()
         keeper.look()
+        if news := keeper.news():
+            say(out, ("\n" if live else "") + f"scalebook: {news}")
         progress = folder.progress()
         if progress is not None and progress.time != seen:
             seen, moved = progress.time, now
             if live:
-                out.write(f"\r\x1b[2K{line(progress)}")
+                draw(out, f"\r\x1b[2K{visible(line(progress))}")
                 out.flush()
             elif now - said > PLAIN_EVERY_S:
                 said = now
@@ -79,6 +83,8 @@ def line(progress: SearchProgress) -> str:
 def _interrupted(folder: SearchFolder, out: TextIO) -> int:
     say(out, "\nInterrupted: stopping the search (once more to leave that to its driver).")
     launch.stop(folder)
+    if silent := silence(folder.workspace):
+        say(out, f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
     try:
         while time.monotonic() < deadline and folder.state() not in ENDED:

@@ -1,13 +1,21 @@
-"""Files that a person wrote, read with care: whatever is wrong with one is said in one line that names it."""
+"""Files that a person wrote, read with care: whatever is wrong with one is said in one line that names it.
 
+And files that processes of ours have written, in a folder that may be a stranger's: no link of those is followed.
+"""
+
+import errno
+import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from scalebook.training.errors import ConfigError
 
 MOST_BYTES: Final = 4_000_000
 """Of a notebook, a config, or settings. A notebook of 500 lines has 20 kB."""
+
+MOST_OWN_BYTES: Final = 2**26
+"""Of a file that a process of ours has written and that is read at once; a record has 0.2 MB at most."""
 
 MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 """How a text of another encoding begins."""
@@ -56,3 +64,47 @@ def decoded(path: Path, content: bytes) -> str:
 def read_text(path: Path) -> str:
     """The text in `path`, without a byte order mark."""
     return decoded(path, read_bytes(path)).removeprefix("\ufeff")
+
+
+def leads_out(path: Path, root: Path) -> bool:
+    """Whether `path` is, or lies beyond, a link out of the folder `root`."""
+    try:
+        return not path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a loop of links leads nowhere, and cannot be read
+        return False
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file that processes of ours write, such as a log, to be read; it may not be there. OSError, in words, also for
+    a link, which is not followed, and for a pipe, which would be waited for."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "a link, which is not followed", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no plain file", str(path))
+    return open(handle, "rb")
+
+
+def whole(path: Path, most: int = MOST_OWN_BYTES) -> bytes:
+    """All of such a file; OSError also where it has more than `most` bytes."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
+        return file.read(most)
+
+
+def written(path: Path, most: int = -1) -> bytes:
+    """The last `most` bytes of such a file, or all; of one that is not read why, and of none nothing: to be shown."""
+    try:
+        with opened(path) as file:
+            if most >= 0:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        return f"({path.name} is not shown: {error.strerror})".encode()

@@ -8,7 +8,6 @@ the file and what is wrong with it. `peek` takes garbage for nothing, for files 
 import copy
 import json
 import os
-import stat
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, ge
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.files.reading import opened
 
 VERSION: Final = 1
 """Of all records together. Keys may come and go within one; a record whose keys change their meaning needs the next."""
@@ -139,25 +139,19 @@ def settle(folder: Path) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """The bytes of a plain file; a pipe in its place, which would block whoever opens it, is an error."""
+    """The bytes of a plain file; a link, or a pipe in its place, which would block whoever opens it, is an error."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST:
+                raise Broken(path, f"{size / 2**20:.0f} MB, more than any record has")
+            return file.read()
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
+        if isinstance(error, Broken):
+            raise
         raise Broken(path, getattr(error, "strerror", None) or str(error)) from None
-    try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise Broken(path, "no plain file")
-        if facts.st_size > LARGEST:
-            raise Broken(path, f"{facts.st_size / 2**20:.0f} MB, more than any record has")
-        with open(handle, "rb", closefd=False) as file:
-            return file.read()
-    except OSError as error:
-        raise Broken(path, error.strerror or str(error)) from None
-    finally:
-        os.close(handle)
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from scalebook.training.durations import duration
 from scalebook.training.files import records
+from scalebook.training.files.reading import opened
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.workspace import Workspace
@@ -68,7 +69,7 @@ def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
         size = path.stat().st_size
         if offset is None or size == offset:
             return [], size
-        with path.open("rb") as file:
+        with opened(path) as file:
             file.seek(offset if offset < size else 0)  # a shorter one was begun anew
             content = file.read(2 * LARGEST)
             end = file.tell()

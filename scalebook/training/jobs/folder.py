@@ -19,12 +19,15 @@ from typing import Any, Literal
 
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files import records
+from scalebook.training.files.reading import written
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.cluster.parts import JOINED, JoinedParts
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.known import EXECUTORS, Handle, executor_of
+from scalebook.training.jobs.executors.local.executor import LocalHandle
+from scalebook.training.jobs.process import ProcessId
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -223,10 +226,7 @@ class JobFolder(RecordFolder):
 
     def told_to_stop(self) -> str:
         """The words in the stop file; "" where there is none, or a signal made it."""
-        try:
-            return self.stop_file.read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return ""
+        return written(self.stop_file, 10_000).decode("utf-8", "replace").strip()
 
     @property
     def curve(self) -> Path:
@@ -235,6 +235,11 @@ class JobFolder(RecordFolder):
     @property
     def unrecorded(self) -> Path:
         return self.path / "unrecorded"
+
+    def write(self, record: Any) -> None:
+        super().write(record)
+        if isinstance(record, Started):
+            _keep_open(self.path / self.FILES[Started], record)
 
     def request(self) -> JobRequest:
         """What was asked. It never changes, so it is read once. FileNotFoundError when the folder is gone; Broken."""
@@ -254,7 +259,10 @@ class JobFolder(RecordFolder):
 
     def started(self) -> Started | None:
         """None also where `process.json` is broken; `result` then says so."""
-        return records.peek(self.path / "process.json", Started)
+        started = records.peek(self.path / "process.json", Started)
+        if started is None or not isinstance(started.handle, LocalHandle):
+            return started
+        return replace(started, handle=replace(started.handle, folder=str(self.path)))
 
     def claimed(self) -> bool:
         """Whether a process has begun it, even if `process.json` cannot be read any more."""
@@ -281,6 +289,7 @@ class JobFolder(RecordFolder):
         beside = self.path / f".process.{os.getpid()}"
         try:
             records.save(beside, started, durable=True)
+            _keep_open(beside, started)
             os.link(beside, self.path / "process.json")
         except FileExistsError:
             return False
@@ -309,12 +318,13 @@ class JobFolder(RecordFolder):
 
     def tail(self, lines: int = 200) -> str:
         """The last lines of the log, read from its end (at most 256 KiB)."""
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2**18))
-            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+        return "\n".join(written(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
+
+
+def _keep_open(path: Path, started: Started) -> None:
+    """The record of this very process stays open until its end: thereby it is known (`LocalExecutor`)."""
+    if isinstance(started.handle, LocalHandle) and started.handle.process == ProcessId.of():
+        os.open(path, os.O_WRONLY)
 
 
 def _ended_by(error: Broken) -> Result:

@@ -1,6 +1,7 @@
 """One supervisor per workspace: the lock that makes it so, and the note of who holds it."""
 
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Final
 import psutil
 
 from scalebook.training.files import locks, records
-from scalebook.training.jobs.process import ProcessId, alive
-from scalebook.training.workspace import Workspace
+from scalebook.training.jobs.process import ProcessId, alive, stopped
+from scalebook.training.workspace import HIDDEN, Workspace
 
 LOCK: Final = "supervisor.lock"
+LOG: Final = "supervisor.log"
 LOCKS: Final = Path("/proc/locks")
+SILENT_S: Final = 7.0
+"""A supervisor that has gone through no turn for so long is named. One takes 0.1 s, and seconds on a slow disk."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,15 @@ class SupervisorLock:
             os.close(handle)
             return False
         self._file = handle
+        self.beat()
         return True
+
+    def beat(self) -> None:
+        """Say that its holder goes on: the lock's file is dated by the clock that counts from the machine's start,
+        which nobody sets, and which all processes share."""
+        now = time.monotonic_ns()
+        with suppress(OSError):
+            os.utime(self.workspace.hidden / LOCK, ns=(now, now))
 
     def release(self) -> None:
         assert self._file is not None, "the lock is not held"
@@ -77,6 +89,24 @@ def status(workspace: Workspace) -> Status | None:
         return status_
     holder = _holder(workspace)
     return None if holder is None else Status(holder)
+
+
+def silence(workspace: Workspace) -> str:
+    """Why nothing comes of the living supervisor, for people; "" where it goes on, and where there is none."""
+    now = status(workspace)
+    if now is None:
+        return ""
+    pid = now.process.pid
+    another = f"`kill -KILL {pid}` has another one take its place; runs go on either way"
+    if stopped(now.process):
+        return f"the supervisor (process {pid}) is stopped: `kill -CONT {pid}` lets it go on, {another}"
+    try:
+        since_s = time.monotonic() - (workspace.hidden / LOCK).stat().st_mtime
+    except OSError:
+        return ""
+    if since_s < SILENT_S:  # also where an earlier version's dates it by the calendar
+        return ""
+    return f"the supervisor (process {pid}) has not moved for {since_s:.0f} s: {another}; its log is `{HIDDEN}/{LOG}`"
 
 
 def noted(workspace: Workspace) -> Status | None:

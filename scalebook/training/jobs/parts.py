@@ -45,6 +45,8 @@ def part_folders(job: JobFolder) -> dict[str, JobFolder]:
     found: dict[str, JobFolder] = {}
     times: Counter[str] = Counter()
     for part in parts_of(job, job.started()):
+        if "/" in part.name:  # a stranger's
+            continue
         machine = part.lent.machine
         times[machine] += 1
         again = f" ({times[machine]})" if times[machine] > 1 else ""

@@ -7,7 +7,8 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -87,6 +88,42 @@ def alive(process: ProcessId) -> bool:
     """Whether it runs; a zombie, which nobody has waited for yet, does not."""
     facts = _look(process.pid)
     return facts is not None and facts.state not in "ZX" and _same(process, facts)
+
+
+def stopped(process: ProcessId) -> bool:
+    """Whether it lives and does nothing: by SIGSTOP or Ctrl+Z (T), or in the hands of a debugger (t)."""
+    facts = _look(process.pid)
+    return facts is not None and facts.state in "Tt" and _same(process, facts)
+
+
+def writes_to(process: ProcessId, files: Iterable[Path]) -> bool:
+    """Whether it lives and has one of these files open to write.
+
+    What a record says of a process may be from a stranger, or have come with a copy of its folder; that the process
+    itself writes into the folder cannot. A link is not followed. False for a process that may not be looked at.
+    """
+    wanted = set()
+    for path in files:
+        with suppress(OSError, ValueError):
+            facts = path.lstat()
+            wanted.add((facts.st_dev, facts.st_ino))
+    try:
+        names = os.listdir(f"/proc/{process.pid}/fd") if wanted and alive(process) else []
+    except OSError:
+        return False
+    return any(_is_written(process.pid, name, wanted) for name in names) and alive(process)
+
+
+def _is_written(pid: int, descriptor: str, wanted: set[tuple[int, int]]) -> bool:
+    try:
+        facts = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        if (facts.st_dev, facts.st_ino) not in wanted:
+            return False
+        lines = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text(encoding="ascii").splitlines()
+    except OSError:  # closed meanwhile
+        return False
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags:")), "0")
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _same(process: ProcessId, facts: _Facts) -> bool:

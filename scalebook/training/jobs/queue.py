@@ -34,7 +34,7 @@ from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
-from scalebook.training.trust import JOB, may_run, sign
+from scalebook.training.trust import JOB, may_run, sign, within
 from scalebook.training.workspace import Workspace
 
 CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
@@ -159,12 +159,25 @@ def _folders(workspace: Workspace) -> list[JobFolder]:
 def _names(workspace: Workspace) -> list[str]:
     if not workspace.jobs.is_dir():
         return []
-    return [name for name in os.listdir(workspace.jobs) if not name.startswith(".")]
+    with os.scandir(workspace.jobs) as entries:
+        return [
+            entry.name for entry in entries
+            if not entry.name.startswith(".") and (not entry.is_symlink() or within(workspace, Path(entry.path)))
+        ]  # fmt: skip
+
+
+def folder_of(workspace: Workspace, run_id: str) -> JobFolder | None:
+    """The job with this id, which may be from a stranger's store; None where there is none, and where it would lie
+    anywhere but in the folder of jobs."""
+    path = workspace.jobs / run_id
+    if path.name != run_id or run_id.startswith(".") or not path.is_dir():
+        return None
+    return JobFolder(path) if not path.is_symlink() or within(workspace, path) else None
 
 
 def find(workspace: Workspace, id_prefix: str) -> JobFolder:
     """The one job whose id begins so; ConfigError where there is none, or more than one."""
-    names_found = sorted(path.name for path in workspace.jobs.glob("[!.]*") if path.name.startswith(id_prefix))
+    names_found = sorted(name for name in _names(workspace) if name.startswith(id_prefix))
     if len(names_found) == 1:
         return JobFolder(workspace.jobs / names_found[0])
     if names_found:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from scalebook.training.jobs import detached
-from scalebook.training.jobs.lock import held, status
+from scalebook.training.jobs.lock import LOG, held, silence, status
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import Workspace
 
@@ -31,7 +31,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     workspace.create()
     if held(workspace) and (supervisor := running(workspace)):
         return supervisor
-    log = workspace.hidden / "supervisor.log"
+    log = workspace.hidden / LOG
     with _appending(log) as output:
         process = detached.start(output, "scalebook.training.supervisor", str(workspace.root.resolve()), *options)
     deadline = time.monotonic() + START_DEADLINE_S
@@ -48,12 +48,13 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
 class Keeper:
     """Replaces a supervisor that died, for whoever waits for its work: call `look` often, it looks once a second.
 
-    One that cannot be started is tried again; `problem` says why meanwhile, for people.
+    One that cannot be started is tried again; `problem` says why meanwhile, for people. One that lives and does nothing
+    is left alone; `silence` says so, and `news`, once.
     """
 
     def __init__(self, workspace: Workspace) -> None:
-        self.workspace, self.process, self.problem = workspace, running(workspace), ""
-        self._next = time.monotonic() + KEEP_EVERY_S
+        self.workspace, self.process, self.problem, self.silence = workspace, running(workspace), "", ""
+        self._next, self._told = time.monotonic(), False
 
     def look(self) -> bool:
         """Whether another one is there than at the last look."""
@@ -64,8 +65,16 @@ class Keeper:
             self.process, self.problem, pause = ensure(self.workspace), "", KEEP_EVERY_S
         except (RuntimeError, OSError) as error:
             self.problem, pause = str(error), KEEP_AGAIN_S
+        self.silence = silence(self.workspace)
         self._next = time.monotonic() + pause
         return self.process != before
+
+    def news(self) -> str:
+        """That the supervisor has begun to do nothing, or goes on, since this was last asked; else ""."""
+        if bool(self.silence) == self._told:
+            return ""
+        self._told = not self._told
+        return self.silence or "the supervisor goes on"
 
 
 def _appending(log: Path) -> IO[bytes]:

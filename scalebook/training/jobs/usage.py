@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.files import records
+from scalebook.training.files.reading import opened
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import GpuReading, gpu_readings
 from scalebook.training.jobs.folder import JobFolder, Started
@@ -71,7 +72,7 @@ def read(job: JobFolder) -> Sequence[Usage]:
     """All samples so far; lines that cannot be read are left out."""
     path = file_of(job)
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             lines = file.read(LARGEST).splitlines()
     except OSError:
         return []

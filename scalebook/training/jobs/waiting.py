@@ -8,7 +8,7 @@ from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobFolder, JobRequest, State
 from scalebook.training.jobs.lasting import Lasting, left
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.lock import status
+from scalebook.training.jobs.lock import silence, status
 from scalebook.training.jobs.queue import all_jobs, open_jobs
 from scalebook.training.jobs.schedule import STARTS, plan
 from scalebook.training.trust import FOUND, JOB, may_run
@@ -41,6 +41,8 @@ def _of_queued(
     supervisor = status(workspace)
     if supervisor is None:
         return all_wait(NO_SUPERVISOR)
+    if silent := silence(workspace):
+        return all_wait(silent)
     if full := lacking(workspace.hidden):
         return all_wait(f"waits for room: {full}")
     try:

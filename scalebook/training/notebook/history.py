@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.reading import whole
+from scalebook.training.trust import within
 from scalebook.training.workspace import Workspace
 
 MOST: Final = 50
@@ -27,7 +30,7 @@ class PastState:
     """The state that it was a return to."""
 
     def content(self) -> bytes:
-        return self.path.read_bytes()
+        return whole(self.path)
 
 
 def folder(notebook: Path) -> Path:
@@ -43,12 +46,14 @@ def taken(notebook: Path) -> bool:
 def states(notebook: Path) -> list[PastState]:
     """What is kept of it, the newest first. Others may write and trim meanwhile."""
     states_ = []
+    if _is_out(notebook):
+        return []
     try:
         entries = [*os.scandir(folder(notebook))]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     for entry in entries:
-        if known := NAME.fullmatch(entry.name):
+        if (known := NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
             try:
                 at = entry.stat().st_mtime
             except FileNotFoundError:
@@ -72,6 +77,8 @@ def previous(notebook: Path, content: bytes) -> PastState | None:
 
 def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
+    if _is_out(notebook):
+        raise ConfigError(str(folder(notebook)), "is a link out of the folder", "Remove it.")
     kept = states(notebook)
     if kept and back is None and kept[0].content() == content:
         return
@@ -91,3 +98,8 @@ def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
     again = kept[:1] if back is not None and kept and kept[0].back is not None else []
     for old in [*again, *kept[MOST - 1 + len(again) :]]:
         old.path.unlink(missing_ok=True)
+
+
+def _is_out(notebook: Path) -> bool:
+    """Whether the states would be kept outside of the notebook's folder, by way of a link."""
+    return not within(Workspace(notebook.parent), folder(notebook))

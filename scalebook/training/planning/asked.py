@@ -18,7 +18,7 @@ from typing import Any, Final
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
 from scalebook.training.jobs import detached
-from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.jobs.process import ProcessId, send, writes_to
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question, rules
@@ -135,8 +135,7 @@ class Asked:
 
     def running(self) -> PlanProgress | None:
         """How far the process is; None where none works on it."""
-        process = records.peek(self.folder / "process.json", ProcessId)
-        if process is None or not alive(process):
+        if self._process() is None:
             return None
         return records.peek(self.folder / "progress.json", PlanProgress) or PlanProgress(0, 0, "starting")
 
@@ -180,9 +179,13 @@ class Asked:
 
     def stop(self) -> None:
         """Ask the process to end, with what it measures; nothing happens where none works."""
-        process = records.peek(self.folder / "process.json", ProcessId)
-        if process is not None and alive(process):
+        if (process := self._process()) is not None:
             send(process, signal.SIGTERM)
+
+    def _process(self) -> ProcessId | None:
+        """Which works on it: it writes the log, whatever a record that was found in the folder says."""
+        process = records.peek(self.folder / "process.json", ProcessId)
+        return process if process is not None and writes_to(process, [self.folder / "log.txt"]) else None
 
     # --- of the process ----------------------------------------------------------------------------------------------
 

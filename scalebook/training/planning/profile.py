@@ -116,7 +116,7 @@ KEYS: Final = (
 
 def load_profile(path: Path) -> Profile:
     """Of a YAML file; ConfigError, naming key and remedy, for what is no profile."""
-    raw = records.mapping(path)
+    raw = records.mapping(path.resolve())
     if raw is None:
         raise ConfigError("--profile", f"there is no file {path}", "Write one; README, Planning, shows how.")
     return read_profile(raw)

@@ -17,7 +17,7 @@ from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.search.study.storage import journal_path
-from scalebook.training.trust import FOUND, SEARCH, may_run
+from scalebook.training.trust import FOUND, SEARCH, may_run, within
 from scalebook.training.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -230,4 +230,5 @@ def broken_searches(workspace: Workspace) -> list[Broken]:
 def _folders(workspace: Workspace) -> list[SearchFolder]:
     if not workspace.studies.is_dir():
         return []
-    return [SearchFolder(path) for path in sorted(workspace.studies.iterdir()) if not path.name.startswith(".")]
+    paths = [path for path in sorted(workspace.studies.iterdir()) if not path.name.startswith(".")]
+    return [SearchFolder(path) for path in paths if not path.is_symlink() or within(workspace, path)]

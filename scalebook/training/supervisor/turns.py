@@ -84,6 +84,7 @@ class Turns:
         began = time.monotonic()
         if not self._guarded("the warm process", self._listen):
             time.sleep(self.limits.poll_s)
+        self.lock.beat()
         self.children.look()
         self._look_for_room(began)
         self._guarded("the searches", partial(self.drivers.turn, self._full))

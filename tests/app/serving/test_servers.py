@@ -11,6 +11,7 @@ from scalebook.app.serving.access import Access
 from scalebook.app.serving.child import Child
 from scalebook.app.serving.mlflow_server import mlflow_server
 from scalebook.app.serving.page_server import page_server
+from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 from tests.ports import kernels_choice
@@ -155,3 +156,34 @@ def test_with_a_server_of_the_persons_own_there_is_none_of_ours(
 ) -> None:
     monkeypatch.setitem(os.environ, "MLFLOW_TRACKING_URI", "http://127.0.0.1:5999")
     assert mlflow_server(servers.workspace, servers.access) is None
+
+
+def test_of_files_outside_of_the_folder_none_is_given_out(
+    servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """By a link in the place of a run's files, or of one of them, or where the store says so."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "key").write_text("of nobody else", encoding="utf-8")
+    client, artifacts = open_store(servers.workspace), servers.workspace.artifacts
+    whole = client.create_experiment("whole", artifact_location=artifacts.resolve().as_uri())
+    elsewhere = client.create_experiment("elsewhere", artifact_location=outside.as_uri())
+    linked, one, named = (client.create_run(experiment).info for experiment in (whole, whole, elsewhere))
+    (artifacts / linked.run_id).mkdir()
+    (artifacts / linked.run_id / "artifacts").symlink_to(outside)
+    (artifacts / one.run_id / "artifacts").mkdir(parents=True)
+    (artifacts / one.run_id / "artifacts" / "own").write_text("own", encoding="utf-8")
+    (artifacts / one.run_id / "artifacts" / "key").symlink_to(outside / "key")
+    (outside / named.run_id / "artifacts").mkdir(parents=True)
+    (outside / named.run_id / "artifacts" / "key").write_text("of nobody else", encoding="utf-8")
+
+    def got(run: str, name: str) -> str:
+        path = f"/get-artifact?path={name}&run_uuid={run}"
+        answer = ask(servers.mlflow.port, path, cookie=servers.cookie)
+        return answer.body if answer.status == 200 else f"refused {answer.status}"
+
+    assert got(one.run_id, "own") == "own"
+    for info in (linked, one, named):
+        assert got(info.run_id, "key").startswith("refused"), info
+        path = f"/api/2.0/mlflow/artifacts/list?run_id={info.run_id}"
+        listed = ask(servers.mlflow.port, path, cookie=servers.cookie)
+        assert info is one or (listed.status, "key" in listed.body) == (403, False), listed.body

@@ -49,13 +49,14 @@ def waits(workspace: Workspace, name: str) -> JobFolder:
 
 
 @pytest.fixture
-def child() -> Iterator[ProcessId]:
-    """A process that only waits."""
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        time.sleep(60)
-        os._exit(0)
+def child(tmp_path: Path) -> Iterator[ProcessId]:
+    """A process that only waits, and writes to the file `log` in the test's folder."""
+    with (tmp_path / "log").open("w"):
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            time.sleep(60)
+            os._exit(0)
     found = ProcessId.of(pid)
     yield found
     os.kill(pid, signal.SIGKILL)
@@ -69,6 +70,7 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     workspace = Workspace(tmp_path).create()
     monkeypatch.setattr(waiting, "chosen", lambda workspace: Cores(0))
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
+    os.link(tmp_path / "log", running.log)
     running.write(Started(LocalHandle(child), time.time(), [0]))
     running.write(Progress(time.time(), "training"))
     turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ())

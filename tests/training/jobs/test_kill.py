@@ -110,11 +110,13 @@ def test_a_process_with_the_same_pid_is_not_the_job(bench: Bench) -> None:
 
 
 def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> None:
+    job = bench.job()
+    log = job.log.open("a")
     pid = os.fork()
     if pid == 0:
         time.sleep(60)
         os._exit(0)
-    job = bench.job()
+    log.close()
     job.write(Started(LocalHandle(ProcessId.of(pid), leads_session=False), time.time(), [], inline=True))
     bench.supervise()
     assert job.state() == "running"

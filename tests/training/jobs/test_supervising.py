@@ -29,7 +29,7 @@ def test_a_job_runs_in_a_process_of_its_own_on_its_cores(bench: Bench) -> None:
     assert log.splitlines()[0] == f"scalebook: job {job.id}, process {process.pid}, cores {started.cores[0]}"
     assert f"affinity {started.cores} gpus \n" in log
     assert f"cwd {bench.workspace.root} input '' session True" in log
-    assert "open [0, 1, 2]" in log
+    assert "open [0, 1, 2, 3]" in log
 
 
 def test_jobs_start_by_priority_then_age_one_after_the_other(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,19 @@ def test_a_process_works_until_it_is_stopped(workspace: Workspace) -> None:
     assert asked.failure() is None
     assert asked.answer() is None
     asked.stop()  # nobody is there
+
+
+def test_a_planted_record_has_nobody_ended(workspace: Workspace) -> None:
+    asked = Asked(workspace, REQUEST)
+    asked.folder.mkdir(parents=True)
+    (asked.folder / "log.txt").touch()
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        records.save(asked.folder / "process.json", ProcessId.of(victim.pid))
+        assert asked.running() is None
+        asked.stop()
+        with pytest.raises(subprocess.TimeoutExpired):
+            victim.wait(0.2)
+        victim.kill()
 
 
 def test_old_answers_make_room(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

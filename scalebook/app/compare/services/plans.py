@@ -9,7 +9,7 @@ from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.errors import ConfigError, Problem
-from scalebook.training.notebook import edit, store
+from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ComparisonCell, Notebook
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import names
@@ -88,7 +88,7 @@ def of_runs(
     for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
         choice = notebooks.pick(workspace, Path(name).stem)
         try:
-            stored = store.read(choice.path) if choice else None
+            stored = notebooks.read(choice.path) if choice else None
         except ConfigError:
             continue  # its own page says what is wrong with it
         if stored is None:

@@ -29,7 +29,7 @@ from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.notebook import edit, store
+from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
 
@@ -61,7 +61,7 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
     source = (choice.name, cell_name)
     if draft.source == source and draft.base and not state.just_entered():
         return draft
-    stored = store.read(choice.path)
+    stored = notebooks.read(choice.path)
     state.remember("composing", stored)
     left = drafts.load(resources.workspace(), *source)
     if left is not None:
@@ -226,7 +226,7 @@ def finish(
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
 
-    stored = write(_opened() or store.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
+    stored = write(_opened() or notebooks.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
     if stored is None:
         state.clicks().settle(key, done=False)
         return

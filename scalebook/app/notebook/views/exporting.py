@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from scalebook.app import resources
+from scalebook.app.shared.services import notebooks
 from scalebook.training.export.gather import gather
 from scalebook.training.export.html_file import as_html
-from scalebook.training.notebook import store
 from scalebook.training.notebook.store import Stored
 
 
@@ -16,4 +16,4 @@ def maker(stored: Stored | None) -> Callable[[], str] | None:
     path, workspace, reader, description = (
         stored.path, resources.workspace(), resources.reader(), resources.description()
     )  # fmt: skip
-    return lambda: as_html(gather(workspace, reader, store.read(path), description))
+    return lambda: as_html(gather(workspace, reader, notebooks.read(path), description))

@@ -2,9 +2,12 @@
 
 import tempfile
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
+from scalebook.training.trust import within
+from scalebook.training.workspace import Workspace, sqlite_address
 
 
 def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
@@ -15,10 +18,24 @@ def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
 def read(reader: RunReader, run_id: str, name: str) -> bytes | None:
     """A file of the run's root folder; 1 ms in a local store, a request or two at a server."""
     client = reader.client
-    if not any(artifact.path == name for artifact in client.list_artifacts(run_id)):
+    if leads_out(reader, run_id) or not any(artifact.path == name for artifact in client.list_artifacts(run_id)):
         return None
     with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
         return Path(client.download_artifacts(run_id, name, folder)).read_bytes()
+
+
+def leads_out(reader: RunReader, run_id: str) -> bool:
+    """Whether a run of the folder's own store says that its files are elsewhere on this machine, or a link does.
+
+    The store may be a stranger's, who would have other files of this user's shown.
+    """
+    workspace = Workspace.find()
+    if reader.tracking_uri != sqlite_address(workspace.database):
+        return False
+    place = urlsplit(reader.client.get_run(run_id).info.artifact_uri)
+    if place.scheme not in ("", "file"):
+        return False
+    return not within(workspace, Path(unquote(place.path)))
 
 
 def config_text(reader: RunReader, run_id: str) -> str:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.runs import Reasons, RunView
-from scalebook.app.shared.services import form
+from scalebook.app.shared.services import form, notebooks
 from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue
-from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.results import results
 from scalebook.training.notebook.store import Stored
@@ -75,7 +74,7 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
     record = view.record
     stem = Path(record.notebook or "").stem
     path = workspace.root / f"{stem}.md"
-    cell = store.read(path).notebook.experiment(record.cell or "") if path.is_file() else None
+    cell = notebooks.read(path).notebook.experiment(record.cell or "") if path.is_file() else None
     if cell is not None:
         return SavedDraft(stem, "", "", cell.repeats, cell.config)
     assert view.job is not None, "only runs of this workspace can be copied"

@@ -33,7 +33,8 @@ def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:
         cells = stored.notebook.cells if stored else ()
         known = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
     trial = record.tags.get(names.TAG_TRIAL, "")
-    search = SearchFolder(workspace.studies / record.tags.get(names.TAG_PARENT, "")) if trial else None
+    parent = record.tags.get(names.TAG_PARENT, "")
+    search = SearchFolder(workspace.studies / parent) if trial and "/" not in parent else None
     if search is not None and not search.name():
         search = None
     path = " › ".join(part for part in (choice.title if choice else stem, cell) if part)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from scalebook.app.runs.services import artifacts
 from scalebook.training.files import records
+from scalebook.training.files.reading import whole
 from scalebook.training.files.records import Broken
 from scalebook.training.ps.coordination.measures import PushRecord
 from scalebook.training.tracking import names
@@ -16,7 +17,7 @@ def in_folder(folder: Path) -> PushRecord | None:
 
     def read(name: str) -> bytes | None:
         try:
-            return (folder / name).read_bytes()
+            return whole(folder / name)
         except OSError:
             return None
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.search import launch
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.tracking import names
@@ -18,9 +17,9 @@ def delete_runs(workspace: Workspace, reader: RunReader, run_ids: Iterable[str])
     """How many were deleted, and why the others were not: a run that goes on is never deleted."""
     done, refused = 0, []
     for run_id in run_ids:
-        job = JobFolder(workspace.jobs / run_id)
+        job = queue.folder_of(workspace, run_id)
         try:
-            if job.path.is_dir():
+            if job is not None:
                 queue.delete(workspace, job)
             else:
                 _entry(reader, run_id)

@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalebook.app.runs.services.artifacts import leads_out
+from scalebook.training.files.reading import written
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.tracking.reading import RunReader
 
@@ -36,7 +38,8 @@ class RunFile:
 def files(reader: RunReader, run_id: str, job: JobFolder | None) -> list[RunFile]:
     """Checkpoints, the newest first, then artifacts by name; MOST of each at most."""
     listed = _checkpoints(job) if job else []
-    for info in islice(_artifacts(reader, run_id, ""), MOST):
+    inside = [] if leads_out(reader, run_id) else _artifacts(reader, run_id, "")
+    for info in islice(inside, MOST):
         read = partial(_download, reader, run_id, info.path)
         listed.append(RunFile(info.path, "artifact", info.file_size or 0, read))
     return listed
@@ -66,10 +69,6 @@ def found_in(log: Path, text: str) -> tuple[list[tuple[int, str]], int]:
 
     Of a log beyond LONGEST_LOG bytes the end is searched, and lines are counted from there.
     """
-    if not log.exists():
-        return [], 0
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - LONGEST_LOG))
-        lines = file.read().decode("utf-8", "replace").splitlines()
+    lines = written(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
     wanted = text.casefold()
     return [(i, line) for i, line in enumerate(lines, 1) if wanted in line.casefold()], len(lines)

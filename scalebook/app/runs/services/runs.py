@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from scalebook.training.config.workload import strategy_words
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, Progress, Result
+from scalebook.training.jobs.queue import folder_of
 from scalebook.training.jobs.schedule import in_order
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
@@ -137,8 +138,8 @@ def no_reasons() -> Mapping[str, str]:
 
 def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons) -> RunView:
     """Join one record with its job's folder, where this workspace has it (a shared store also holds others' runs)."""
-    job = JobFolder(workspace.jobs / record.id)
-    if not (job.path / "job.json").exists():
+    job = folder_of(workspace, record.id)
+    if job is None or not (job.path / "job.json").exists():
         return RunView(record, record.outcome)
     state = job.state()
     says_why = state == "waiting" or (state == "running" and job.request().grows)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.words import plain
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.errors import ConfigError
-from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.comparison import differences, meanings
 from scalebook.training.tracking import names
@@ -25,7 +25,11 @@ def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
         return None
     known = {path.name: path for path in workspace.notebooks()}
     try:
-        return store.read(known[record.notebook]).notebook.experiment(record.cell) if record.notebook in known else None
+        return (
+            notebooks.read(known[record.notebook]).notebook.experiment(record.cell)
+            if record.notebook in known
+            else None
+        )
     except ConfigError:
         return None
 

@@ -1,5 +1,6 @@
 """Below a run's curves, one at a time: config, log, files, the other runs of its experiment, what it ran under."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -10,9 +11,11 @@ from scalebook.app.runs.services import run_files, runs, since
 from scalebook.app.runs.services.runs import RunView
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.files.reading import written
 from scalebook.training.jobs.parts import part_folders
 from scalebook.training.tracking import names
 
+MOST_CONFIG = 2**24  # bytes
 TABS = ("Config", "Log", "Files", "Other runs", "Environment")
 
 
@@ -48,7 +51,9 @@ def _environment(view: RunView) -> None:
 
 def _log(view: RunView) -> None:
     job, failed = view.job, view.state == "failed"
-    looked_for = component.log_box(job.log.read_bytes if job and job.log.exists() else None, f"{view.title}-log")
+    looked_for = component.log_box(
+        partial(written, job.log, run_files.MOST_BYTES) if job and job.log.exists() else None, f"{view.title}-log"
+    )
     if looked_for and job:
         component.log_lines(*run_files.found_in(job.log, looked_for))
     else:
@@ -61,7 +66,7 @@ def config_text(view: RunView) -> str:
     """The config that ran, of the job's folder or the store; "" where neither has it."""
     job = view.job
     if job and job.config.exists():
-        return job.config.read_text(encoding="utf-8", errors="replace")
+        return written(job.config, MOST_CONFIG).decode("utf-8", "replace")
     return resources.config_text(view.record)
 
 

@@ -18,7 +18,6 @@ from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.views.writing import write
 from scalebook.training.config.search.point import resolve
 from scalebook.training.errors import ConfigError
-from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.search import launch
 
@@ -152,7 +151,7 @@ def _use(search: SearchView, number: int) -> None:
         changed, name = searches.with_best(notebook, search, record, spec, description)
         return changed
 
-    stored = write(store.read(choice.path), put, said="")
+    stored = write(notebooks.read(choice.path), put, said="")
     if stored is not None:
         state.say(f"{name} is in the notebook: trial {number}, {search_view.words(record, spec)}.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))

@@ -25,7 +25,6 @@ from scalebook.training.config.search.cost import cost
 from scalebook.training.config.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
@@ -81,7 +80,7 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
     source = (choice.name, cell, experiment)
     if draft.source == source and draft.base and not state.just_entered():
         return draft
-    stored = store.read(choice.path)
+    stored = notebooks.read(choice.path)
     state.remember(OPENED, stored)
     left = search_setup.load(resources.workspace(), source)
     if left is not None:

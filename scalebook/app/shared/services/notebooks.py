@@ -12,6 +12,7 @@ from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Cell, ExperimentCell, Note, Notebook
 from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
 from scalebook.training.notebook.store import Stored
+from scalebook.training.trust import within
 from scalebook.training.workspace import Workspace
 
 LONGEST_TITLE = 200
@@ -52,11 +53,27 @@ def choices(workspace: Workspace) -> list[NotebookChoice]:
     return [replace(choice, twin=True) if titles[choice.title] > 1 else choice for choice in choices_]
 
 
+def read(path: Path) -> Stored:
+    """The notebook in `path`. ConfigError as `store.read`, and for a link that leads out of the folder."""
+    if problem := _out(path):
+        raise ConfigError(path.name, *problem)
+    return store.read(path)
+
+
+def _out(path: Path) -> tuple[str, str] | None:
+    """Why a notebook is not shown in the browser that a link leads to, and what to do; None where it is."""
+    if not path.is_symlink() or within(Workspace(path.parent), path):
+        return None
+    return "is a link out of the folder", "Copy the file into the folder, or trust the folder (`scalebook ui --trust`)."
+
+
 def _choice(path: Path) -> NotebookChoice:
     name = path.stem.encode("utf-8", "replace").decode("utf-8")
     if name != path.stem:
         problem = f"The name of the file {path.name!a} is not UTF-8. Rename it."
         return NotebookChoice(name, name, path, problem)
+    if out := _out(path):
+        return NotebookChoice(name, name, path, str(ConfigError(path.name, *out)))
     try:
         facts = path.stat()
         stamps = facts.st_mtime_ns, facts.st_ctime_ns  # ctime: also when somebody grants access
@@ -78,7 +95,7 @@ def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
 def load(choice: NotebookChoice) -> tuple[Stored | None, str]:
     """The notebook, and what is wrong with it in one line; None where nothing of it can be shown."""
     try:
-        return store.read(choice.path), choice.problem
+        return read(choice.path), choice.problem
     except ConfigError as error:
         return None, choice.problem or str(error)
 

@@ -1,4 +1,4 @@
-"""What has ended while a page is open, for the browser to tell of (`bell.js`)."""
+"""What has ended while a page is open, for the browser to tell of (`bell.js`); and a supervisor that does nothing."""
 
 from html import escape
 
@@ -9,8 +9,10 @@ from scalebook.app.navigation import RUNS, SEARCH
 from scalebook.app.shared.components import html
 from scalebook.training.jobs import endings
 from scalebook.training.jobs.endings import Ending
+from scalebook.training.jobs.lock import silence
 
 EVERY_S = 2.0
+SUPERVISOR_EVERY_S = 5.0
 KEPT = "endings-seen"
 
 
@@ -18,6 +20,7 @@ def watch() -> None:
     """Once a run of the frame. Begins with what ends after the session has."""
     with st.container(key="endings"):
         _look()
+    _warn()
 
 
 @st.fragment(run_every=EVERY_S)
@@ -26,6 +29,12 @@ def _look() -> None:
     ended, now = endings.since(resources.workspace(), before)
     state.remember(KEPT, now)
     html.draw("".join(_words(ending) for ending in ended) or "<span></span>")
+
+
+@st.fragment(run_every=SUPERVISOR_EVERY_S)
+def _warn() -> None:
+    if silent := silence(resources.workspace()):
+        st.warning(f"Nothing is started or ended: {silent}.", icon=":material/warning:")
 
 
 def _words(ending: Ending) -> str:

@@ -11,6 +11,7 @@ from scalebook.training.config.search.keys import ALL
 from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.workload import workload
 from scalebook.training.files import records
+from scalebook.training.files.reading import opened
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import ENDED, JobFolder, TrialOf
@@ -103,7 +104,7 @@ class CurveTail:
     def news(self) -> list[Mapping[str, Any]]:
         """The points since the last call: updates, samples, seconds and `metrics`."""
         try:
-            with self.job.curve.open("rb") as file:
+            with opened(self.job.curve) as file:
                 file.seek(self._at)
                 read = file.read()
         except OSError:

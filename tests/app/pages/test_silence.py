@@ -1,0 +1,21 @@
+"""A supervisor that does nothing is named on every page."""
+
+import os
+import time
+
+from scalebook.training.jobs.lock import LOCK, SupervisorLock
+from scalebook.training.workspace import Workspace
+from tests.app.pages.conftest import Open, words
+
+
+def test_one_that_does_not_move_is_named_until_it_does(open_page: Open, workspace: Workspace) -> None:
+    lock = SupervisorLock(workspace)
+    assert lock.acquire()
+    before = time.monotonic_ns() - 60 * 10**9
+    os.utime(workspace.hidden / LOCK, ns=(before, before))
+    said = f"Nothing is started or ended: the supervisor (process {os.getpid()}) has not moved for"
+    for page in ("", "runs"):
+        assert said in words(open_page(page))
+    lock.beat()
+    assert "Nothing is started" not in words(open_page())
+    lock.release()
