@@ -25,6 +25,7 @@ from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
+from scalebook.training.ps.worker.shown_notes import ShownNotes
 from scalebook.training.ps.worker.table_reads import TableReads
 from scalebook.training.ps.worker.written import written_error
 
@@ -53,6 +54,7 @@ class Client:
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
         self.state = RunState(host, replica, optimizer)
+        self.notes = ShownNotes(host.section, optimizer)
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
         self.leg = Leg.HERE
@@ -121,7 +123,7 @@ class Client:
         """The steps of `push`."""
         started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
-        gradients, groups = self._gradients(), self.optimizer.param_groups
+        gradients, groups = self._gradients(), self.pushed_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
@@ -141,6 +143,7 @@ class Client:
             journey.verdict, journey.staleness = yield from self.hand_in(
                 journey.gradients, journey.groups, journey.valid
             )
+            self.notes.pushed(journey.groups)
             journey.gradients, self.leg = [], Leg.TURN
         if self.leg is Leg.TURN:
             yield from self.host.await_turn(self._worker)
@@ -158,7 +161,7 @@ class Client:
         if self._steps % self._pull_every == 0:
             yield from self._pull_steps()
         elif journey.usable:
-            self.replica.step(journey.groups)
+            self.replica.step(self.optimizer.param_groups)
 
     def push_rest_steps(self) -> Steps[bool]:
         """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
@@ -213,10 +216,12 @@ class Client:
         state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
         self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
         self.state.host, self.state.replica = self.host, self.replica
+        self.notes = ShownNotes(self.host.section, self.optimizer)
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
         self._groups = len(self.optimizer.param_groups)
         self.bases = self.host.pull(self._worker)
         self._take()
+        self.notes.show(self.bases)
         if is_shown:
             self.state.show()
 
@@ -243,6 +248,7 @@ class Client:
     def _pull(self) -> int:
         self.hold()
         self._take()
+        self.notes.show(self.bases)
         return self.version
 
     def hold(self) -> None:
@@ -287,7 +293,7 @@ class Client:
     @property
     def pushed_groups(self) -> Groups:
         """The hyper-parameters that its pushes travel with, as they are now."""
-        return self.optimizer.param_groups
+        return self.notes.untouched_left_out(self.optimizer.param_groups)
 
     def own(self) -> dict[str, Any]:
         """What it has of its own beside the versions held, copied: sums, steps between two pulls, what was decoded."""
@@ -313,12 +319,20 @@ class Client:
         self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
         self._seq, self._steps = self._counters.begun[self._worker], own["steps"]
         self.replica.have_own(self.bases, own["replica"])
+        self.notes.show(self.bases, anew=True)
         self.reads.taken = own["rows_taken"]
         if own["sum"] is not None:
             self._sum.load(own["sum"])
         if own["gradients"] is not None:
             for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
                 parameter.grad = gradient
+
+    def give_state(self) -> None:
+        """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
+        state = self.state.given()  # loaded by whoever loaded weights, or the constructor's own
+        if state or self.notes.is_touched:
+            for shard in self.host.section.shards:
+                shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
 
     def local_state(self) -> LocalState | None:
         """Of the snapshot while there is one; None where the worker makes no steps of its own."""
@@ -337,6 +351,7 @@ class Client:
             self.bases = [shard.hold(self._worker) for shard in self.host.section.shards]
             state = self.state.locked()
         self.pulled = self._now()
+        self.notes.show(self.bases)
         if renew:
             self._take(whole=True)
             self.replica.privatise()

@@ -6,7 +6,8 @@ import torch
 from torch.nn import Linear, Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from scalebook.training.ps.optimizer.rebuilding import discover, groups_of, parameters_of, rebuild, refuse_coupling
+from scalebook.training.ps.optimizer.finding import discover, refuse_coupling
+from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, rebuild
 from tests.training.ps.custom_optimizers import (
     GlobalState,
     GrowingState,
