@@ -105,7 +105,7 @@ def loss_of(model: Plain) -> float:
 
 
 def fitted(make: Make, strategy: Any, folder: Path, epochs: int = 2, path: Any = None) -> tuple[Plain, Trainer]:
-    model, made = Own(make), trainer(folder, strategy, max_epochs=epochs, limit_val_batches=1)
+    model, made = Own(make), trainer(folder, strategy, max_epochs=epochs, limit_val_batches=1, num_sanity_val_steps=0)
     made.fit(model, loader(), loader(samples=8), ckpt_path=path, weights_only=False)
     return model, made
 
@@ -170,7 +170,7 @@ def alone(make: Make, plain: Plain, plain_state: dict[str, Any], folder: Path) -
 
 def two(make: Make, before: float, plain: float, folder: Path) -> str:
     try:
-        model, _ = fitted(make, AsyncPS(workers=2, deadline_s=30), folder)
+        model, _ = fitted(make, AsyncPS(workers=2, deadline_s=30), folder, epochs=6)
     except ValueError as error:
         return f"refused: {error}"
     except Exception as error:
@@ -192,7 +192,9 @@ def main(names: list[str]) -> None:
             continue
         began = time.monotonic()
         found = verdict(make)
-        short = ";".join(part.split(":")[0] for part in found.split("; ")) if not found.startswith("not") else "not plain"
+        short = (
+            ";".join(part.split(":")[0] for part in found.split("; ")) if not found.startswith("not") else "not plain"
+        )
         counts[short] += 1
         print(f"{name:32} {time.monotonic() - began:5.1f} s  {found}", flush=True)
     for short, count in counts.most_common():

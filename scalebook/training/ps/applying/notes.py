@@ -71,7 +71,9 @@ class Notes:
         for number, own in enumerate(self._optimizer.param_groups):
             if groups is not None:
                 own.update({key: groups[number][key] for key in self._tried[number] & groups[number].keys()})
-            self._since[number] = dict.fromkeys((self._tried[number] | self._since[number].keys()) & own.keys(), version)
+            self._since[number] = dict.fromkeys(
+                (self._tried[number] | self._since[number].keys()) & own.keys(), version
+            )
         self._put(buffer)
 
     def _put(self, buffer: int) -> None:
@@ -91,7 +93,9 @@ class Notes:
 def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> None:
     """TypeError where a step has changed a param group of an optimizer of which nothing is noted."""
     for own, was in zip(optimizer.param_groups, given, strict=True):
-        if len(own) != len(was) or any(own[key] is not value and _differs(own, key, value) for key, value in was.items()):
+        if len(own) != len(was) or any(
+            own[key] is not value and _differs(own, key, value) for key, value in was.items()
+        ):
             raise outgrown(optimizer)
 
 

@@ -10,7 +10,16 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.optimizer.forms import cut_out
-from scalebook.training.ps.optimizer.noting import ROOM, Before, Noted, can_be_noted, images, is_scalar, noted_text, strangers
+from scalebook.training.ps.optimizer.noting import (
+    ROOM,
+    Before,
+    Noted,
+    can_be_noted,
+    images,
+    is_scalar,
+    noted_text,
+    strangers,
+)
 from scalebook.training.ps.optimizer.rebuilding import Unfit, groups_of, parameters_of, rebuild, step, unfit
 from scalebook.training.ps.optimizer.tables import is_table, trial, trial_gradient
 
@@ -170,9 +179,7 @@ def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(real).to(like.dtype).mul_(0.1)
 
 
-def _kept(
-    optimizer: Optimizer, parameters: Sequence[Parameter]
-) -> tuple[list[StateEntry], dict[tuple[int, str], Any]]:
+def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> tuple[list[StateEntry], dict[tuple[int, str], Any]]:
     """Entries and forms."""
     entries: list[StateEntry] = []
     forms: dict[tuple[int, str], Any] = {}

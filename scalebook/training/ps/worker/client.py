@@ -319,13 +319,18 @@ class Client:
         self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
         self._seq, self._steps = self._counters.begun[self._worker], own["steps"]
         self.replica.have_own(self.bases, own["replica"])
-        self.notes.show(self.bases, anew=True)
         self.reads.taken = own["rows_taken"]
         if own["sum"] is not None:
             self._sum.load(own["sum"])
         if own["gradients"] is not None:
             for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
                 parameter.grad = gradient
+
+    def have_groups(self) -> None:
+        """After `go_on_from`, when the optimizer's param groups are there again."""
+        self.notes.show(self.bases, anew=True)
+        if self.journey is not None:
+            self.journey.groups = self.pushed_groups
 
     def give_state(self) -> None:
         """Before training: what somebody has put into the optimizer's state and groups is the first version's."""

@@ -35,6 +35,17 @@ class ShownNotes:
                     if anew or key not in shown or group.get(key) is shown[key]:
                         group[key] = shown[key] = note.value
 
+    def newest(self) -> list[dict[str, Any]]:
+        """By group, what the newest version has; where one process plays all workers."""
+        changed: list[dict[str, Any]] = [{} for _ in self._optimizer.param_groups]
+        for _, shard in self._shards:
+            assert shard.notes is not None
+            for place, entries in zip(
+                shard.plan.groups, read(shard.notes.text(shard.newest().buffer)).groups, strict=True
+            ):
+                changed[place].update({key: note.value for key, note in entries.items()})
+        return changed
+
     def untouched_left_out(self, groups: Groups) -> Groups:
         """The groups, without what is shown there and nobody has touched."""
         if not self._shown:
@@ -53,4 +64,6 @@ class ShownNotes:
     def is_touched(self) -> bool:
         """Whether somebody has written what has not been pushed."""
         groups = self._optimizer.param_groups
-        return any(groups[of].get(key) is not value for of, shown in self._shown.items() for key, value in shown.items())
+        return any(
+            groups[of].get(key) is not value for of, shown in self._shown.items() for key, value in shown.items()
+        )

@@ -7,6 +7,7 @@ from torch.nn import Linear, Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from scalebook.training.ps.optimizer.finding import discover, refuse_coupling
+from scalebook.training.ps.optimizer.noting import Noted
 from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, rebuild
 from tests.training.ps.custom_optimizers import (
     GlobalState,
@@ -41,7 +42,7 @@ def test_rebuilt_optimizer_has_the_same_groups_on_the_other_parameters() -> None
 def test_discover_names_what_adam_keeps_and_leaves_everything_as_it_was() -> None:
     layer = Linear(3, 2)
     before = layer.weight.detach().clone()
-    kept = discover(Adam(layer.parameters(), amsgrad=True))
+    kept = discover(Adam(layer.parameters(), amsgrad=True)).entries
     assert {(k.parameter, k.name, tuple(k.example.shape)) for k in kept} == {
         (index, name, () if name == "step" else shape)
         for index, shape in enumerate([(2, 3), (2,)])
@@ -52,7 +53,7 @@ def test_discover_names_what_adam_keeps_and_leaves_everything_as_it_was() -> Non
 
 
 def test_discover_tells_python_numbers_by_type() -> None:
-    kept = discover(PythonNumbers([Parameter(torch.zeros(2))]))
+    kept = discover(PythonNumbers([Parameter(torch.zeros(2))])).entries
     assert {k.name: k.number for k in kept} == {"step": int, "sum": float, "warm": bool}
 
 
@@ -65,7 +66,7 @@ def test_discover_leaves_the_random_numbers_alone() -> None:
 
 
 def test_sgd_without_momentum_keeps_nothing() -> None:
-    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == []
+    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == ([], {}, Noted())
 
 
 @pytest.mark.parametrize(
