@@ -23,7 +23,7 @@ class Notes:
 
     def __init__(self, optimizer: Optimizer, plan: ShardPlan, flats: Sequence[Tensor]) -> None:
         self._optimizer, self._attributes = optimizer, plan.noted.attributes
-        self._rooms = [memoryview(plan.notes.views(flat)[0].numpy()) for flat in flats]
+        self._rooms = [memoryview(plan.notes.views(flat)[0].numpy().data) for flat in flats]
         keys: list[set[str]] = [{key for of, key in plan.noted.keys if of == number} for number in plan.groups]
         self._tried = keys  # that the steps of the trial have changed
         self._since: list[dict[str, int]] = [{} for _ in keys]
@@ -44,7 +44,7 @@ class Notes:
         for group, entries in zip(self._optimizer.param_groups, noted.groups, strict=True):
             group.update({key: note.value for key, note in entries.items()})
         self._since = [{key: note.since for key, note in entries.items()} for entries in noted.groups]
-        self._optimizer.state.update(noted.state)
+        self._optimizer.state.update(noted.state)  # type: ignore[arg-type]  # by texts
         vars(self._optimizer).update(noted.attributes)
         self._text = text
 
@@ -66,8 +66,11 @@ class Notes:
                     since[key] = version
         self._put(buffer)
 
-    def begin(self, buffer: int, version: int, groups: Groups | None = None) -> None:
-        """The optimizer as it is, or with these hyper-parameters, is what `version` has, the first of a run."""
+    def begin(self, buffer: int, version: int, groups: Groups | None = None, of: Optimizer | None = None) -> None:
+        """The optimizer as it is, or with what these groups have, and with the attributes `of` another, is what
+        `version` has, the first of a run."""
+        if of is not None:
+            vars(self._optimizer).update({name: vars(of)[name] for name in self._attributes & vars(of).keys()})
         for number, own in enumerate(self._optimizer.param_groups):
             if groups is not None:
                 own.update({key: groups[number][key] for key in self._tried[number] & groups[number].keys()})

@@ -354,7 +354,7 @@ class Shard:
         self._state.replace(mine)
         if self.notes is not None:
             of_mine = None if groups is None else [groups[number] for number in self.plan.groups]
-            self.notes.begin(newest.buffer, version, of_mine)
+            self.notes.begin(newest.buffer, version, of_mine, self._made_of)
         self.publish(version, newest.buffer, 0)
 
 

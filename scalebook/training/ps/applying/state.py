@@ -147,8 +147,11 @@ class SharedState:
         for _, slots in self._slots:
             for slot in slots:
                 slot.bound = False
-        own = self._optimizer.state_dict()
-        self._optimizer.load_state_dict({"state": dict(state), "param_groups": own["param_groups"]})
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": dict(state)})
+        for formed in self._formed:
+            loaded = self._optimizer.state.get(formed.parameter, {})
+            if formed.name in loaded:  # torch makes other texts of texts there
+                loaded[formed.name] = filled(formed.form, cut_out(loaded[formed.name])[1])
         self.write(0)
 
     def _check(self, slot: Slot, value: object) -> None:

@@ -89,7 +89,7 @@ def step(optimizer: Optimizer, call: Callable[..., Any] | None = None, closure: 
         return torch.zeros(()).as_subclass(_Unknown)
 
     try:
-        call(closure=evaluated)
+        call(closure=evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
     except _LookedAt as error:
         raise unfit(optimizer, "it looks at the loss, or evaluates it several times a step") from error
 

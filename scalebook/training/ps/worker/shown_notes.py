@@ -29,7 +29,9 @@ class ShownNotes:
             if text == self._texts.get(number) and not anew:
                 continue
             self._texts[number] = text
-            for place, entries in zip(shard.plan.groups, read(text).groups, strict=True):
+            noted = read(text)
+            vars(self._optimizer).update(noted.attributes)
+            for place, entries in zip(shard.plan.groups, noted.groups, strict=True):
                 group, shown = self._optimizer.param_groups[place], self._shown.setdefault(place, {})
                 for key, note in entries.items():
                     if anew or key not in shown or group.get(key) is shown[key]:

@@ -7,15 +7,22 @@ from torch.nn import Linear, Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from scalebook.training.ps.optimizer.finding import discover, refuse_coupling
+from scalebook.training.ps.optimizer.forms import Hole
 from scalebook.training.ps.optimizer.noting import Noted
 from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, rebuild
 from tests.training.ps.custom_optimizers import (
+    CountsInGroups,
+    Elsewhere,
+    Estimating,
     GlobalState,
     GrowingState,
+    InAttribute,
     ListState,
+    LooksAtLoss,
+    Nested,
     Noisy,
     PythonNumbers,
-    StateInGroups,
+    Wrapping,
 )
 
 
@@ -76,16 +83,48 @@ def test_sgd_without_momentum_keeps_nothing() -> None:
             torch.optim.LBFGS,
             "LBFGS does not work with a parameter server: it looks at the loss, or evaluates it ",
         ),
-        (StateInGroups, "StateInGroups does not work .* it keeps state in its param groups"),
+        (LooksAtLoss, "LooksAtLoss does not work .* it looks at the loss"),
+        (Wrapping, "Wrapping does not work .* it wraps another optimizer"),
+        (InAttribute, "InAttribute does not work .* a step changes its attribute 'last'"),
         (GrowingState, "GrowingState does not work .* the shape of its state 'history' changes"),
-        (ListState, "ListState does not work .* its state 'past' is a list"),
-        (GlobalState, "GlobalState does not work .* state that belongs to no parameter"),
+        (ListState, "ListState does not work .* its state 'past' is a list that changes"),
+        (GlobalState, "GlobalState does not work .* tensors that belong to no parameter"),
         (torch.optim.SparseAdam, "SparseAdam does not work .* a step on CPU with dense gradients fails"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_name(make: Callable[[list[Parameter]], Optimizer], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         discover(make([Parameter(torch.zeros(2, 2))]))
+
+
+def test_what_steps_change_beside_the_state_is_found() -> None:
+    groups: list[dict[str, Any]] = [{"params": [Parameter(torch.zeros(2))]}, {"params": [Parameter(torch.zeros(3))]}]
+    assert discover(CountsInGroups(groups)).noted.keys == {(0, "k"), (1, "k")}
+    assert discover(Estimating([Parameter(torch.zeros(2))])).noted.keys == {(0, "seen"), (0, "d")}
+    noted = discover(Elsewhere([Parameter(torch.zeros(2))])).noted
+    assert (noted.keys, noted.attributes, noted.room > 0) == (set(), {"steps"}, True)
+    assert discover(Adam([Parameter(torch.zeros(2))], lr=torch.tensor(0.1))).noted == Noted()
+
+
+def test_lists_dicts_and_texts_have_a_form() -> None:
+    found = discover(Nested([Parameter(torch.zeros(2, 3))]))
+    averages = {0.5: Hole(0), 0.9: Hole(1)}
+    assert found.forms == {
+        (0, "averages"): averages,
+        (0, "ends"): [Hole(0), [Hole(1)]],
+        (0, "kind"): "mean",
+        (0, "nothing"): None,
+    }
+    assert [(e.name, e.hole, tuple(e.example.shape)) for e in found.entries] == [
+        ("averages", 0, (2, 3)),
+        ("averages", 1, (2, 3)),
+        ("ends", 0, (2, 3)),
+        ("ends", 1, ()),
+    ]
+
+
+def test_one_process_alone_may_keep_what_it_likes_in_attributes() -> None:
+    assert discover(InAttribute([Parameter(torch.zeros(2))]), in_one_process=True).entries == []
 
 
 def test_a_part_of_an_optimizer_has_the_groups_of_its_parameters() -> None:
@@ -119,3 +158,10 @@ def test_an_optimizer_that_couples_layers_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"init_args.shards: Normalised keeps something across layers"):
         refuse_coupling(made, [[0], [1]])
     refuse_coupling(made, [[0, 1]])
+
+
+def test_an_estimate_over_all_layers_is_seen_before_it_shows_in_weights() -> None:
+    made = Estimating([Parameter(torch.full((3,), 1e6)) for _ in range(2)])
+    with pytest.raises(ValueError, match=r"init_args.shards: Estimating keeps something across layers"):
+        refuse_coupling(made, [[0], [1]])
+    refuse_coupling(CountsInGroups([Parameter(torch.ones(3)) for _ in range(2)]), [[0], [1]])
