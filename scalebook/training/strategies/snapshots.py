@@ -239,7 +239,8 @@ class Snapshots(IndependentWorkers):
             )
         local = self._end is not None and self._end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(self.optimizers, states, strict=False):
-            kept = copy.deepcopy(state["state"]) if local else {}
+            is_own = type(optimizer).load_state_dict is not Optimizer.load_state_dict  # it may look for what it keeps
+            kept = copy.deepcopy(state["state"]) if local or is_own else {}
             optimizer.load_state_dict({**state, "state": kept})
         steps = checkpoint.get("global_step", 0)
         self._resumed = self._ours.get("versions", _divided(steps, len(self.optimizers)))

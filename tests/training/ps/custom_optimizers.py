@@ -9,17 +9,27 @@ from torch.optim import Optimizer
 
 
 class Plain(Optimizer):
-    """Calls `update(group, parameter, state)` for every parameter with a gradient."""
+    """Calls `begins()` in each step, then `update(group, parameter, state)` for every parameter with a gradient."""
 
     def __init__(self, params: Any, lr: float = 0.1) -> None:
         super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        if closure is not None:
+            with torch.enable_grad():
+                self.sees(closure())
+        self.begins()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self.update(group, parameter, self.state[parameter])
+
+    def sees(self, loss: float) -> None:
+        """What the closure has returned."""
+
+    def begins(self) -> None:
+        """Before the updates."""
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -63,10 +73,9 @@ class NoneAtFirst(Plain):
 class CountsInGroups(Plain):
     """Keeps its step count in the param group, as most optimizers of other packages do; 1/step as learning rate."""
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def begins(self) -> None:
         for group in self.param_groups:
             group["k"] = group.get("k", 0) + 1
-        super().step()
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         parameter.sub_(group["lr"] / group["k"] * parameter.grad)
@@ -81,8 +90,7 @@ class Estimating(Plain):
         for group in self.param_groups:
             group.update(d=0.01, factor=1.0, seen=0)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def begins(self) -> None:
         for group in self.param_groups:
             gradients = [p.grad for p in group["params"] if p.grad is not None]
             group["seen"] += 1
@@ -90,7 +98,6 @@ class Estimating(Plain):
             if group["seen"] >= 5:
                 group["late"] = torch.tensor([group["d"]])
                 group["factor"] = 1.0 / group["seen"]
-        super().step()
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         late = float(group["late"]) if "late" in group else 0.0
@@ -98,21 +105,29 @@ class Estimating(Plain):
 
 
 class Nested(Plain):
-    """Keeps lists and dicts of tensors, a text and None."""
+    """Keeps lists and dicts of tensors, and None."""
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         assert parameter.grad is not None
         if not state:
             state["averages"] = {beta: torch.zeros_like(parameter) for beta in (0.5, 0.9)}
             state["ends"] = [parameter.clone(), [torch.zeros(())]]
-            state["kind"], state["nothing"] = "mean", None
-        assert (state["kind"], state["nothing"]) == ("mean", None)
+            state["nothing"] = None
+        assert state["nothing"] is None
         for beta, average in state["averages"].items():
             average.mul_(beta).add_(parameter.grad, alpha=1 - beta)
         state["ends"][1][0] += parameter.grad.norm()
         state["ends"][0] = state["ends"][0].lerp(parameter, 0.1)
         mean = sum(state["averages"].values())
         parameter.lerp_(state["ends"][0], 0.01).sub_(group["lr"] / (1 + state["ends"][1][0]) * mean)
+
+
+class Worded(Nested):
+    """Also a text, of which torch's `load_state_dict` makes another one."""
+
+    def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
+        super().update(group, parameter, state)
+        assert state.setdefault("kind", "mean") == "mean"
 
 
 class Elsewhere(Plain):
@@ -122,14 +137,50 @@ class Elsewhere(Plain):
         super().__init__(params, lr)
         self.steps = 0
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def begins(self) -> None:
         self.steps += 1
-        self.state["total"] = self.state.get("total", torch.zeros(1)) + 1  # type: ignore[index,arg-type,call-overload,operator,assignment]
-        super().step()
+        self.state["total"] = self.state.get("total", torch.zeros(1)) + 1  # type: ignore[index]
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         total = float(self.state["total"])  # type: ignore[index,arg-type]
         parameter.sub_(group["lr"] / total / self.steps**0.5 * parameter.grad)
+
+
+class Modes(Plain):
+    """Trains at one point and validates at another (as schedule-free ones); its count is in the group, the other point
+    in the state."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, lr)
+        for group in self.param_groups:
+            group.update(k=0, train_mode=False)
+
+    @torch.no_grad()
+    def _swap(self, to: bool, weight: float) -> None:
+        for group in self.param_groups:
+            if group["train_mode"] is not to:
+                for parameter in group["params"]:
+                    if "z" in self.state[parameter]:
+                        parameter.lerp_(self.state[parameter]["z"], weight)
+                group["train_mode"] = to
+
+    def train(self) -> None:
+        self._swap(to=True, weight=0.1)
+
+    def eval(self) -> None:
+        self._swap(to=False, weight=1 - 1 / 0.9)
+
+    def begins(self) -> None:
+        for group in self.param_groups:
+            if not group["train_mode"]:
+                raise RuntimeError("not in the mode for training")
+            group["k"] += 1
+
+    def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
+        if "z" not in state:
+            state["z"] = parameter.clone()
+        parameter.lerp_(state["z"], 1 / group["k"]).sub_(0.1 * group["lr"] * parameter.grad)
+        state["z"].sub_(group["lr"] * parameter.grad)
 
 
 class InAttribute(Plain):
@@ -147,9 +198,10 @@ class InAttribute(Plain):
 class LooksAtLoss(Plain):
     """Takes a closure, which it need not have, and looks at the loss."""
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        self.scale = 1.0 if closure is None else float(closure())
-        super().step()
+    scale = 1.0
+
+    def sees(self, loss: float) -> None:
+        self.scale = float(loss)
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         parameter.sub_(group["lr"] * self.scale * parameter.grad)
@@ -162,8 +214,11 @@ class Wrapping(Plain):
         super().__init__(params, lr)
         self.inner = torch.optim.SGD([p for group in self.param_groups for p in group["params"]], lr=lr, momentum=0.9)
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def begins(self) -> None:
         self.inner.step()
+
+    def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
+        """The inner one has made it."""
 
 
 class GrowingState(Plain):

@@ -1,7 +1,7 @@
 """What steps change beside the state of parameters, as each version of a shard has it (`ps/optimizer/noting.py`).
 
-It lies behind the version's parameters, so it is published with them, nobody changes it while a worker holds the version,
-and it travels with them to another machine. Of an entry of a param group a push has a value only where somebody has
+It lies behind the version's parameters: it is published with them, stays as it is while a worker holds the version, and
+travels with them to another machine. Of such an entry of a param group a push has a value only where somebody has
 changed it in the worker since it was shown there: else what steps have made of it counts, and not a stale copy.
 """
 

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
 from scalebook.training.ps.memory.row_log import RowLog
-from scalebook.training.ps.optimizer.hyper import encode
 from scalebook.training.ps.optimizer.finding import Found, StateEntry, discover, refuse_coupling
+from scalebook.training.ps.optimizer.hyper import encode
 from scalebook.training.ps.optimizer.noting import Noted
 from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, unfit
 from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer
@@ -52,9 +52,10 @@ class ShardPlan:
     """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
 
     Behind the parameters a version has `notes`: what is `noted` of its optimizer. `forms`: of state that is neither a
-    tensor nor a number, by parameter and name. `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. The versions begin
-    at byte `versions_at`, the two states at `state_at`. Where codecs have error feedback, each of the `keepers`, which
-    are the workers, keeps `kept` numbers (fp32), twice: the last ones, and those of the push under way.
+    tensor nor a number, by parameter and name. `state` has the optimizer's slots, then a flag for each slot, then what
+    delay compensation keeps. The versions begin at byte `versions_at`, the two states at `state_at`. Where codecs have
+    error feedback, each of the `keepers`, which are the workers, keeps `kept` numbers (fp32), twice: the last ones, and
+    those of the push under way.
 
     In versions and state `tables` have no rows: they lie behind all that, once. `log` is the layout of a record of
     their rows, of which there are `records` from byte `log_at` of the memory for rows on.

@@ -312,8 +312,8 @@ class Shard:
         self.publish(0, 0, 0)
 
     def optimizer_state(self) -> dict[Any, Any]:
-        """The optimizer's state of the newest version by place of the parameter in the whole optimizer, and what belongs
-        to none by its own key; copied, but for what has a row for each row of a table. With `applying`."""
+        """The optimizer's state of the newest version by place of the parameter in the whole optimizer, what belongs to
+        none by its own key; copied, but for what has a row for each row of a table. With `applying`."""
         newest = self.newest()
         if self.tables is not None:
             self.tables.recover(newest.version)

@@ -1,4 +1,4 @@
-"""What an optimizer keeps between steps, found by trying some on copies of its parameters; and what cannot be followed."""
+"""What an optimizer keeps between steps, found by trying some on copies; and which optimizers cannot be followed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from scalebook.training.ps.optimizer.noting import (
     noted_text,
     strangers,
 )
-from scalebook.training.ps.optimizer.rebuilding import Unfit, groups_of, parameters_of, rebuild, step, unfit
+from scalebook.training.ps.optimizer.rebuilding import Unfit, groups_of, parameters_of, rebuild, step, train, unfit
 from scalebook.training.ps.optimizer.tables import is_table, trial, trial_gradient
 
 AT_A_TIME: Final = 32 * 2**20  # bytes of parameters whose state is discovered together
@@ -108,14 +108,6 @@ def _discover(optimizer: Optimizer, places: Sequence[int], in_one_process: bool)
     noted = _noted(optimizer, tried, before, in_one_process)
     numbers = groups_of(optimizer, places)
     return Found(last, forms, replace(noted, keys=frozenset((numbers[group], key) for group, key in noted.keys)))
-
-
-def train(optimizer: Optimizer) -> Optimizer:
-    """The same optimizer, in the mode of training if it has modes (schedule-free ones have): its step demands that, and
-    whoever trains will have chosen it by then."""
-    if callable(mode := getattr(optimizer, "train", None)):
-        mode()
-    return optimizer
 
 
 def _noted(optimizer: Optimizer, tried: Optimizer, before: Before, in_one_process: bool) -> Noted:

@@ -12,8 +12,8 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def encode(groups: Groups) -> bytes:
-    """Everything but the parameters. Numbers, texts, None, tensors of one element, tuples, lists and dicts of them; else
-    a ValueError."""
+    """Everything but the parameters. Numbers, texts, None, tensors of one element, and tuples, lists and dicts of them;
+    else a ValueError."""
     return json.dumps([{k: plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
 
 

@@ -94,6 +94,20 @@ def step(optimizer: Optimizer, call: Callable[..., Any] | None = None, closure: 
         raise unfit(optimizer, "it looks at the loss, or evaluates it several times a step") from error
 
 
+def has_modes(optimizer: Optimizer) -> bool:
+    """Whether it has one for training and one for validation, between which it swaps the weights in place, as
+    schedule-free optimizers do."""
+    return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))
+
+
+def train(optimizer: Optimizer) -> Optimizer:
+    """The same optimizer, in the mode for training if it has modes: its step demands that, and whoever trains will have
+    chosen it by then."""
+    if has_modes(optimizer):
+        optimizer.train()  # type: ignore[attr-defined]
+    return optimizer
+
+
 @cache
 def _closure_of(step_: Callable[..., Any]) -> inspect.Parameter | None:
     """The parameter of a class's `step`. To look takes as long as the step of a small model."""

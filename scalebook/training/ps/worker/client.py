@@ -16,7 +16,7 @@ from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
-from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
+from scalebook.training.ps.optimizer.rebuilding import has_modes, packed, parameters_of
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
@@ -50,6 +50,7 @@ class Client:
         self._pull_every = rule.pull_every
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._has_modes = has_modes(optimizer)
         self._may_write = host.shares_memory and settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
@@ -183,14 +184,16 @@ class Client:
         """Before the replica is left for another version: what somebody has written into it since the last pull.
 
         It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
-        else it is a `WrittenError`, which says at which `moment` it happened.
+        else it is a `WrittenError`, which says at which `moment` it happened. But for the rounding of an optimizer that
+        swaps weights for a validation, and back.
         """
         self.grow()
         self._to_compare -= 1
         written = self.replica.written(thorough or self._to_compare >= 0)
-        if written:
-            if not self._may_write:
+        if written and not self._may_write:
+            if not self._has_modes or not all(map(self.replica.is_rounded, written)):
                 raise self.refused(written, moment)
+        elif written:
             self.adopt(written)
             self._to_compare = math.inf
         self.replica.thaw()

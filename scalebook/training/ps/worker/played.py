@@ -308,4 +308,5 @@ class PlayedClient:
 
     def _read_state(self) -> dict[Tensor, Any]:
         mine = parameters_of(self.optimizer)
-        return {mine[place]: kept for place, kept in self._joined.client(self._number).state.value().items()}
+        state = self._joined.client(self._number).state.value()
+        return {mine[at] if isinstance(at, int) else at: kept for at, kept in state.items()}

@@ -21,10 +21,10 @@ from tests.training.ps.custom_optimizers import (
     CountsInGroups,
     Elsewhere,
     Estimating,
-    Nested,
     NoneAtFirst,
     PythonNumbers,
     Rebinding,
+    Worded,
 )
 
 Make = Callable[[Any], Optimizer]
@@ -55,7 +55,7 @@ OPTIMIZERS: dict[str, Make] = {
     "None at first": NoneAtFirst,
     "count in groups": CountsInGroups,
     "elsewhere": Elsewhere,
-    "lists and dicts": Nested,
+    "lists and dicts": Worded,
 }
 
 
@@ -146,7 +146,7 @@ def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str, count:
 
 
 def test_what_a_step_has_made_of_its_groups_counts_and_no_stale_copy() -> None:
-    """`late` and `factor` change in the fifth step for the first time: a worker that has not seen that has the setting."""
+    """`late` and `factor` change in the fifth step first: a worker that has not seen that has the setting."""
     pair, plain = Pair(Estimating(parameters())), Estimating(parameters())
     rate: list[dict[str, Any]] = [{"params": [], "lr": 1.0}]
     for step in range(7):
