@@ -204,8 +204,9 @@ class Snapshots(IndependentWorkers):
         snapshot = self.have_snapshot()
         number = next(i for i, known in enumerate(self.optimizers) if known is optimizer)
         states = snapshot.optimizers[number]["state"]
-        mine = {key: {name: _own_storage(value) for name, value in state.items()} for key, state in states.items()}
-        return {"state": mine, "param_groups": self._joined.clients[number].groups()}
+        mine = {key: _own_storages(state) for key, state in states.items()}
+        more = {} if type(optimizer).state_dict is Optimizer.state_dict else optimizer.state_dict()
+        return {**more, "state": mine, "param_groups": self._joined.clients[number].groups()}
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
@@ -256,8 +257,9 @@ class Snapshots(IndependentWorkers):
             )
         local = self._end is not None and self._end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(self.optimizers, states, strict=False):
-            kept = copy.deepcopy(state["state"]) if local else {}
-            optimizer.load_state_dict({"state": kept, "param_groups": state["param_groups"]})
+            is_own = type(optimizer).load_state_dict is not Optimizer.load_state_dict  # it may look for what it keeps
+            kept = copy.deepcopy(state["state"]) if local or is_own else {}
+            optimizer.load_state_dict({**state, "state": kept})
         steps = checkpoint.get("global_step", 0)
         self._resumed = self._ours.get("versions", _divided(steps, len(self.optimizers)))
         self._position = position_in(self._ours)
@@ -289,6 +291,11 @@ class Snapshots(IndependentWorkers):
 def _divided(steps: int, optimizers: int) -> list[int]:
     """The updates of each optimizer, in nearly equal parts, from the one number in another strategy's checkpoint."""
     return [steps // optimizers + (number < steps % optimizers) for number in range(optimizers)]
+
+
+def _own_storages(state: Any) -> Any:
+    """Of what is kept for a parameter, by name, or for none."""
+    return {name: _own_storage(value) for name, value in state.items()} if isinstance(state, dict) else state
 
 
 def _own_storage(value: Any) -> Any:

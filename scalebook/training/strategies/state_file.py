@@ -50,15 +50,21 @@ class StateFile:
             rank_zero_warn(f"The end of this fit is not kept for a checkpoint after it. {cause}: {error}.")
 
     def read(self) -> dict[str, Any]:
-        """What was written. RuntimeError if nothing was."""
+        """What was written. RuntimeError if nothing was, or it is more than plain values and tensors."""
         if not os.fstat(self._descriptor).st_size:
             raise RuntimeError(
                 "the end of this fit was not kept, so that no checkpoint can be made of it now. Give the Trainer a "
                 "ModelCheckpoint, or save with weights_only=True."
             )
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        with open(self._descriptor, "rb", closefd=False) as file:
-            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        try:
+            with open(self._descriptor, "rb", closefd=False) as file:
+                state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise RuntimeError(
+                "the end of this fit has settings of an optimizer, or states of callbacks, that are objects, and those "
+                "are not read. Give the Trainer a ModelCheckpoint, or save in on_train_end."
+            ) from error
         return state
 
 

@@ -4,7 +4,7 @@ import hashlib
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -12,8 +12,10 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
 from scalebook.training.ps.memory.row_log import RowLog
+from scalebook.training.ps.optimizer.finding import Found, StateEntry, discover, refuse_coupling
 from scalebook.training.ps.optimizer.hyper import encode
-from scalebook.training.ps.optimizer.rebuilding import StateEntry, discover, groups_of, parameters_of, refuse_coupling
+from scalebook.training.ps.optimizer.noting import Noted
+from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, unfit
 from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer
 from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
 from scalebook.training.ps.policy.settings import Settings
@@ -21,6 +23,7 @@ from scalebook.training.ps.policy.settings import Settings
 ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
 MOST_RECORDS: Final = 16384  # updates that a log can go back
 NOTHING: Final = Layout((), 0)
+NOTED: Final = Noted()
 ADDRESSES: Final = 2**40  # bytes of address space that a log may have; it takes what it writes
 
 
@@ -48,9 +51,11 @@ class TablePlan:
 class ShardPlan:
     """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
 
-    `state` has the optimizer's slots, then a flag for each slot, then what delay compensation keeps. The versions begin
-    at byte `versions_at`, the two states at `state_at`. Where codecs have error feedback, each of the `keepers`, which
-    are the workers, keeps `kept` numbers (fp32), twice: the last ones, and those of the push under way.
+    Behind the parameters a version has `notes`: what is `noted` of its optimizer. `forms`: of state that is neither a
+    tensor nor a number, by parameter and name. `state` has the optimizer's slots, then a flag for each slot, then what
+    delay compensation keeps. The versions begin at byte `versions_at`, the two states at `state_at`. Where codecs have
+    error feedback, each of the `keepers`, which are the workers, keeps `kept` numbers (fp32), twice: the last ones, and
+    those of the push under way.
 
     In versions and state `tables` have no rows: they lie behind all that, once. `log` is the layout of a record of
     their rows, of which there are `records` from byte `log_at` of the memory for rows on.
@@ -71,6 +76,14 @@ class ShardPlan:
     log: Layout = NOTHING
     log_at: int = 0
     records: int = 0
+    notes: Layout = NOTHING
+    noted: Noted = NOTED
+    forms: tuple[tuple[int, str, Any], ...] = ()
+
+    @property
+    def version_bytes(self) -> int:
+        """Bytes of one version, notes included."""
+        return max(self.version.nbytes, self.notes.nbytes)
 
     @property
     def state_bytes(self) -> int:
@@ -79,7 +92,7 @@ class ShardPlan:
 
     @property
     def state_at(self) -> int:
-        return self.versions_at + self.buffers * self.version.nbytes
+        return self.versions_at + self.buffers * self.version_bytes
 
     @property
     def kept_at(self) -> int:
@@ -99,7 +112,7 @@ class ShardPlan:
 
     def version_at(self, buffer: int) -> int:
         """The byte where the version in `buffer` begins."""
-        return self.versions_at + buffer * self.version.nbytes
+        return self.versions_at + buffer * self.version_bytes
 
     def version_memory(self, memory: Tensor, buffer: int) -> Tensor:
         """The bytes of the version in `buffer`, a view into `memory` (uint8)."""
@@ -172,7 +185,10 @@ def plan_section(
     how many versions there is room for, where one worker alone has this memory, and no gradient lies there.
     """
     refuse_optimizer(optimizer)
-    entries = discover(optimizer)
+    found = discover(optimizer, in_one_process=alone or (workers == 1 and settings.host == "inline"))
+    entries = found.entries
+    if settings.damping.scales and any(key == "lr" for _, key in found.noted.keys):
+        raise unfit(optimizer, "its steps change the learning rate, and so does the damping")
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     if tables:
@@ -190,7 +206,7 @@ def plan_section(
     shards = []
     for places in cuts:
         room = settings.buffers(workers, alone) if buffers is None else buffers
-        shard = _plan_shard(optimizer, [parameters[i] for i in places], entries, settings, workers, start, room)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], found, settings, workers, start, room)
         shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
         start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
@@ -247,7 +263,7 @@ def _has_rows(entry: StateEntry) -> bool:
 def _plan_shard(
     optimizer: Optimizer,
     parameters: Sequence[tuple[str, Tensor]],
-    entries: Sequence[StateEntry],
+    found: Found,
     settings: Settings,
     workers: int,
     start: int,
@@ -256,19 +272,29 @@ def _plan_shard(
     places = tuple(int(name) for name, _ in parameters)
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     mine = tuple(
-        StateEntry(places.index(k.parameter), k.name, _without_rows(k, k.parameter in tables), k.number)
-        for k in entries
+        replace(k, parameter=places.index(k.parameter), example=_without_rows(k, k.parameter in tables))
+        for k in found.entries
         if k.parameter in places
     )
     adaptive = settings.keeps_squares
-    slots = lay_out([(f"{k.parameter}.{k.name}", k.example) for k in mine])
+    slots = lay_out([(_called(k), k.example) for k in mine])
     flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)
     squares = lay_out([(name, p) for name, p in parameters] if adaptive else [], start=flags.nbytes)
     start = -(-start // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
     kept = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
     version = lay_out(list(parameters))
-    return ShardPlan(places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0)
+    room = [("notes", torch.zeros(found.noted.room, dtype=torch.uint8))] if found.noted.room else []
+    forms = tuple((places.index(at), name, form) for (at, name), form in found.forms.items() if at in places)
+    return ShardPlan(
+        places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0,
+        notes=lay_out(room, start=version.nbytes), noted=found.noted, forms=forms,
+    )  # fmt: skip
+
+
+def _called(entry: StateEntry) -> str:
+    name = f"{entry.parameter}.{entry.name}"
+    return name if entry.hole is None else f"{name}.{entry.hole}"
 
 
 def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
@@ -279,7 +305,18 @@ def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
 def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
     """A number that differs, all but surely, between different plans; fits an int64."""
     layouts = [
-        [(s.version, s.slots, s.parameters, [replace(t, at=0) for t in s.tables]) for s in plan.shards]
+        [
+            (
+                s.version,
+                s.slots,
+                s.parameters,
+                [replace(t, at=0) for t in s.tables],
+                s.notes,
+                s.forms,
+                sorted(s.noted.keys),
+            )
+            for s in plan.shards
+        ]
         for plan in plans
     ]
     text = repr((layouts, settings)).encode()

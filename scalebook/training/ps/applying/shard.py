@@ -17,6 +17,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps.applying.meter import PushMeter
+from scalebook.training.ps.applying.notes import Notes, refuse_changes
 from scalebook.training.ps.applying.plan import ShardPlan
 from scalebook.training.ps.applying.state import SharedState
 from scalebook.training.ps.applying.tables import Tables, rows_compensated, with_values
@@ -78,6 +79,9 @@ class Shard:
         self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
+        self.notes = Notes(self.optimizer, plan, self.flats) if plan.notes.fields else None
+        """What its steps change beside the state of parameters, if anything."""
+        self._is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")
         self.served_s = 0.0
         """Seconds in which this process has applied gradients."""
         self._made_of = optimizer
@@ -178,7 +182,7 @@ class Shard:
         state = self._state.begin(newest.state)
         if self._damping.compensates:
             gradients = self._compensated(gradients, newest.buffer, origins[0], state)
-        self._step(newest.buffer, target, state, gradients, groups, rate)
+        self._step(newest, target, state, gradients, groups, rate, origins[-1].base_version)
         target_row = target * self._workers
         applied[target_row : target_row + self._workers] = applied[row : row + self._workers]
         for origin in origins:
@@ -195,14 +199,21 @@ class Shard:
         return True
 
     def _step(
-        self, source: int, target: int, state: int, gradients: Sequence[Tensor | None], groups: Groups, rate: float
+        self,
+        newest: Newest,
+        target: int,
+        state: int,
+        gradients: Sequence[Tensor | None],
+        groups: Groups,
+        rate: float,
+        base: int,
     ) -> None:
+        source = newest.buffer
         mine = _damped([groups[number] for number in self.plan.groups], rate)
         if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
             self._plain_sgd(source, target, gradients, mine)
             return
-        for own, given in zip(self.optimizer.param_groups, mine, strict=True):
-            own.update({key: value for key, value in given.items() if key != "params"})
+        given = self._take(source, mine, base)
         self.flats[target].copy_(self.flats[source])
         tables = self.tables.at if self.tables is not None else {}
         for place, (parameter, view) in enumerate(zip(self._parameters, self.views[target], strict=True)):
@@ -215,8 +226,23 @@ class Shard:
         if self.tables is not None:
             self.tables.collect()
         self._state.write(state)
+        if self.notes is not None:
+            self.notes.write(target, newest.version + 1)
+        elif given:
+            refuse_changes(self.optimizer, given)
         for parameter in self._parameters:
             parameter.grad = None
+
+    def _take(self, source: int, groups: Groups, base: int) -> list[dict[str, Any]]:
+        """Have these hyper-parameters for the next step, of a worker that has seen version `base`. The param groups as
+        they are then, where nothing is noted of what a step may change there."""
+        if self.notes is not None:
+            self.notes.show(source)
+            self.notes.take(groups, base)
+            return []
+        for own, given in zip(self.optimizer.param_groups, groups, strict=True):
+            own.update({key: value for key, value in given.items() if key != "params"})
+        return [] if self._is_torchs else [dict(group) for group in self.optimizer.param_groups]
 
     def _plain_sgd(self, source: int, target: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
         """What torch.optim.SGD does without momentum, from version to version: no copy, one pass over the memory."""
@@ -277,24 +303,28 @@ class Shard:
             if place not in tables:
                 view.copy_(parameter)
         self._state.write(0)
+        if self.notes is not None:
+            self.notes.begin(0, 0)
         if self.tables is not None and with_tables:
             given = parameters_of(self._made_of)
             state = {place: self._made_of.state.get(given[self.plan.parameters[place]], {}) for place in tables}
             self.tables.initialise({place: parameters[place] for place in tables}, state)
         self.publish(0, 0, 0)
 
-    def optimizer_state(self) -> dict[int, Any]:
-        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; copied, but for
-        what has a row for each row of a table. With `applying`."""
+    def optimizer_state(self) -> dict[Any, Any]:
+        """The optimizer's state of the newest version by place of the parameter in the whole optimizer, what belongs to
+        none by its own key; copied, but for what has a row for each row of a table. With `applying`."""
         newest = self.newest()
         if self.tables is not None:
             self.tables.recover(newest.version)
         self._state.read(newest.state)
-        state: dict[int, Any] = copied(self.optimizer.state_dict()["state"])
+        if self.notes is not None:
+            self.notes.show(newest.buffer)
+        state: dict[Any, Any] = copied(self.optimizer.state_dict()["state"])
         if self.tables is not None:
             for place in self.tables.at:
                 state.get(place, {}).update(self.tables.state(place) if state.get(place) else {})
-        return {self.plan.parameters[place]: value for place, value in state.items()}
+        return {self.plan.parameters[at] if isinstance(at, int) else at: value for at, value in state.items()}
 
     def content(self, newest: Newest) -> tuple[Tensor, Tensor]:
         """The bytes (uint8) of a version and of its state, where they lie."""
@@ -305,11 +335,16 @@ class Shard:
         squares = self._state.squares[self.newest().state]
         return list(squares)
 
-    def restore(self, version: int, state: Mapping[int, Any]) -> None:
-        """Go on from a version with this state, by place in the whole optimizer; before the run's first update."""
+    def restore(self, version: int, state: Mapping[Any, Any], groups: Groups | None = None) -> None:
+        """Go on from a version with this state, by place in the whole optimizer, and with what steps have changed in
+        these groups of the whole optimizer; before the run's first update."""
         places = {whole: place for place, whole in enumerate(self.plan.parameters)}
         newest = self.newest()
-        mine = {places[whole]: value for whole, value in state.items() if whole in places}
+        mine = {
+            places.get(whole, whole): value
+            for whole, value in state.items()
+            if whole in places or not isinstance(whole, int)
+        }
         if self.tables is not None:
             self.tables.load_state(mine)
             self.tables.start_at(version)
@@ -317,6 +352,9 @@ class Shard:
                 if place in mine:
                     mine[place] = self.tables.without_rows(place, mine[place])
         self._state.replace(mine)
+        if self.notes is not None:
+            of_mine = None if groups is None else [groups[number] for number in self.plan.groups]
+            self.notes.begin(newest.buffer, version, of_mine, self._made_of)
         self.publish(version, newest.buffer, 0)
 
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.plan import ShardPlan
-from scalebook.training.ps.optimizer.rebuilding import StateEntry, parameters_of
+from scalebook.training.ps.optimizer.finding import StateEntry
+from scalebook.training.ps.optimizer.forms import cut_out, filled
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
 
 
 @dataclass
@@ -24,6 +27,16 @@ class Slot:
     entry: StateEntry
     memory: tuple[Tensor, Tensor]
     bound: bool = False
+
+
+@dataclass
+class Formed:
+    """A value of a parameter's state that is neither a tensor nor a number: its form, and the slots of its tensors."""
+
+    parameter: Parameter
+    name: str
+    form: Any
+    slots: list[Slot]
 
 
 class SharedState:
@@ -37,10 +50,15 @@ class SharedState:
         self.squares = [plan.squares.views(part) for part in self._bytes]
         self.is_empty = not plan.state_bytes
         by_parameter: dict[int, list[Slot]] = {}
+        holes: dict[tuple[int, str], list[Slot]] = {}
         for index, entry in enumerate(plan.state_entries):
             slot = Slot(index, entry, (views[0][index], views[1][index]))
-            by_parameter.setdefault(entry.parameter, []).append(slot)
+            if entry.hole is None:
+                by_parameter.setdefault(entry.parameter, []).append(slot)
+            else:
+                holes.setdefault((entry.parameter, entry.name), []).append(slot)
         parameters = parameters_of(optimizer)
+        self._formed = [Formed(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms]
         self._slots = [(parameters[number], slots) for number, slots in by_parameter.items()]
 
     def memory(self, which: int) -> Tensor:
@@ -72,6 +90,17 @@ class SharedState:
                 assert state is not None
                 memory, number = slot.memory[which], slot.entry.number
                 state[slot.entry.name] = memory if number is None else number(memory.item())
+        for formed in self._formed:
+            self._read_formed(formed, which, present)
+
+    def _read_formed(self, formed: Formed, which: int, present: Tensor) -> None:
+        """A constant comes with the rest of its parameter's state."""
+        if formed.slots and present[formed.slots[0].index]:
+            self._optimizer.state[formed.parameter][formed.name] = filled(
+                formed.form, [slot.memory[which] for slot in formed.slots]
+            )
+        elif not formed.slots and (state := self._optimizer.state.get(formed.parameter)):
+            state.setdefault(formed.name, filled(formed.form, []))
 
     def write(self, which: int) -> None:
         """After a step: put into state `which` what the optimizer has not changed there itself."""
@@ -90,6 +119,26 @@ class SharedState:
                 slot.bound = True
                 if slot.entry.number is None:
                     state[slot.entry.name] = memory
+        for formed in self._formed:
+            self._write_formed(formed, which, present)
+
+    def _write_formed(self, formed: Formed, which: int, present: Tensor) -> None:
+        state = self._optimizer.state.get(formed.parameter, {})
+        if (value := state.get(formed.name)) is None and formed.slots:
+            return
+        try:
+            form, tensors = cut_out(value)
+        except TypeError as error:
+            raise self._changed(formed.name) from error
+        if form != formed.form and formed.name in state:
+            raise self._changed(formed.name)
+        for slot, tensor in zip(formed.slots, tensors, strict=True):
+            if tensor is not (memory := slot.memory[which]):
+                self._check(slot, tensor)
+                memory.copy_(tensor)
+                present[slot.index] = 1
+        if formed.slots:
+            state[formed.name] = filled(form, [slot.memory[which] for slot in formed.slots])
 
     def replace(self, state: Mapping[int, Any]) -> None:
         """Take the whole state by place of parameter (`state` of a state dict), as after a checkpoint; into state 0."""
@@ -98,16 +147,23 @@ class SharedState:
         for _, slots in self._slots:
             for slot in slots:
                 slot.bound = False
-        own = self._optimizer.state_dict()
-        self._optimizer.load_state_dict({"state": dict(state), "param_groups": own["param_groups"]})
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": dict(state)})
+        for formed in self._formed:
+            loaded = self._optimizer.state.get(formed.parameter, {})
+            if formed.name in loaded:  # torch makes other texts of texts there
+                loaded[formed.name] = filled(formed.form, cut_out(loaded[formed.name])[1])
         self.write(0)
 
     def _check(self, slot: Slot, value: object) -> None:
         fits = type(value) is slot.entry.number
         if isinstance(value, Tensor):
-            fits = slot.entry.number is None and value.shape == slot.memory[0].shape
+            memory = slot.memory[0]
+            fits = slot.entry.number is None and (value.shape, value.dtype) == (memory.shape, memory.dtype)
         if not fits:
-            raise TypeError(
-                f"optimizer: {type(self._optimizer).__name__} changed type or shape of its state {slot.entry.name!r} "
-                "during the run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
-            )
+            raise self._changed(slot.entry.name)
+
+    def _changed(self, name: str) -> TypeError:
+        return TypeError(
+            f"optimizer: {type(self._optimizer).__name__} changed type or shape of its state {name!r} during the run, "
+            "which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+        )

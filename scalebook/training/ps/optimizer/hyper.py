@@ -12,8 +12,9 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def encode(groups: Groups) -> bytes:
-    """Everything but the parameters. Numbers, texts, None, tuples and tensors of one element; else a ValueError."""
-    return json.dumps([{k: _plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
+    """Everything but the parameters. Numbers, texts, None, tensors of one element, and tuples, lists and dicts of them;
+    else a ValueError."""
+    return json.dumps([{k: plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
 
 
 class Encoder:
@@ -39,27 +40,33 @@ def _same(group: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
 
 def decode(text: bytes) -> list[dict[str, Any]]:
     """The inverse of `encode`."""
-    groups: list[dict[str, Any]] = [{k: _value(v) for k, v in group.items()} for group in json.loads(text)]
+    groups: list[dict[str, Any]] = [{k: value_of(v) for k, v in group.items()} for group in json.loads(text)]
     return groups
 
 
-def _plain(key: str, value: object) -> object:
+def plain(key: str, value: object) -> object:
+    """A value as JSON can have it. ValueError, naming the key, for what it cannot."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor) and value.numel() == 1:
         return {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [_plain(key, item) for item in value]}
+        return {"tuple" if isinstance(value, tuple) else "list": [plain(key, item) for item in value]}
+    if type(value) is dict:
+        return {"dict": [[plain(key, name), plain(key, item)] for name, item in value.items()]}
     raise ValueError(
         f"optimizer: its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process. "
         "Write host: inline and a rule that applies on arrival, or use another optimizer."
     )
 
 
-def _value(plain: Any) -> Any:
+def value_of(plain: Any) -> Any:
+    """The inverse of `plain`."""
     if not isinstance(plain, dict):
         return plain
     if "tensor" in plain:
         return torch.tensor(plain["tensor"], dtype=getattr(torch, plain["dtype"])).reshape(plain["shape"])
-    values = [_value(item) for item in next(iter(plain.values()))]
+    if "dict" in plain:
+        return {value_of(name): value_of(item) for name, item in plain["dict"]}
+    values = [value_of(item) for item in next(iter(plain.values()))]
     return tuple(values) if "tuple" in plain else values

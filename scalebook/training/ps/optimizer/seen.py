@@ -114,9 +114,16 @@ class Showing:
         self._shown.forget()
 
 
-def copied(state: dict[int, Any]) -> dict[int, Any]:
+def copied(state: Mapping[Any, Any]) -> dict[Any, Any]:
     """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
-    return {
-        place: {name: value.clone() if isinstance(value, Tensor) else value for name, value in kept.items()}
-        for place, kept in state.items()
-    }
+    return {key: _copied(kept) for key, kept in state.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value

@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
-from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.optimizer.rebuilding import has_modes, parameters_of
 from scalebook.training.ps.worker.one_model import OneModel
+from scalebook.training.ps.worker.replica import rounded
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 
@@ -17,6 +18,7 @@ class BetweenTurns:
         self._workers, self._one_model, self._alone = workers, one_model, alone
         self._put: dict[int, Tensor] = {}
         self._is_copy = False
+        self._has_modes = any(has_modes(client.optimizer) for client in workers.joined[0].clients)
 
     def show_newest(self) -> None:
         """From now on, until somebody's turn."""
@@ -53,10 +55,16 @@ class BetweenTurns:
         if not written:
             return
         if not self._alone:
+            if self._has_modes and all(self._is_rounded(place, newest[place]) for place in written):
+                self.show_newest()
+                return
             raise client.refused(written, moment)
         self._one_model.carry(0)
         client.settle(moment, thorough=True)
         self.show_newest()
+
+    def _is_rounded(self, place: int, newest: Tensor) -> bool:
+        return rounded(self._one_model.parameters[place].detach(), newest)
 
     def _newest(self) -> dict[int, Tensor]:
         """The parameters of the newest version, by their places in the model's."""

@@ -16,7 +16,7 @@ from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
-from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
+from scalebook.training.ps.optimizer.rebuilding import has_modes, packed, parameters_of
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
@@ -25,6 +25,7 @@ from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
+from scalebook.training.ps.worker.shown_notes import ShownNotes
 from scalebook.training.ps.worker.table_reads import TableReads
 from scalebook.training.ps.worker.written import written_error
 
@@ -49,10 +50,12 @@ class Client:
         self._pull_every = rule.pull_every
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._has_modes = has_modes(optimizer)
         self._may_write = host.shares_memory and settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare: float = COMPARED
         self.state = RunState(host, replica, optimizer)
+        self.notes = ShownNotes(host.section, optimizer)
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
         self.leg = Leg.HERE
@@ -121,7 +124,7 @@ class Client:
         """The steps of `push`."""
         started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
-        gradients, groups = self._gradients(), self.optimizer.param_groups
+        gradients, groups = self._gradients(), self.pushed_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
         self._steps += 1
@@ -141,6 +144,7 @@ class Client:
             journey.verdict, journey.staleness = yield from self.hand_in(
                 journey.gradients, journey.groups, journey.valid
             )
+            self.notes.pushed(journey.groups)
             journey.gradients, self.leg = [], Leg.TURN
         if self.leg is Leg.TURN:
             yield from self.host.await_turn(self._worker)
@@ -158,7 +162,7 @@ class Client:
         if self._steps % self._pull_every == 0:
             yield from self._pull_steps()
         elif journey.usable:
-            self.replica.step(journey.groups)
+            self.replica.step(self.optimizer.param_groups)
 
     def push_rest_steps(self) -> Steps[bool]:
         """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
@@ -180,14 +184,16 @@ class Client:
         """Before the replica is left for another version: what somebody has written into it since the last pull.
 
         It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
-        else it is a `WrittenError`, which says at which `moment` it happened.
+        else it is a `WrittenError`, which says at which `moment` it happened. But for the rounding of an optimizer that
+        swaps weights for a validation, and back.
         """
         self.grow()
         self._to_compare -= 1
         written = self.replica.written(thorough or self._to_compare >= 0)
-        if written:
-            if not self._may_write:
+        if written and not self._may_write:
+            if not self._has_modes or not all(map(self.replica.is_rounded, written)):
                 raise self.refused(written, moment)
+        elif written:
             self.adopt(written)
             self._to_compare = math.inf
         self.replica.thaw()
@@ -213,10 +219,12 @@ class Client:
         state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
         self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
         self.state.host, self.state.replica = self.host, self.replica
+        self.notes = ShownNotes(self.host.section, self.optimizer)
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
         self._groups = len(self.optimizer.param_groups)
         self.bases = self.host.pull(self._worker)
         self._take()
+        self.notes.show(self.bases)
         if is_shown:
             self.state.show()
 
@@ -243,6 +251,7 @@ class Client:
     def _pull(self) -> int:
         self.hold()
         self._take()
+        self.notes.show(self.bases)
         return self.version
 
     def hold(self) -> None:
@@ -287,7 +296,7 @@ class Client:
     @property
     def pushed_groups(self) -> Groups:
         """The hyper-parameters that its pushes travel with, as they are now."""
-        return self.optimizer.param_groups
+        return self.notes.untouched_left_out(self.optimizer.param_groups)
 
     def own(self) -> dict[str, Any]:
         """What it has of its own beside the versions held, copied: sums, steps between two pulls, what was decoded."""
@@ -320,6 +329,19 @@ class Client:
             for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
                 parameter.grad = gradient
 
+    def have_groups(self) -> None:
+        """After `go_on_from`, when the optimizer's param groups are there again."""
+        self.notes.show(self.bases, anew=True)
+        if self.journey is not None:
+            self.journey.groups = self.pushed_groups
+
+    def give_state(self) -> None:
+        """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
+        state = self.state.given()  # loaded by whoever loaded weights, or the constructor's own
+        if state or self.notes.is_touched:
+            for shard in self.host.section.shards:
+                shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
+
     def local_state(self) -> LocalState | None:
         """Of the snapshot while there is one; None where the worker makes no steps of its own."""
         return None
@@ -337,6 +359,7 @@ class Client:
             self.bases = [shard.hold(self._worker) for shard in self.host.section.shards]
             state = self.state.locked()
         self.pulled = self._now()
+        self.notes.show(self.bases)
         if renew:
             self._take(whole=True)
             self.replica.privatise()

@@ -54,9 +54,7 @@ class Joined:
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
-                if state := client.state.given():  # loaded by whoever loaded weights, or the constructor's own
-                    for shard in client.host.section.shards:
-                        shard.restore(shard.version, state)
+                client.give_state()
                 client.host.lay_down()
         yield from self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
@@ -66,6 +64,7 @@ class Joined:
                 if different:
                     raise client.refused(different, "before training, and not what worker 0 has there")
             client.replica.discard()
+            client.notes.show(client.bases, anew=True)
         self.show_state()
 
     def show_state(self) -> None:
@@ -185,7 +184,7 @@ class Joined:
             section = client.host.section
             section.counters.admission[0], section.counters.admission[1] = version << 32, version
             for shard in section.shards:
-                shard.restore(version, state["state"])
+                shard.restore(version, state["state"], state.get("param_groups"))
             client.host.lay_down()
 
     def detach(self) -> None:

@@ -31,6 +31,22 @@ class _Own:
         self.random_state = random_state
         self.streams = streams
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
+        self.given = [_hyper(optimizer) for optimizer in self.optimizers]  # those that it was handed last
+
+    def give(self, hyper: Sequence[Hyper]) -> None:
+        """Hand it these hyper-parameters, by optimizer."""
+        _set(self.optimizers, hyper)
+        self.given = [_hyper(optimizer) for optimizer in self.optimizers]
+
+    def changed(self) -> list[Hyper]:
+        """By optimizer, what a step has changed in its param groups since, its own or the shards'."""
+        return [
+            [
+                {key: value for key, value in own.items() if value is not was.get(key)}
+                for own, was in zip(now, given, strict=True)
+            ]
+            for now, given in zip(map(_hyper, self.optimizers), self.given, strict=True)
+        ]
 
 
 class OneModel:
@@ -43,7 +59,8 @@ class OneModel:
 
     Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
     is shown, so that a schedule's rate is that of the version it computes from. What somebody changes meanwhile
-    travels with that gradient, and stays, from `shown_again` on, for those who begin later.
+    travels with that gradient, and stays, from `shown_again` on, for those who begin later. What steps change in param
+    groups is the worker's, as is its version.
     """
 
     def __init__(
@@ -79,6 +96,15 @@ class OneModel:
             own.buffers = [buffer.clone() for buffer in self._first]
         self._shown = 0
 
+    def hand_groups(self) -> None:
+        """Before the start: what is in the param groups of the model's optimizers is so in those of all workers."""
+        for own in self._own.values():
+            own.give([_hyper(optimizer) for optimizer in self._optimizers])
+
+    def changed(self, worker: int, number: int) -> Hyper:
+        """What steps have made of the param groups of one optimizer, as `worker` has it."""
+        return self._own[worker].changed()[number]
+
     def begins(self, worker: int) -> None:
         """It begins a gradient: these are its hyper-parameters."""
         self._own[worker].asked = [_hyper(optimizer) for optimizer in self._optimizers]
@@ -94,6 +120,7 @@ class OneModel:
         if own.asked is not None:
             self._common = [_hyper(optimizer) for optimizer in self._optimizers]
             _set(self._optimizers, own.asked)
+        _set(self._optimizers, own.changed())
 
     def be(self, worker: int) -> None:
         """Have the buffers and the random numbers of `worker`."""
@@ -131,6 +158,7 @@ class OneModel:
                     "streams": own.streams,
                     "asked": own.asked,
                     "groups": [_hyper(optimizer) for optimizer in own.optimizers],
+                    "changed": [[list(group) for group in groups] for groups in own.changed()],
                 }
                 for worker, own in self._own.items()
             },
@@ -143,7 +171,11 @@ class OneModel:
             own = self._own[worker]
             own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], self._buffers, strict=True)]
             own.random_state, own.streams, own.asked = kept["random"], kept["streams"], kept["asked"]
-            _set(own.optimizers, kept["groups"])
+            own.give(kept["groups"])
+            for given, changed in zip(own.given, kept["changed"], strict=True):
+                for group, keys in zip(given, changed, strict=True):
+                    for key in keys:
+                        del group[key]
         self._is_apart = len(self._own) > 1
         self.be(0)
 
@@ -175,7 +207,7 @@ class OneModel:
                     "optimizer: a param group was added during training. Add all groups in configure_optimizers and "
                     "freeze them by requires_grad, or train without virtual workers."
                 )
-        _set(own.optimizers, [_hyper(optimizer) for optimizer in self._optimizers])
+        own.give([_hyper(optimizer) for optimizer in self._optimizers])
 
     def shown_again(self, worker: int) -> None:
         """After `hand_over`: have the hyper-parameters again that the next to begin will have.

@@ -76,6 +76,7 @@ class PlayedJoined:
             for client, theirs in zip(self.clients, self._clients(worker), strict=True):
                 client.give_state(theirs.optimizer)
         self._has_started = True
+        self.one_model.hand_groups()
         self.one_model.carry(0)
         self.workers.start()
         self.one_model.start()
@@ -165,6 +166,9 @@ class PlayedJoined:
         """See `PlayingEnd`."""
         go_on(self.workers, state)
         self.one_model.load(state["one_model"])
+        for joined in self.workers.joined.values():
+            for client in joined.clients:
+                client.have_groups()
         self._has_begun = True
         self._between.show_newest()
         self.show_state()
@@ -277,7 +281,14 @@ class PlayedClient:
         return Pushed(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
 
     def groups(self) -> list[dict[str, Any]]:
-        return packed(self.optimizer.param_groups)
+        """With what steps have made of them by now; where workers step by themselves, those of worker 0."""
+        joined = self._joined
+        if joined.workers.run.settings.local.steps:
+            changed = joined.one_model.changed(0, self._number)
+        else:
+            changed = joined.client(self._number).notes.newest()
+        groups = packed(self.optimizer.param_groups)
+        return [{**group, **changed[number]} for number, group in enumerate(groups)]
 
     def show_state(self) -> None:
         """Let the model's optimizer show the run's state, to be read. Before the start it may have what workers begin
@@ -297,4 +308,5 @@ class PlayedClient:
 
     def _read_state(self) -> dict[Tensor, Any]:
         mine = parameters_of(self.optimizer)
-        return {mine[place]: kept for place, kept in self._joined.client(self._number).state.value().items()}
+        state = self._joined.client(self._number).state.value()
+        return {mine[at] if isinstance(at, int) else at: kept for at, kept in state.items()}

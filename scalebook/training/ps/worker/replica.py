@@ -250,6 +250,10 @@ class Replica:
         same = torch.equal(mine, other) or bool(((mine == other) | (mine.isnan() & other.isnan())).all())
         return not same
 
+    def is_rounded(self, place: int) -> bool:
+        """Whether what was written is what was there, but for rounding."""
+        return rounded(self.parameters[place].detach(), self._published(place))
+
     def _drop(self) -> None:
         if self._lending is not None:
             for shard, held in zip(self._shards, self._held, strict=True):
@@ -320,3 +324,11 @@ class Replica:
             return []
         layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
         return layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, device=self.parameters[0].device))
+
+
+def rounded(mine: Tensor, other: Tensor) -> bool:
+    """Whether two tensors differ by no more than a swap there and back may leave: 64 times the rounding of the norm."""
+    if mine.shape != other.shape or mine.dtype != other.dtype or not mine.is_floating_point():
+        return False
+    other = other.to(mine.device)
+    return bool((mine - other).norm() <= 64 * torch.finfo(mine.dtype).eps * other.norm())

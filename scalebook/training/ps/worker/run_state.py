@@ -11,8 +11,8 @@ from scalebook.training.ps.applying.hosts import Host
 from scalebook.training.ps.optimizer.seen import Showing, copied
 from scalebook.training.ps.worker.replica import Replica
 
-State = dict[int, Any]
-"""By place of the parameter."""
+State = dict[Any, Any]
+"""By place of the parameter; what belongs to none by its own key."""
 
 
 class RunState(Showing):
@@ -34,14 +34,14 @@ class RunState(Showing):
         for shard in self.host.section.shards:
             with shard.applying:
                 state.update(shard.optimizer_state())
-        return dict(sorted(state.items()))
+        return _sorted(state)
 
     def locked(self) -> State:
         """As `now`, with all shards' `applying`: of one moment for all of them."""
         state: State = {}
         for shard in self.host.section.shards:
             state.update(shard.optimizer_state())
-        return dict(sorted(state.items()))
+        return _sorted(state)
 
     def go_on(self) -> None:
         """The worker leaves what it has taken a snapshot of."""
@@ -60,10 +60,16 @@ class RunState(Showing):
         self.hide(keeps=self.of_snapshot is not None)
 
     def _read(self) -> Mapping[Tensor, Any]:
-        return {self.replica.parameters[place]: kept for place, kept in self.value().items()}
+        parameters = self.replica.parameters
+        return {parameters[at] if isinstance(at, int) else at: kept for at, kept in self.value().items()}
 
     def _version(self) -> object:
         return id(self.of_snapshot) if self.of_snapshot else tuple(shard.version for shard in self.host.section.shards)
+
+
+def _sorted(state: State) -> State:
+    """Parameters in order; then what belongs to none."""
+    return dict(sorted(state.items(), key=lambda item: (not isinstance(item[0], int), item[0])))
 
 
 class OwnState(RunState):

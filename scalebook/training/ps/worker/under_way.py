@@ -33,7 +33,7 @@ _OF_SECTION: Final = (
 )  # fmt: skip
 _OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "was_sent", "staleness")
 _OF_SHARD: Final = ("newest", "held", "applied", "kept", "bases")
-_FORM: Final = 5
+_FORM: Final = 6
 """Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 
@@ -78,8 +78,9 @@ def is_of(workers: VirtualWorkers, state: Mapping[str, Any]) -> bool:
     for shard, saved in zip(workers.sections[0].shards, state["shards"], strict=True):
         version = Newest.of(saved["newest"][0])
         now = shard.newest()
+        size = shard.plan.version.nbytes
         if now.version != version.version or not torch.equal(
-            shard.flats[now.buffer], saved["versions"][version.buffer]
+            shard.flats[now.buffer][:size], saved["versions"][version.buffer][:size]
         ):
             return False
         if shard.tables is not None and not shard.tables.is_of(saved["tables"]):
@@ -124,7 +125,7 @@ def key_of(workers: VirtualWorkers) -> str:
     """What must be the same: parameters and their layout, all settings but for where a trace goes and when it ends."""
     settings = replace(workers.run.settings, trace=None, max_updates=None)
     plan = workers.sections[0].plan
-    layout = [(shard.parameters, shard.version, shard.slots) for shard in plan.shards]
+    layout = [(shard.parameters, shard.version, shard.notes, shard.slots) for shard in plan.shards]
     return repr((_FORM, workers.run.control.workers, settings, layout))
 
 

@@ -17,7 +17,15 @@ from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.memory.region import DUPLICATES, METER, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.trace import Origin
-from tests.training.ps.custom_optimizers import NoneAtFirst, PythonNumbers, Rebinding
+from tests.training.ps.custom_optimizers import (
+    CountsInGroups,
+    Elsewhere,
+    Estimating,
+    NoneAtFirst,
+    PythonNumbers,
+    Rebinding,
+    Worded,
+)
 
 Make = Callable[[Any], Optimizer]
 
@@ -45,6 +53,9 @@ OPTIMIZERS: dict[str, Make] = {
     "Python numbers": PythonNumbers,
     "rebinding": Rebinding,
     "None at first": NoneAtFirst,
+    "count in groups": CountsInGroups,
+    "elsewhere": Elsewhere,
+    "lists and dicts": Worded,
 }
 
 
@@ -106,7 +117,17 @@ class Pair:
 def assert_same(pair: Pair, side: int, expected: list[Parameter], state: dict[str, Any]) -> None:
     for mine, other in zip(pair.weights(side), expected, strict=True):
         assert torch.equal(mine, other)
-    torch.testing.assert_close(pair.state(side), state["state"], rtol=0, atol=0)
+    assert same(pair.state(side), state["state"])
+
+
+def same(mine: Any, other: Any) -> bool:
+    if isinstance(mine, Tensor):
+        return torch.equal(mine, other)
+    if isinstance(mine, dict):
+        return mine.keys() == other.keys() and all(same(value, other[key]) for key, value in mine.items())
+    if isinstance(mine, list):
+        return len(mine) == len(other) and all(map(same, mine, other))
+    return bool(mine == other)
 
 
 @pytest.mark.each_once
@@ -124,9 +145,31 @@ def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str, count:
         assert_same(pair, side, expected, state)
 
 
+def test_what_a_step_has_made_of_its_groups_counts_and_no_stale_copy() -> None:
+    """`late` and `factor` change in the fifth step first: a worker that has not seen that has the setting."""
+    pair, plain = Pair(Estimating(parameters())), Estimating(parameters())
+    rate: list[dict[str, Any]] = [{"params": [], "lr": 1.0}]
+    for step in range(7):
+        pair.apply(step % 2, gradients(step), [{**rate[0], "factor": 1.0}] if step < 5 else rate)
+    pair.seq += 1
+    (shard,) = pair.sides[0]
+    stale = Origin(1, 1, 4, shard.newest().buffer, 0.0)
+    assert shard.apply([stale], gradients(7), [{**rate[0], "factor": 1.0}])
+    for step in range(8):
+        for parameter, gradient in zip(parameters_of(plain), gradients(step), strict=True):
+            parameter.grad = gradient
+        plain.step()
+    assert_same(pair, 1, parameters_of(plain), plain.state_dict())
+    pair.apply(1, gradients(8), [{**rate[0], "d": 0.0, "factor": 0.5}])  # somebody who has seen it sets it
+    other = pair.sides[0][0]
+    other.optimizer_state()
+    (group,) = other.optimizer.param_groups
+    assert (group["seen"], group["d"], float(group["late"]), group["factor"]) == (9, 0.0, 0.0, 1 / 9)
+
+
 @pytest.mark.each_once
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("name", ["momentum", "Adam", "Adagrad", "Python numbers", "rebinding"])
+@pytest.mark.parametrize("name", ["momentum", "Adam", "Adagrad", "Python numbers", "rebinding", "lists and dicts"])
 def test_a_restored_shard_goes_on_as_if_nothing_had_happened(name: str, count: int) -> None:
     make = OPTIMIZERS[name]
     first = Pair(make(parameters()), count)

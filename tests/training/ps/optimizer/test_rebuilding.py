@@ -6,14 +6,23 @@ import torch
 from torch.nn import Linear, Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from scalebook.training.ps.optimizer.rebuilding import discover, groups_of, parameters_of, rebuild, refuse_coupling
+from scalebook.training.ps.optimizer.finding import discover, refuse_coupling
+from scalebook.training.ps.optimizer.forms import Hole
+from scalebook.training.ps.optimizer.noting import Noted
+from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, rebuild
 from tests.training.ps.custom_optimizers import (
+    CountsInGroups,
+    Elsewhere,
+    Estimating,
     GlobalState,
     GrowingState,
+    InAttribute,
     ListState,
+    LooksAtLoss,
     Noisy,
     PythonNumbers,
-    StateInGroups,
+    Worded,
+    Wrapping,
 )
 
 
@@ -40,7 +49,7 @@ def test_rebuilt_optimizer_has_the_same_groups_on_the_other_parameters() -> None
 def test_discover_names_what_adam_keeps_and_leaves_everything_as_it_was() -> None:
     layer = Linear(3, 2)
     before = layer.weight.detach().clone()
-    kept = discover(Adam(layer.parameters(), amsgrad=True))
+    kept = discover(Adam(layer.parameters(), amsgrad=True)).entries
     assert {(k.parameter, k.name, tuple(k.example.shape)) for k in kept} == {
         (index, name, () if name == "step" else shape)
         for index, shape in enumerate([(2, 3), (2,)])
@@ -51,7 +60,7 @@ def test_discover_names_what_adam_keeps_and_leaves_everything_as_it_was() -> Non
 
 
 def test_discover_tells_python_numbers_by_type() -> None:
-    kept = discover(PythonNumbers([Parameter(torch.zeros(2))]))
+    kept = discover(PythonNumbers([Parameter(torch.zeros(2))])).entries
     assert {k.name: k.number for k in kept} == {"step": int, "sum": float, "warm": bool}
 
 
@@ -64,7 +73,7 @@ def test_discover_leaves_the_random_numbers_alone() -> None:
 
 
 def test_sgd_without_momentum_keeps_nothing() -> None:
-    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == []
+    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == ([], {}, Noted())
 
 
 @pytest.mark.parametrize(
@@ -74,16 +83,49 @@ def test_sgd_without_momentum_keeps_nothing() -> None:
             torch.optim.LBFGS,
             "LBFGS does not work with a parameter server: it looks at the loss, or evaluates it ",
         ),
-        (StateInGroups, "StateInGroups does not work .* it keeps state in its param groups"),
+        (LooksAtLoss, "LooksAtLoss does not work .* it looks at the loss"),
+        (Wrapping, "Wrapping does not work .* it wraps another optimizer"),
+        (InAttribute, "InAttribute does not work .* a step changes its attribute 'last'"),
         (GrowingState, "GrowingState does not work .* the shape of its state 'history' changes"),
-        (ListState, "ListState does not work .* its state 'past' is a list"),
-        (GlobalState, "GlobalState does not work .* state that belongs to no parameter"),
+        (ListState, "ListState does not work .* its state 'past' is a list that changes"),
+        (GlobalState, "GlobalState does not work .* tensors that belong to no parameter"),
         (torch.optim.SparseAdam, "SparseAdam does not work .* a step on CPU with dense gradients fails"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_name(make: Callable[[list[Parameter]], Optimizer], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         discover(make([Parameter(torch.zeros(2, 2))]))
+
+
+def test_what_steps_change_beside_the_state_is_found() -> None:
+    groups: list[dict[str, Any]] = [{"params": [Parameter(torch.zeros(2))]}, {"params": [Parameter(torch.zeros(3))]}]
+    assert discover(CountsInGroups(groups)).noted.keys == {(0, "k"), (1, "k")}
+    assert discover(Estimating([Parameter(torch.zeros(2))])).noted.keys == {(0, "seen"), (0, "d")}
+    noted = discover(Elsewhere([Parameter(torch.zeros(2))])).noted
+    assert (noted.keys, noted.attributes) == (frozenset(), frozenset({"steps"}))
+    assert noted.room > 0
+    assert discover(Adam([Parameter(torch.zeros(2))], lr=torch.tensor(0.1))).noted == Noted()
+
+
+def test_lists_dicts_and_texts_have_a_form() -> None:
+    found = discover(Worded([Parameter(torch.zeros(2, 3))]))
+    averages = {0.5: Hole(0), 0.9: Hole(1)}
+    assert found.forms == {
+        (0, "averages"): averages,
+        (0, "ends"): [Hole(0), [Hole(1)]],
+        (0, "kind"): "mean",
+        (0, "nothing"): None,
+    }
+    assert [(e.name, e.hole, tuple(e.example.shape)) for e in found.entries] == [
+        ("averages", 0, (2, 3)),
+        ("averages", 1, (2, 3)),
+        ("ends", 0, (2, 3)),
+        ("ends", 1, ()),
+    ]
+
+
+def test_one_process_alone_may_keep_what_it_likes_in_attributes() -> None:
+    assert discover(InAttribute([Parameter(torch.zeros(2))]), in_one_process=True).entries == []
 
 
 def test_a_part_of_an_optimizer_has_the_groups_of_its_parameters() -> None:
@@ -117,3 +159,10 @@ def test_an_optimizer_that_couples_layers_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"init_args.shards: Normalised keeps something across layers"):
         refuse_coupling(made, [[0], [1]])
     refuse_coupling(made, [[0, 1]])
+
+
+def test_an_estimate_over_all_layers_is_seen_before_it_shows_in_weights() -> None:
+    made = Estimating([Parameter(torch.full((3,), 1e6)) for _ in range(2)])
+    with pytest.raises(ValueError, match=r"init_args.shards: Estimating keeps something across layers"):
+        refuse_coupling(made, [[0], [1]])
+    refuse_coupling(CountsInGroups([Parameter(torch.ones(3)) for _ in range(2)]), [[0], [1]])
