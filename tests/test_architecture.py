@@ -23,9 +23,9 @@ BROWSER_MAY_USE = tuple(
 LAYERS = {
     "training": [
         "errors", "importing", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
-        "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs",
-        "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers",
-        "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe",
+        "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "injected", "introspect",
+        "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee",
+        "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe",
         "cli", "runner",
         "commands", "__main__",
     ],
