@@ -24,10 +24,9 @@ LAYERS = {
     "training": [
         "errors", "importing", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
         "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "injected", "introspect",
-        "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee",
-        "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe",
-        "cli", "runner",
-        "commands", "__main__",
+        "logged", "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee",
+        "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making",
+        "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

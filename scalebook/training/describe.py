@@ -27,6 +27,7 @@ from scalebook.training.config.description import GROUPS, ClassInfo, Description
 from scalebook.training.config.model_parameters import ModelParameters
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
+from scalebook.training.logged import logged
 from scalebook.training.model_making import parameters
 from scalebook.training.modules import UNTRUSTED, import_modules
 from scalebook.training.strategies import DDP, AsyncPS
@@ -150,7 +151,7 @@ def _by_first_name(classes: Sequence[ClassInfo]) -> list[ClassInfo]:
 def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
     """Why a class is not meant to be named, and what to do if it is; None where it may be."""
     if inspect.isabstract(kind):
-        left = ", ".join(sorted(kind.__abstractmethods__))
+        left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
         return f"is abstract: it leaves {left} to classes derived from it", "Name one of these."
     if name.startswith("_"):
         return "is private: its name begins with an underscore", "Rename it."
@@ -193,7 +194,7 @@ def network_classes(packages: Sequence[str]) -> dict[str, type]:
     return {**{path: kind for path, kind in own.items() if path not in ends}, **layers, **ends}
 
 
-def _below(base: type) -> Iterator[type]:
+def _below(base: type[Any]) -> Iterator[type[Any]]:
     for kind in base.__subclasses__():
         yield kind
         yield from _below(kind)
@@ -221,7 +222,7 @@ def _model_facts(kind: type) -> dict[str, Any]:
     metrics = getattr(kind, "metrics", None)
     known = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
     own = kind.configure_optimizers is not LightningModule.configure_optimizers
-    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else [VAL_LOSS]}
+    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else logged(kind) or [VAL_LOSS]}
 
 
 def _strategies(packages: Sequence[str]) -> list[ClassInfo]:

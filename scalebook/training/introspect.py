@@ -93,6 +93,15 @@ def fields_of(
     return [_field(name, property_, context) for name, property_ in properties.items()]
 
 
+def argument(annotation: Any, packages: Sequence[str]) -> tuple[ArgumentParser, Field]:
+    """A parser of one argument with this annotation, and what a config may say of it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=annotation)
+    schema = _completed(parser)
+    context = Told(set(), None, schema.get("$defs", {}), tuple(packages), frozenset(), {}, {})
+    return parser, _field("value", schema["properties"]["value"], context)
+
+
 TYPE: Final = "_typehint"
 """Attribute in which jsonargparse keeps an argument's annotation, resolved."""
 

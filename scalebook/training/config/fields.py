@@ -100,6 +100,8 @@ def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:
     remedy = suggestion(name, known)
     if len(known) > MOST_WORDS and not remedy.startswith("Did"):
         remedy = f"Give {expected(field)}."
+    if field.group is not None and "." not in name and not remedy.startswith("Did"):
+        remedy = f"{remedy} A class of another library goes by its whole path."
     return f"names {shown(name)}, which it does not know", remedy
 
 
@@ -123,8 +125,8 @@ def _words(field: Field) -> list[str]:
 def expected(field: Field) -> str:
     """What may be written, as the object of a sentence: `a whole number above 0`."""
     if field.type == "class":
-        words = _words(field)
-        some = words if len(words) <= MOST_WORDS else [*words[:MOST_WORDS], f"{len(words) - MOST_WORDS} more"]
+        names = _words(field)
+        some = names if len(names) <= MOST_WORDS else [*names[:MOST_WORDS], f"{len(names) - MOST_WORDS} more"]
         return f"one of {', '.join(some)}, or {{class_path: ..., init_args: {{...}}}}"
     if field.type == "enum":
         return f"one of {', '.join(str(choice) for choice in field.choices)}"
