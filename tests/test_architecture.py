@@ -17,7 +17,7 @@ BROWSER_MAY_USE = tuple(
         "modules", "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
         "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.target",
         "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
-        "tracking.reading", "trust", "workspace",
+        "tracking.reading", "tracking.schema", "trust", "workspace",
     )
 )  # fmt: skip
 LAYERS = {
