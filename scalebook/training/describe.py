@@ -23,7 +23,7 @@ import scalebook.training.optimizers
 from scalebook.training.config.catalogue import content_hash
 from scalebook.training.config.classes import suggestion, within
 from scalebook.training.config.confined import confine
-from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field, Refused
+from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field, NotOffered
 from scalebook.training.config.model_parameters import ModelParameters
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
@@ -119,21 +119,21 @@ def describe(workspace: Workspace) -> Description:
 
 def _classes(
     modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], known: Mapping[str, type]
-) -> tuple[list[ClassInfo], list[Refused]]:
+) -> tuple[list[ClassInfo], list[NotOffered]]:
     """The concrete subclasses of `base` that the modules define, by the path under which they offer them; and those
     that no config can name.
 
     A short name is of the first that has it; a later one is called by its path.
     """
     classes: dict[type, ClassInfo] = {}
-    refused: list[Refused] = []
+    refused: list[NotOffered] = []
     for module, source in modules:
         for name, kind in sorted(vars(module).items()):
             if not inspect.isclass(kind) or not issubclass(kind, base) or kind in classes:
                 continue
             path = f"{module.__name__}.{name}"
             if why := _unfit(name, kind, module):
-                refused.append(Refused(path, *why, by_mistake=False))
+                refused.append(NotOffered(path, *why, by_mistake=False))
                 continue
             try:
                 facts = _model_facts(kind)
@@ -160,17 +160,17 @@ def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
     return None
 
 
-def _unread(path: str, error: Exception) -> Refused:
+def _unread(path: str, error: Exception) -> NotOffered:
     """One whose constructor jsonargparse cannot read."""
     words = " ".join(str(error).split())
     if untyped := UNTYPED.search(words):
         argument = untyped["argument"]
-        return Refused(
+        return NotOffered(
             path,
             f"has an argument without a type, {argument}",
             f"Annotate it, as `{argument}: int`, or give a default.",
         )
-    return Refused(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
+    return NotOffered(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
 
 
 def network_classes(packages: Sequence[str]) -> dict[str, type]:
@@ -200,17 +200,17 @@ def _below(base: type[Any]) -> Iterator[type[Any]]:
         yield from _below(kind)
 
 
-def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[Refused]]:
+def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
     """What an argument `net: torch.nn.Module` may be."""
     classes: list[ClassInfo] = []
-    refused: list[Refused] = []
+    refused: list[NotOffered] = []
     for path, kind in known.items():
         source: Source = "library" if path.startswith("torch.") else "user"
         try:
             classes.append(describe_class(kind, path, source, packages=packages, modules=known))
         except Exception as error:  # noqa: BLE001 - as above
             if source == "library":
-                refused.append(Refused(path, "has arguments without types", "Derive a class that has them.", False))
+                refused.append(NotOffered(path, "has arguments without types", "Derive a class that has them.", False))
             elif not issubclass(kind, LightningModule):  # of which models tell
                 refused.append(_unread(path, error))
     return _by_first_name(classes), refused

@@ -134,7 +134,7 @@ def _plain_default(schema: dict[str, Any], default: Any) -> None:
     mapping; of any other object nothing is said."""
     if isinstance(default, Namespace):
         schema["default"] = default.as_dict()
-    elif isinstance(default, type) or inspect.isroutine(default):
+    elif (isinstance(default, type) or inspect.isroutine(default)) and "<" not in default.__qualname__:
         schema["default"] = f"{default.__module__}.{default.__qualname__}"
     elif not isinstance(default, PLAIN) and schema.get("default") == str(default):
         del schema["default"]

@@ -59,7 +59,7 @@ class Field:
         infos = [info for info in infos if not self.choices or info.class_path in self.choices]
         return [replace(info, fields=info.fields[self.given :]) for info in infos] if self.given else infos
 
-    def refusal(self, name: str) -> "Refused | None":
+    def refusal(self, name: str) -> "NotOffered | None":
         """Why its `group` does not have the class called `name`, where that is known."""
         description: Description | None = getattr(self, _PART_OF, None)
         return None if description is None else description.refusal(name)
@@ -103,7 +103,7 @@ class ClassInfo:
 
 
 @dataclass(frozen=True)
-class Refused:
+class NotOffered:
     """A class of the user's modules that no config can name."""
 
     class_path: str
@@ -133,7 +133,7 @@ class Description:
     """Subclasses of `torch.nn.Module`, the user's and torch's, where an argument takes one; else none."""
     packages: list[str] = field(default_factory=list)
     """The user's modules that were imported."""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[NotOffered] = field(default_factory=list)
     """Their models and data sets that are in none of the lists."""
     content: str = ""
     """Hash of all that the description depends on; a cache is valid while it is the same."""
@@ -157,7 +157,7 @@ class Description:
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
 
-    def refusal(self, name: str) -> Refused | None:
+    def refusal(self, name: str) -> NotOffered | None:
         """Why the class called `name`, by full path or short name, is in no list; None where nothing is known of it."""
         return next((one for one in self.refused if name in (one.class_path, one.class_path.rpartition(".")[2])), None)
 
