@@ -129,7 +129,7 @@ def _classes(
     refused: list[NotOffered] = []
     for module, source in modules:
         for name, kind in sorted(vars(module).items()):
-            if not inspect.isclass(kind) or not issubclass(kind, base) or kind in classes:
+            if not inspect.isclass(kind) or not issubclass(kind, base) or kind is base or kind in classes:
                 continue
             path = f"{module.__name__}.{name}"
             if why := _unfit(name, kind, module):

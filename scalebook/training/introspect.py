@@ -222,9 +222,8 @@ def _classes(options: Sequence[dict[str, Any]], context: Told) -> list[ClassInfo
     if len(references) != 1 or len(options) != 1 + bool(words):
         return []
     entries = context.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
-    paths = [
-        entry["properties"]["class_path"]["const"] for entry in entries if "class_path" in entry.get("properties", {})
-    ]
+    named = [entry["properties"]["class_path"] for entry in entries if "class_path" in entry.get("properties", {})]
+    paths = [one["const"] for one in named if "const" in one]  # of a protocol nobody is named
     kinds = {path: kind for path in paths if not is_abstract(kind := _load(path))}
     base = _abstract_base(list(kinds.values()))
     if base is None or base in context.inside:

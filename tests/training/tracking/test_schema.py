@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,11 +69,12 @@ def test_whoever_opens_it_says_so_and_changes_nothing(workspace: Workspace, vers
 def test_a_database_that_an_older_mlflow_has_made_is_used_after_its_upgrade(tmp_path: Path) -> None:
     """A real one: MLflow's migrations as far as they had come then."""
     from alembic import command
-    from mlflow.store.db import utils
+    from mlflow.store.db import utils as untyped
     from mlflow.store.tracking.dbmodels.initial_models import Base
     from sqlalchemy import create_engine
 
     address = f"sqlite:///{tmp_path / 'x.db'}"
+    utils: Any = untyped
     engine = create_engine(address)
     Base.metadata.create_all(engine)
     with pytest.raises(ConfigError, match="its version is one of the first"):
