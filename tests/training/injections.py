@@ -83,7 +83,8 @@ class WithNet(Trained):
         scheduler: Optional[LRSchedulerCallable] = None,
     ) -> None:
         super().__init__()
-        self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
+        self.save_hyperparameters("optimizer", "scheduler", logger=False)
+        self.net, self.optimizer, self.scheduler = net, self.hparams.optimizer, scheduler
         self.accuracy = MulticlassAccuracy(10)
 
     def net_of(self):
@@ -117,7 +118,7 @@ class WithAll(WithNet):
         metric: Metric | None = None,
         unknown: "Nowhere" = None,
     ) -> None:
-        super().__init__(net)
+        super().__init__(net, torch.optim.Adam)
 
 
 class Untyped(WithNet):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from scalebook.training import describe as describing
 from scalebook.training.config.catalogue import describe
@@ -232,6 +233,10 @@ def test_a_model_is_built_of_its_parts_and_trains(folder: Workspace, told: Descr
     job = max((folder.hidden / "jobs").iterdir(), key=lambda one: one.stat().st_mtime)
     progress = json.loads((job / "progress.json").read_text())
     assert {"val/loss", "val/accuracy"} <= set(progress["metrics"])
+    kept = torch.load(job / "checkpoints" / "last.ckpt", weights_only=True)["hyper_parameters"]
+    assert kept["optimizer"]["class_path"] == "torch.optim." + ("SGD" if "scheduler" in changes else "Adam")
+    said = forked("validate", "--run", job.name)
+    assert said.returncode == 0, said.stderr
 
 
 def test_all_defaults_written_out_are_accepted(folder: Workspace, told: Description) -> None:
