@@ -17,17 +17,16 @@ BROWSER_MAY_USE = tuple(
         "modules", "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
         "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.target",
         "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
-        "tracking.reading", "trust", "workspace",
+        "tracking.reading", "tracking.schema", "trust", "workspace",
     )
 )  # fmt: skip
 LAYERS = {
     "training": [
         "errors", "importing", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
-        "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "introspect", "jobs",
-        "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee", "optimizers",
-        "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making", "describe",
-        "cli", "runner",
-        "commands", "__main__",
+        "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "injected", "introspect",
+        "logged", "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee",
+        "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making",
+        "describe", "cli", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

@@ -27,6 +27,7 @@ from scalebook.training.files.terminal import EscapingStream
 from scalebook.training.jobs import owners, supervising
 from scalebook.training.jobs.process import alive
 from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.tracking.schema import require_known
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import OWNER_ONLY, Workspace
 
@@ -133,6 +134,7 @@ def _clear_up(workspace: Workspace) -> None:
 
 
 def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) -> int:
+    require_known(workspace.tracking_uri())
     pages, mlflow = page_server(workspace, access, port), mlflow_server(workspace, access, mlflow_port)
     children = [child for child in (mlflow, pages) if child is not None]
     try:

@@ -39,6 +39,9 @@ if draft.left_at is not None and draft_label.draw(draft.left_at, "this experimen
 
 for problem in description.problems:
     st.warning(f"A module of scalebook.toml could not be imported. {problem}")
+for refused in description.refused:
+    if refused.by_mistake:
+        st.warning(f"A class of yours cannot be chosen. {refused}")
 
 left, right = st.columns([11, 8], gap="large")
 with left:

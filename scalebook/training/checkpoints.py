@@ -2,9 +2,11 @@
 
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
+from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from typing_extensions import override
 
@@ -20,8 +22,21 @@ REMEDY: Final = (
 class PlainCheckpoints(TorchCheckpointIO):
     """Lightning's reading and writing, but always with `weights_only=True`, whoever asks.
 
-    ConfigError for a file that cannot be read so.
+    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. Of those that name a
+    class there, the hyper-parameters in a file are what the config says, not the object that was made of it.
     """
+
+    def __init__(self, said: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__()
+        self.said = {name: value for name, value in said.items() if _names_class(value)}
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        kept = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
+        if isinstance(kept, Mapping) and self.said:
+            plain = {name: self.said.get(name, value) for name, value in kept.items()}
+            checkpoint = {**checkpoint, LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: plain}
+        super().save_checkpoint(checkpoint, path, storage_options)
 
     @override
     def load_checkpoint(
@@ -39,3 +54,10 @@ class PlainCheckpoints(TorchCheckpointIO):
                 "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
             ) from None
         return read
+
+
+def _names_class(value: Any) -> bool:
+    """Whether there is a `class_path` in it, at whatever depth."""
+    if isinstance(value, Mapping):
+        return "class_path" in value or any(map(_names_class, value.values()))
+    return isinstance(value, list | tuple) and any(map(_names_class, value))

@@ -206,7 +206,8 @@ class TrainingCLI(LightningCLI):
         callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
         plugins = _listed(asked["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            more["plugins"] = [*plugins, PlainCheckpoints()]
+            said = self._get(self.config, "model").get("init_args")
+            more["plugins"] = [*plugins, PlainCheckpoints(said.as_dict() if said else {})]
         more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
 

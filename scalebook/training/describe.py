@@ -4,8 +4,9 @@ import argparse
 import contextlib
 import inspect
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -14,23 +15,25 @@ from typing import Any, Final
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import ReduceLROnPlateau
+from torch.nn import Module
 
 import scalebook.training.data
 import scalebook.training.models
 import scalebook.training.optimizers
 from scalebook.training.config.catalogue import content_hash
-from scalebook.training.config.classes import suggestion
+from scalebook.training.config.classes import suggestion, within
 from scalebook.training.config.confined import confine
-from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field
+from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field, NotOffered
 from scalebook.training.config.model_parameters import ModelParameters
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
+from scalebook.training.logged import logged
 from scalebook.training.model_making import parameters
-from scalebook.training.modules import import_modules
+from scalebook.training.modules import UNTRUSTED, import_modules
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.tracking.names import VAL_LOSS
 from scalebook.training.trust import HELP, OPTION, settle, trusted
-from scalebook.training.workspace import Workspace
+from scalebook.training.workspace import SETTINGS, Workspace
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
 
@@ -80,6 +83,11 @@ TRAINER_HELP: Final = {
     "check_val_every_n_epoch": "Validate in every so many epochs only. Null: val_check_interval counts the batches of "
     "each worker across epochs, and has to be a whole number, or a time.",
 }
+CONTAINERS: Final = frozenset(
+    {"Container", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}
+)
+"""Of `torch.nn`: what cannot be made of a config alone."""
+UNTYPED: Final = re.compile(r"Parameter '(?P<argument>\w+)' from '[^']*' does not specify a type")
 OBJECTS_OF_TRAINER: Final = frozenset({"callbacks", "logger", "plugins", "strategy", "profiler", "accelerator"})
 
 
@@ -88,44 +96,124 @@ def describe(workspace: Workspace) -> Description:
     modules, problems = import_modules(workspace)
     own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
     packages = [module.__name__ for module in modules]
-    models, more = _classes([(scalebook.training.models, "scalebook"), *own], LightningModule, packages)
-    data, yet_more = _classes([(scalebook.training.data, "scalebook"), *own], LightningDataModule, packages)
+    known = network_classes(packages) if packages else {}
+    models, refused = _classes([(scalebook.training.models, "scalebook"), *own], LightningModule, packages, known)
+    data, more = _classes([(scalebook.training.data, "scalebook"), *own], LightningDataModule, packages, known)
+    takes_one = any(field.group == "modules" for info in (*models, *data) for field in info.fields)
+    networks, yet_more = _networks(known, packages) if takes_one else ([], [])
     return Description(
         models=models,
         data=data,
+        modules=networks,
+        packages=packages,
+        refused=refused + more + yet_more,
         strategies=_strategies(packages),
         optimizers=_optimizers(),
         lr_schedulers=_schedulers(),
         trainer=_trainer(),
         default_optimizer=DEFAULT_OPTIMIZER,
         content=content_hash(workspace),
-        problems=problems + more + yet_more,
+        problems=problems,
     )
 
 
 def _classes(
-    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str]
-) -> tuple[list[ClassInfo], list[str]]:
-    """The concrete subclasses of `base` that the modules define, by the path under which they offer them.
+    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], known: Mapping[str, type]
+) -> tuple[list[ClassInfo], list[NotOffered]]:
+    """The concrete subclasses of `base` that the modules define, by the path under which they offer them; and those
+    that no config can name.
 
     A short name is of the first that has it; a later one is called by its path.
     """
     classes: dict[type, ClassInfo] = {}
-    problems: list[str] = []
+    refused: list[NotOffered] = []
     for module, source in modules:
         for name, kind in sorted(vars(module).items()):
-            wanted = inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
-            if not wanted or name.startswith("_") or kind in classes or not kind.__module__.startswith(module.__name__):
+            if not inspect.isclass(kind) or not issubclass(kind, base) or kind is base or kind in classes:
                 continue
             path = f"{module.__name__}.{name}"
+            if why := _unfit(name, kind, module):
+                refused.append(NotOffered(path, *why, by_mistake=False))
+                continue
             try:
-                classes[kind] = describe_class(kind, path, source, packages=packages, **_model_facts(kind))
+                facts = _model_facts(kind)
+                classes[kind] = describe_class(kind, path, source, packages=packages, modules=known, **facts)
             except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
-                problems.append(f"{path}: {type(error).__name__}: {' '.join(str(error).split())}")
-    first = {info.name: info for info in reversed(classes.values())}
-    return [
-        info if first[info.name] is info else replace(info, name=info.class_path) for info in classes.values()
-    ], problems
+                refused.append(_unread(path, error))
+    return _by_first_name([*classes.values()]), refused
+
+
+def _by_first_name(classes: Sequence[ClassInfo]) -> list[ClassInfo]:
+    first = {info.name: info for info in reversed(classes)}
+    return [info if first[info.name] is info else replace(info, name=info.class_path) for info in classes]
+
+
+def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
+    """Why a class is not meant to be named, and what to do if it is; None where it may be."""
+    if inspect.isabstract(kind):
+        left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        return f"is abstract: it leaves {left} to classes derived from it", "Name one of these."
+    if name.startswith("_"):
+        return "is private: its name begins with an underscore", "Rename it."
+    if not kind.__module__.startswith(module.__name__):
+        return f"is only imported there, from {kind.__module__}", f"Add {kind.__module__} to modules in {SETTINGS}."
+    return None
+
+
+def _unread(path: str, error: Exception) -> NotOffered:
+    """One whose constructor jsonargparse cannot read."""
+    words = " ".join(str(error).split())
+    if untyped := UNTYPED.search(words):
+        argument = untyped["argument"]
+        return NotOffered(
+            path,
+            f"has an argument without a type, {argument}",
+            f"Annotate it, as `{argument}: int`, or give a default.",
+        )
+    return NotOffered(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
+
+
+def network_classes(packages: Sequence[str]) -> dict[str, type]:
+    """By path: the subclasses of `torch.nn.Module` that a config may name: of the user's modules, and of `torch.nn`."""
+    theirs = {
+        f"{kind.__module__}.{kind.__name__}": kind
+        for kind in _below(Module)
+        if within(f"{kind.__module__}.", packages)
+        and not kind.__name__.startswith("_")
+        and not inspect.isabstract(kind)
+    }
+    own = {
+        path: kind for path, kind in theirs.items() if getattr(sys.modules[kind.__module__], kind.__name__, 0) is kind
+    }
+    layers = {
+        f"torch.nn.{name}": kind
+        for name, kind in sorted(vars(torch.nn).items())
+        if inspect.isclass(kind) and issubclass(kind, Module) and name not in CONTAINERS
+    }
+    ends = {path: kind for path, kind in own.items() if issubclass(kind, LightningModule)}
+    return {**{path: kind for path, kind in own.items() if path not in ends}, **layers, **ends}
+
+
+def _below(base: type[Any]) -> Iterator[type[Any]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _below(kind)
+
+
+def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
+    """What an argument `net: torch.nn.Module` may be."""
+    classes: list[ClassInfo] = []
+    refused: list[NotOffered] = []
+    for path, kind in known.items():
+        source: Source = "library" if path.startswith("torch.") else "user"
+        try:
+            classes.append(describe_class(kind, path, source, packages=packages, modules=known))
+        except Exception as error:  # noqa: BLE001 - as above
+            if source == "library":
+                refused.append(NotOffered(path, "has arguments without types", "Derive a class that has them.", False))
+            elif not issubclass(kind, LightningModule):  # of which models tell
+                refused.append(_unread(path, error))
+    return _by_first_name(classes), refused
 
 
 def _model_facts(kind: type) -> dict[str, Any]:
@@ -134,7 +222,7 @@ def _model_facts(kind: type) -> dict[str, Any]:
     metrics = getattr(kind, "metrics", None)
     known = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
     own = kind.configure_optimizers is not LightningModule.configure_optimizers
-    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else [VAL_LOSS]}
+    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else logged(kind) or [VAL_LOSS]}
 
 
 def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
@@ -234,8 +322,22 @@ def main(argv: list[str]) -> int:
         if info := description.find(group, args.class_path):
             print(json.dumps(asdict(info), indent=1))
             return 0
+    raise _unknown(args.class_path, description)
+
+
+def _unknown(name: str, description: Description) -> ConfigError:
+    """What to say of a class that is in none of the lists."""
+    if (refused := description.refusal(name)) is not None:
+        return ConfigError(name, refused.why, refused.remedy)
     known = [info.name for group in GROUPS for info in getattr(description, group)]
-    raise ConfigError(args.class_path, "is no known class", suggestion(args.class_path, known))
+    remedy = suggestion(name, known)
+    waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
+    if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
+        why = f"is no known class; modules that {SETTINGS} names wait for your trust: {', '.join(waiting)}"
+        return ConfigError(name, why, f"Read them, then add {OPTION} to the command, once.")
+    if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
+        return ConfigError(name, "is in a module that could not be imported", failed[0])
+    return ConfigError(name, "is no known class", remedy)
 
 
 def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:

@@ -6,11 +6,16 @@ import json
 import re
 from abc import ABC
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from os import PathLike
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
+from scalebook.training.config.classes import within
 from scalebook.training.config.description import ClassInfo, Field, FieldType
+from scalebook.training.injected import Injected, injected
 from scalebook.training.ps.policy.bounds import Above, AtLeast, AtMost, Below, Bound, bounds
 from scalebook.training.ps.policy.damping import Damping
 from scalebook.training.ps.policy.frames import Codec
@@ -25,8 +30,10 @@ JSON_TYPES: dict[str, FieldType] = {
     "string": "str",
     "array": "list",
 }
+PLAIN: Final = (str, int, float, bool, list, tuple, dict, type(None), Enum, PathLike)
 NUMBERS: Final[frozenset[FieldType]] = frozenset({"int", "float"})
 
+NONE: Final[Mapping[str, type]] = MappingProxyType({})
 ARGS = re.compile(r"^(Args|Arguments|Attributes|Example):", re.MULTILINE)
 
 
@@ -39,12 +46,14 @@ def describe_class(
     basic: frozenset[str] | None = None,
     packages: Sequence[str] = (),
     inside: frozenset[type] = frozenset(),
+    modules: Mapping[str, type] = NONE,
     **more: Any,
 ) -> ClassInfo:
     """What a config may say of `kind`. `basic` names the fields that are not advanced (default: all simple ones).
 
     `packages` are the user's modules, whose classes may be values of arguments too; `inside` the abstract classes that
-    are being described: a rule made of rules is free YAML.
+    are being described: a rule made of rules is free YAML. `modules`: by path the subclasses of `torch.nn.Module` that
+    may be values.
     """
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
     return ClassInfo(
@@ -53,7 +62,7 @@ def describe_class(
         summary=_words(summary),
         help=ARGS.split(f"\n{rest}", maxsplit=1)[0].strip() if source != "library" else "",
         source=source,
-        fields=fields_of(kind, skip=skip, basic=basic, packages=packages, inside=inside),
+        fields=fields_of(kind, skip=skip, basic=basic, packages=packages, inside=inside, modules=modules),
         **more,
     )
 
@@ -65,15 +74,70 @@ def fields_of(
     basic: frozenset[str] | None = None,
     packages: Sequence[str] = (),
     inside: frozenset[type] = frozenset(),
+    modules: Mapping[str, type] = NONE,
 ) -> list[Field]:
     """The constructor's arguments; raises whatever jsonargparse raises for a signature that it cannot read."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, skip=set(skip))
-    schema = json.loads(parser.get_completion_script("jsonschema"))
+    typed = {action.dest: action for action in parser._actions if hasattr(action, TYPE)}
+    found = {name: injected(getattr(action, TYPE), modules) for name, action in typed.items()}
+    for name, into in found.items():
+        if into is not None:  # a schema of it would be one of all classes of all libraries
+            setattr(typed[name], TYPE, object)
+    schema = _schema(parser, typed)
     required = set(schema.get("required", []))
-    context = Told(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind))
+    context = Told(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind), found)
     properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
+    for name, property_ in properties.items():
+        _plain_default(property_, getattr(typed.get(name), "default", None))
     return [_field(name, property_, context) for name, property_ in properties.items()]
+
+
+def argument(annotation: Any, packages: Sequence[str]) -> tuple[ArgumentParser, Field]:
+    """A parser of one argument with this annotation, and what a config may say of it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=annotation)
+    schema = _completed(parser)
+    context = Told(set(), None, schema.get("$defs", {}), tuple(packages), frozenset(), {}, {})
+    return parser, _field("value", schema["properties"]["value"], context)
+
+
+TYPE: Final = "_typehint"
+"""Attribute in which jsonargparse keeps an argument's annotation, resolved."""
+
+
+def _schema(parser: ArgumentParser, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments' JSON schema. One of which there is none, since nobody can read the class it names, is anything."""
+    try:
+        return _completed(parser)
+    except Exception:  # noqa: BLE001 - whatever jsonargparse stumbles over in a stranger's class
+        hints = {name: getattr(action, TYPE) for name, action in typed.items()}
+    for name in hints:
+        for other in hints:
+            setattr(typed[other], TYPE, hints[name] if other == name else object)
+        try:
+            _completed(parser)
+        except Exception:  # noqa: BLE001 - as above; the others keep their types
+            hints[name] = object
+    for name, hint in hints.items():
+        setattr(typed[name], TYPE, hint)
+    return _completed(parser)
+
+
+def _completed(parser: ArgumentParser) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(parser.get_completion_script("jsonschema"))
+    return schema
+
+
+def _plain_default(schema: dict[str, Any], default: Any) -> None:
+    """Replace the text that stands for a default which JSON has not: a class or a function by its path, settings by a
+    mapping; of any other object nothing is said."""
+    if isinstance(default, Namespace):
+        schema["default"] = default.as_dict()
+    elif (isinstance(default, type) or inspect.isroutine(default)) and "<" not in default.__qualname__:
+        schema["default"] = f"{default.__module__}.{default.__qualname__}"
+    elif not isinstance(default, PLAIN) and schema.get("default") == str(default):
+        del schema["default"]
 
 
 class Told(NamedTuple):
@@ -87,6 +151,8 @@ class Told(NamedTuple):
     inside: frozenset[type]
     bounds: Mapping[str, Sequence[Bound]]
     """Those of ours, which no schema has."""
+    injected: Mapping[str, Injected | None]
+    """Of each argument: what it takes, where that is a class, or a call, of a library's."""
 
 
 class Limits(NamedTuple):
@@ -100,16 +166,21 @@ class Limits(NamedTuple):
 
 def _field(name: str, schema: dict[str, Any], context: Told) -> Field:
     """One field from one property of a JSON schema (Draft 2020-12)."""
+    required, default = name in context.required, schema.get("default")
+    if (into := context.injected.get(name)) is not None:
+        return Field(
+            name, into.type, _help(schema.get("description", "")), required, into.nullable, default, into.choices,
+            advanced=not required and context.basic is not None and name not in context.basic,
+            group=into.group, given=into.given,
+        )  # fmt: skip
     options = _options(schema)
     nullable = any(option.get("type") == "null" for option in options)
     options = [option for option in options if option.get("type") != "null"]
     choices = [choice for option in options for choice in option.get("enum", [])]
     classes = _classes(options, context)
-    required = name in context.required
     kinds = {_kind(option) for option in options}
     kind: FieldType = "float" if kinds == {"int", "float"} else kinds.pop() if len(kinds) == 1 else "json"
     kind = "class" if classes else kind
-    default = schema.get("default")
     limits = _limits(options[0] if len(options) == 1 else {}, context.bounds.get(name, ()) if kind in NUMBERS else ())
     simple = kind not in ("json", "list") or default is not None
     return Field(
@@ -151,9 +222,8 @@ def _classes(options: Sequence[dict[str, Any]], context: Told) -> list[ClassInfo
     if len(references) != 1 or len(options) != 1 + bool(words):
         return []
     entries = context.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
-    paths = [
-        entry["properties"]["class_path"]["const"] for entry in entries if "class_path" in entry.get("properties", {})
-    ]
+    named = [entry["properties"]["class_path"] for entry in entries if "class_path" in entry.get("properties", {})]
+    paths = [one["const"] for one in named if "const" in one]  # of a protocol nobody is named
     kinds = {path: kind for path in paths if not is_abstract(kind := _load(path))}
     base = _abstract_base(list(kinds.values()))
     if base is None or base in context.inside:
@@ -192,11 +262,6 @@ def _abstract_base(kinds: Sequence[type]) -> type | None:
 def is_abstract(kind: type) -> bool:
     """Whether it is there to be derived from: with abstract methods, or made from `ABC` directly."""
     return inspect.isabstract(kind) or ABC in kind.__bases__
-
-
-def within(path: str, packages: Sequence[str]) -> bool:
-    """Whether a dotted name is in one of `packages`."""
-    return any(path.startswith(f"{package}.") for package in packages)
 
 
 def _load(path: str) -> type:

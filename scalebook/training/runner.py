@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
 from scalebook.training.config.nodes import over
+from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files import records, yaml
 from scalebook.training.files.records import Broken
@@ -31,6 +32,8 @@ from scalebook.training.modules import import_modules
 from scalebook.training.own_code import blamed
 from scalebook.training.tee import copied_to
 from scalebook.training.tracking import names
+from scalebook.training.tracking.schema import require_known
+from scalebook.training.tracking.spool import SPOOL
 from scalebook.training.tracking.writer import client_after_fork, make_store
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
@@ -135,6 +138,8 @@ def _readable(job: JobFolder) -> dict[str, Any]:
 
 def _train(job: JobFolder) -> None:
     quieten()
+    if SPOOL not in os.environ:
+        require_known(job.request().tracking_uri)
     workspace = Workspace(job.path.parent.parent.parent)
     _, problems = import_modules(workspace)
     for problem in problems:
@@ -213,6 +218,9 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
         known = [RunTag(name, value) for name, value in tags.items() if value]
         client.log_batch(job.id, tags=known, synchronous=True)  # together: a disk is waited for at each call
         client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+    except ConfigError as error:  # the store's database is of another version
+        print(f"scalebook: {error}", file=sys.stderr)
+        return False
     except Exception:  # noqa: BLE001 - any failure of the store must not hide how the run ended
         traceback.print_exc()
         return False

@@ -6,14 +6,13 @@ from typing import Any
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
-from scalebook.training.config.fields import shown
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
-from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
+from scalebook.training.ps.policy.worker_range import misfit, read_range
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
@@ -74,13 +73,8 @@ def _workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts:
     """Of `workers`, a number or `{min, max}`."""
     if written is None or (isinstance(written, int) and not isinstance(written, bool) and written > 0):
         return []
-    ends = [written.get(name) for name in ("min", "max")] if isinstance(written, Mapping) else []
-    numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
-    if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
-        remedy = "Give a whole number of at least 1, or {min: 2, max: 8}."
-        return [_error("workers", f"is {shown(written)}, which is no number of workers", remedy)]
     try:
-        found = misfit(WorkerRange(*numbers), on_each, nodes, rule, counts)
+        found = misfit(read_range(written), on_each, nodes, rule, counts)
     except ValueError as error:
         return [Problem.said_by(error)]
     return [_error(*found)] if found else []

@@ -22,7 +22,8 @@ DEADLINE_S: Final = 120.0
 
 DESCRIBED: Final = (
     "models", "data", "strategies", "ps/policy", "config/description.py", "describe.py",
-    "introspect.py", "optimizers",
+    "injected.py", "introspect.py", "logged.py",
+    "optimizers",
 )  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""
 

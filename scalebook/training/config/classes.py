@@ -1,7 +1,7 @@
 """Classes as a config names them: `Name`, or `{class_path: Name, init_args: {...}}`, or a strategy's own word."""
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,6 +62,11 @@ def few_strangers(raw: Mapping[Any, Any], known: Collection[Any]) -> tuple[dict[
     strangers = [key for key in raw if key not in known]
     left_out = set(strangers[MOST_STRANGERS:])
     return {key: value for key, value in raw.items() if key not in left_out}, len(left_out)
+
+
+def within(path: str, packages: Sequence[str]) -> bool:
+    """Whether a dotted name is in one of `packages`."""
+    return any(path.startswith(f"{package}.") for package in packages)
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:

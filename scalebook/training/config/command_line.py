@@ -100,13 +100,15 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
     kept = {name: arg for name, arg in old.args.items() if same or name in fields}
     if not kept and isinstance(value, str):
         return value
-    arguments = {
-        name: _merge_field(kept.get(name, fields[name].default), arg, fields[name])
-        if name in fields and fields[name].type == "class"
-        else copy.deepcopy(arg)
-        for name, arg in new.args.items()
-    }
+    arguments = {name: _merge_argument(kept.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
     return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **arguments}}
+
+
+def _merge_argument(before: Any, value: Any, field: Field | None) -> Any:
+    """`value` over what an argument had `before`, or has by itself."""
+    if field is None or field.type != "class":
+        return copy.deepcopy(value)
+    return _merge_field(field.default if before is None else before, value, field)
 
 
 def _merge_field(before: Any, value: Any, field: Field) -> Any:
@@ -120,7 +122,9 @@ def _merge_field(before: Any, value: Any, field: Field) -> Any:
     new = chosen(value, field)
     if old is None or new is None or new.info != old.info or isinstance(value, str):
         return copy.deepcopy(value)
-    return {"class_path": new.info.class_path, "init_args": copy.deepcopy({**old.args, **new.args})}
+    fields = {field.name: field for field in new.info.fields}
+    arguments = {name: _merge_argument(old.args.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
+    return {"class_path": new.info.class_path, "init_args": {**copy.deepcopy(dict(old.args)), **arguments}}
 
 
 def _set(line: CommandLine, key: str, text: str, description: Description) -> None:

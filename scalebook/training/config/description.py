@@ -5,17 +5,17 @@ and the validation, reads it through these classes. `Description.from_json` and 
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from scalebook.training.files import records
 from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
-Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers"]
+Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers", "modules"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
@@ -26,8 +26,11 @@ class Field:
     `type` "json" is anything that needs free YAML. `minimum`/`maximum` are inclusive unless the matching `exclusive_*`
     is set. `default` is None both for "no default" (then `required`) and for a default of None (then `nullable`).
 
-    `type` "class" is one of several classes with settings of their own: the value names one of `options` in the ways
-    that `ClassInfo` tells, or is one of its names in `choices`, which stands for that class with its defaults.
+    `type` "class" is one of several classes with settings of their own: the value names one of `classes` in the ways
+    that `ClassInfo` tells, or is one of its names in `choices`, which stands for that class with its defaults. These
+    are its own `options`; or, where it has a `group`, the classes of that (of those in `choices` alone, if there are
+    any), without their first `given` arguments, which the code passes that calls the class. A "list" or "json" with a
+    `group` holds such classes among other things.
     """
 
     name: str
@@ -43,6 +46,23 @@ class Field:
     exclusive_maximum: bool = False
     advanced: bool = False
     options: list["ClassInfo"] = field(default_factory=list)
+    group: Group | None = None
+    given: int = 0
+
+    @cached_property
+    def classes(self) -> "list[ClassInfo]":
+        """Those that the value may name. Of a `group` none, until the field is part of a description."""
+        if self.group is None:
+            return self.options
+        description: Description | None = getattr(self, _PART_OF, None)
+        infos: list[ClassInfo] = getattr(description, self.group, [])
+        infos = [info for info in infos if not self.choices or info.class_path in self.choices]
+        return [replace(info, fields=info.fields[self.given :]) for info in infos] if self.given else infos
+
+    def refusal(self, name: str) -> "NotOffered | None":
+        """Why its `group` does not have the class called `name`, where that is known."""
+        description: Description | None = getattr(self, _PART_OF, None)
+        return None if description is None else description.refusal(name)
 
     def option(self, name: str) -> "ClassInfo | None":
         """The class of this field called `name`: by full path, class name or bare name."""
@@ -50,7 +70,7 @@ class Field:
 
     @cached_property
     def _by_name(self) -> "dict[str, ClassInfo]":
-        return _index(self.options)
+        return _index(self.classes)
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,21 @@ class ClassInfo:
 
 
 @dataclass(frozen=True)
+class NotOffered:
+    """A class of the user's modules that no config can name."""
+
+    class_path: str
+    why: str
+    """As the rest of a sentence: `is abstract`."""
+    remedy: str
+    by_mistake: bool = True
+    """Whether somebody will miss it: not a base class, which is there to be derived from."""
+
+    def __str__(self) -> str:
+        return f"{self.class_path} {self.why}. {self.remedy}"
+
+
+@dataclass(frozen=True)
 class Description:
     """All that a form and a validation need to know."""
 
@@ -94,6 +129,12 @@ class Description:
     trainer: list[Field]
     default_optimizer: dict[str, Any]
     """`{class_path, init_args}` used where the config names none and the model has none of its own."""
+    modules: list[ClassInfo] = field(default_factory=list)
+    """Subclasses of `torch.nn.Module`, the user's and torch's, where an argument takes one; else none."""
+    packages: list[str] = field(default_factory=list)
+    """The user's modules that were imported."""
+    refused: list[NotOffered] = field(default_factory=list)
+    """Their models and data sets that are in none of the lists."""
     content: str = ""
     """Hash of all that the description depends on; a cache is valid while it is the same."""
     problems: list[str] = field(default_factory=list)
@@ -104,12 +145,21 @@ class Description:
     clustered: bool = False
     """Whether its jobs run on the machines of a cluster, so that one may have several."""
 
+    def __post_init__(self) -> None:
+        for field_ in _all_fields(info for group in GROUPS for info in getattr(self, group)):
+            if field_.group is not None:
+                object.__setattr__(field_, _PART_OF, self)
+
     @classmethod
     def from_json(cls, text: str) -> "Description":
         return records.parse(Path("description"), text.encode(), cls)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
+
+    def refusal(self, name: str) -> NotOffered | None:
+        """Why the class called `name`, by full path or short name, is in no list; None where nothing is known of it."""
+        return next((one for one in self.refused if name in (one.class_path, one.class_path.rpartition(".")[2])), None)
 
     def find(self, group: Group, name: str) -> ClassInfo | None:
         """The class called `name` (full path, short name or config value) in `group`."""
@@ -118,6 +168,17 @@ class Description:
     @cached_property
     def _by_name(self) -> dict[Group, dict[str, ClassInfo]]:
         return {group: _index(getattr(self, group)) for group in GROUPS}
+
+
+_PART_OF: Final = "_part_of"
+"""Attribute of a field with a `group`: the description, which is no part of what is compared or written."""
+
+
+def _all_fields(infos: Iterable[ClassInfo]) -> Iterator[Field]:
+    for info in infos:
+        for field_ in info.fields:
+            yield field_
+            yield from _all_fields(field_.options)
 
 
 def _index(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:

@@ -6,10 +6,12 @@ from typing import Any
 
 from scalebook.training.config.class_fields import chosen
 from scalebook.training.config.classes import few_strangers, named, suggestion
-from scalebook.training.config.description import Field
+from scalebook.training.config.description import ClassInfo, Field
 from scalebook.training.errors import Problem
 
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
+MOST_WORDS = 20
+"""Names of classes in a message; `torch.nn` has 160."""
 
 
 def check_value(key: str, value: Any, field: Field) -> Problem | None:
@@ -27,8 +29,8 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             return None
         known = [str(choice) for choice in field.choices]
         return Problem(key, f"is {shown(value)}, which is none of {', '.join(known)}", suggestion(str(value), known))
-    if field.type == "class":
-        return next(iter(_check_class(key, value, field)), None)
+    if field.type == "class" or field.group is not None:
+        return next(iter(_check_classes(key, value, field)), None)
     if not _has_type(value, field):
         return Problem(
             key, f"is {shown(value)}, which is not {WORDS.get(field.type, field.type)}", f"Give {expected(field)}."
@@ -46,14 +48,30 @@ def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partia
     for name, value in args.items():
         if name not in known:
             problems.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
-        elif known[name].type == "class" and value is not None:
-            problems += _check_class(f"{key}.{name}", value, known[name])
+        elif (known[name].type == "class" or known[name].group is not None) and value is not None:
+            problems += _check_classes(f"{key}.{name}", value, known[name])
         elif problem := check_value(f"{key}.{name}", value, known[name]):
             problems.append(problem)
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
         problems += [Problem(f"{key}.{field.name}", "is missing", f"Give {expected(field)}.") for field in missing]
     return problems
+
+
+def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
+    """As `_check_class`; of a field that holds classes among other things, each of them."""
+    if field.type == "class":
+        return _check_class(key, value, field)
+    if not _has_type(value, field):
+        return [Problem(key, f"is {shown(value)}, which is not {WORDS[field.type]}", f"Give {expected(field)}.")]
+    return _check_held(key, value, field)
+
+
+def _check_held(key: str, value: Any, field: Field) -> list[Problem]:
+    if isinstance(value, Mapping) and "class_path" in value:
+        return _check_class(key, value, field)
+    held = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return [problem for name, one in held for problem in _check_held(f"{key}.{name}", one, field)]
 
 
 def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
@@ -68,21 +86,48 @@ def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     if reference.args is None:
         return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
     if choice is None:
-        known = [option.name for option in field.options] if isinstance(value, Mapping) else _words(field)
-        return [
-            Problem(key, f"names {shown(reference.name)}, which it does not know", suggestion(reference.name, known))
-        ]
+        if field.group is not None and _is_elsewhere(reference.name, field):
+            return extra
+        return [Problem(key, *_unknown(reference.name, field, is_path=isinstance(value, Mapping)))]
     return extra + check_args(f"{key}.init_args", choice.args, choice.info.fields)
 
 
+def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:
+    """What is wrong with the name of a class, and what to write."""
+    if field.group is not None and (refused := field.refusal(name)) is not None:
+        return f"names {shown(name)}, which {refused.why}", refused.remedy
+    known = [option.name for option in field.classes] if is_path else _words(field)
+    remedy = suggestion(name, known)
+    if len(known) > MOST_WORDS and not remedy.startswith("Did"):
+        remedy = f"Give {expected(field)}."
+    if field.group is not None and "." not in name and not remedy.startswith("Did"):
+        remedy = f"{remedy} A class of another library goes by its whole path."
+    return f"names {shown(name)}, which it does not know", remedy
+
+
+def _is_elsewhere(name: str, field: Field) -> bool:
+    """Whether it is the path of a class of a library that the description does not know: only its parser can tell.
+
+    `torch.nn` and the user's modules are known as a whole, `torch.optim` is not.
+    """
+    package = name.rpartition(".")[0]
+    return bool(package) and (field.group != "modules" or package not in {_package(option) for option in field.classes})
+
+
+def _package(option: ClassInfo) -> str:
+    return option.class_path.rpartition(".")[0]
+
+
 def _words(field: Field) -> list[str]:
-    return [option.config_value or option.name for option in field.options]
+    return [option.config_value or option.name for option in field.classes]
 
 
 def expected(field: Field) -> str:
     """What may be written, as the object of a sentence: `a whole number above 0`."""
     if field.type == "class":
-        return f"one of {', '.join(_words(field))}, or {{class_path: ..., init_args: {{...}}}}"
+        names = _words(field)
+        some = names if len(names) <= MOST_WORDS else [*names[:MOST_WORDS], f"{len(names) - MOST_WORDS} more"]
+        return f"one of {', '.join(some)}, or {{class_path: ..., init_args: {{...}}}}"
     if field.type == "enum":
         return f"one of {', '.join(str(choice) for choice in field.choices)}"
     words = WORDS.get(field.type, "a value")

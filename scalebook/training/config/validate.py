@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.config import asynchronous, codecs, data_paths, rate_problems, sparse_tables, validations
 from scalebook.training.config.addresses import checkpoint_problems
-from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion
+from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion, within
 from scalebook.training.config.confined import class_problems, path_problems
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.fields import check_args, check_value, shown
@@ -122,15 +122,23 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
 
 
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:
+    what = WORDS.get(key, "strategy")
+    if key in ("model", "data") and (refused := description.refusal(name)) is not None:
+        return Problem(key, f"names {shown(name)}, which {refused.why}", refused.remedy)
     entries = getattr(description, group)
     known = [entry.config_value or entry.name for entry in entries]
     remedy = suggestion(name, known)
-    if key in ("model", "data") and "." in name and not remedy.startswith("Did"):
-        remedy = f'{remedy} For a class of your own, add its module to scalebook.toml: modules = ["..."].'
-        module = name.rsplit(".", 1)[0]
-        if import_problems := [problem for problem in description.problems if problem.startswith(f"{module}:")]:
-            remedy = f"Its module could not be imported: {import_problems[0]}"
-    return Problem(key, f"names {shown(name)}, which is no known {WORDS.get(key, 'strategy')}", remedy)
+    module = name.rpartition(".")[0]
+    if key in ("model", "data") and module:
+        if import_problems := [one for one in description.problems if within(name, [one.partition(":")[0]])]:
+            remedy = f"Its module was not imported: {import_problems[0]}"
+        elif within(f"{module}.", description.packages):
+            own = [entry.name for entry in entries if entry.source == "user"]
+            what = f"{what} of the modules that scalebook.toml names"
+            remedy = suggestion(name, own) or "Its class has to be a LightningModule, or a LightningDataModule."
+        elif not remedy.startswith("Did"):
+            remedy = f'{remedy} For a class of your own, add its module to scalebook.toml: modules = ["..."].'
+    return Problem(key, f"names {shown(name)}, which is no known {what}", remedy)
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:

@@ -5,7 +5,7 @@ whether it waits for others. Worker 0 also validates, logs and writes checkpoint
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -40,11 +40,16 @@ from scalebook.training.strategies.schedules import Schedules, updates_estimated
 from scalebook.training.strategies.shared_measures import SharedMeasures
 from scalebook.training.strategies.steps import Steps
 from scalebook.training.strategies.worker_role import train_only
+from scalebook.training.strategies.written import read_clock_settings, read_object, read_workers
 from scalebook.training.system import require_linux
+
+PULL: Final = f"{ARGUMENTS}.pull_codec"
 
 
 class AsyncPS(SharedMeasures, Playing):
     """Workers that share parameters and optimizer state through a parameter server, by one of several rules.
+
+    Rule, damping, codecs, `local`, `clock` and `workers` may also be mappings, as a config writes them.
 
     Args:
         rule: What becomes of a gradient that arrives. `async`: it is applied at once (Downpour SGD). `bounded`: so, but
@@ -119,20 +124,20 @@ class AsyncPS(SharedMeasures, Playing):
         super().__init__(
             AsyncArguments(
                 server=Settings(
-                    rule=make_rule(rule),
-                    damping=make_damping(damping),
+                    rule=make_rule(read_object(rule, RuleName | Rule, Rule.KEY)),
+                    damping=make_damping(read_object(damping, DampingName | Damping, Damping.KEY)),
                     warmup_updates=warmup_updates,
                     shards=shards,
                     host=host,
                     overlap=overlap,
                     norms=norms,
-                    clock=clock,
-                    push_codec=make_codec(push_codec),
-                    pull_codec=make_codec(pull_codec, f"{ARGUMENTS}.pull_codec"),
+                    clock=read_clock_settings(clock),
+                    push_codec=make_codec(read_object(push_codec, CodecName | Codec, Codec.KEY)),
+                    pull_codec=make_codec(read_object(pull_codec, CodecName | Codec, PULL), PULL),
                     pull_delta=pull_delta,
-                    local=make_local(local),
+                    local=make_local(read_object(local, LocalName | Local, Local.KEY)),
                 ),
-                workers=workers,
+                workers=read_workers(workers),
                 batch_norm=batch_norm,
                 restarts=restarts,
                 trace=trace,

@@ -39,6 +39,7 @@ from scalebook.training.strategies.link import BEGUN, NodeLink
 from scalebook.training.strategies.meeting import Meeting
 from scalebook.training.strategies.started import StartedEnvironment, forks, ours
 from scalebook.training.strategies.threads import shared_out
+from scalebook.training.strategies.written import read_object
 
 LOOPBACK = "127.0.0.1"
 STATE: Final = "scalebook_ddp"
@@ -69,7 +70,7 @@ class DDP(AroundFork, DDPStrategy):
     ) -> None:
         check(DDP, {"deadline_s": deadline_s}, ARGUMENTS)
         self.deadline_s = deadline_s
-        self.codec = make_codec(codec, KEY)
+        self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
             raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or leave it out.")
         if self.codec.codes and not in_halves(self.codec):

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking, says_full
 from scalebook.training.importing import importing
@@ -19,6 +20,7 @@ from scalebook.training.jobs import submitting
 from scalebook.training.jobs.folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
 from scalebook.training.supervisor.job_watch import JobWatch
 from scalebook.training.tracking import names
+from scalebook.training.tracking.schema import require_known
 from scalebook.training.workspace import Workspace
 
 
@@ -93,6 +95,7 @@ def record(job: JobFolder) -> None:
 
     result = job.result()
     assert result is not None, f"{job.path} has no result to record"
+    require_known(job.request().tracking_uri)
     client = MlflowClient(job.request().tracking_uri)
     try:
         run = client.get_run(job.id)
@@ -119,6 +122,9 @@ def main(marks: Sequence[str]) -> int:
                 submitting.withdraw(Workspace(mark.parent.parent.parent), mark)
             else:
                 record(JobFolder(mark.parent))
+        except ConfigError as error:
+            print(f"scalebook: {mark}: {error}", file=sys.stderr, flush=True)
+            failed += 1
         except Exception:  # noqa: BLE001 - one run that cannot be told must not keep the others from it; the mark stays
             traceback.print_exc()
             failed += 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalebook.training.importing import importing
 from scalebook.training.tracking import names
+from scalebook.training.tracking.schema import require_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -95,13 +96,14 @@ class MetricCurve:
 
 
 class RunReader:
-    """Queries over one MLflow store."""
+    """Queries over one MLflow store. ConfigError for a database of another MLflow's version."""
 
     def __init__(self, tracking_uri: str) -> None:
         self.tracking_uri = tracking_uri
 
     @cached_property
     def client(self) -> "MlflowClient":
+        require_known(self.tracking_uri)
         with importing():
             from mlflow import MlflowClient
         return MlflowClient(self.tracking_uri)

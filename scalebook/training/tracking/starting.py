@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scalebook.training.files import locks
 from scalebook.training.importing import importing
 from scalebook.training.tracking import names
+from scalebook.training.tracking.schema import require_known
 from scalebook.training.workspace import Workspace, sqlite_address
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def open_store(workspace: Workspace) -> "MlflowClient":
     """A client of the workspace's store, one per process and address.
 
     The embedded store is made at first use, in WAL mode (readers and the writer do not wait for each other), with its
-    tables (2.5 s): once, whoever else comes meanwhile waits. TimeoutError after 120 s.
+    tables (2.5 s): once, whoever else comes meanwhile waits. TimeoutError after 120 s. ConfigError for a database of
+    another MLflow's version.
     """
     return _client(workspace.tracking_uri(), workspace)
 
@@ -45,6 +47,7 @@ def open_store(workspace: Workspace) -> "MlflowClient":
 def _client(uri: str, workspace: Workspace) -> "MlflowClient":
     workspace.create()
     with _locked(workspace):
+        require_known(uri)
         with importing():
             from mlflow import MlflowClient
 

@@ -5,11 +5,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
+from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL, Spool
 
 if TYPE_CHECKING:
@@ -130,10 +133,12 @@ class MetricWriter:
 
 
 def client_after_fork(tracking_uri: str) -> "MlflowClient":
-    """A client that shares no database connection with the process from which this one was forked."""
+    """A client that shares no database connection with the process from which this one was forked. ConfigError for a
+    database of another MLflow's version."""
     if folder := os.environ.get(SPOOL):  # of a job whose store is on another machine
         spool: Any = Spool(Path(folder))
         return cast("MlflowClient", spool)
+    require_known(tracking_uri)
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri)
@@ -155,7 +160,8 @@ def make_store(tracking_uri: str) -> None:
     except ArgumentError:  # no database: a server, or a folder
         return
     if address.get_backend_name() == "sqlite" and address.database and Path(address.database).is_file():
-        _engine(client_after_fork(tracking_uri)).dispose()
+        with suppress(ConfigError):  # each job says it
+            _engine(client_after_fork(tracking_uri)).dispose()
 
 
 def _engine(client: "MlflowClient") -> Any:

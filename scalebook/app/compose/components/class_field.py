@@ -56,7 +56,7 @@ def draw(
 
 
 def _choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
-    options: list[ClassInfo | None] = [None, *field.options] if field.nullable else [*field.options]
+    options: list[ClassInfo | None] = [None, *field.classes] if field.nullable else [*field.classes]
     before = chosen(value, field)
     index = options.index(before.info if before else None) if before or field.nullable else None
     info: ClassInfo | None = st.selectbox(
@@ -65,7 +65,7 @@ def _choice(field: Field, value: Any, key: str, label: str | None, labels: Mappi
         index,
         format_func=lambda info_: "none" if info_ is None else labels.get(info_.class_path, _name(info_)),
         key=key,
-        help="\n\n".join([fields.help_of(field), *(_line(option) for option in field.options if option.summary)]),
+        help="\n\n".join([fields.help_of(field), *(_line(option) for option in field.classes if option.summary)]),
         placeholder="none" if field.nullable else "Choose one",
     )
     return info

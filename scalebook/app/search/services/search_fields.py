@@ -139,7 +139,7 @@ def _choices(field: SearchField) -> list[Any]:
     if described.type == "bool":
         return [True, False]
     if described.type == "class":
-        return list(described.choices) or [option.class_path for option in described.options]
+        return list(described.choices) or [option.class_path for option in described.classes]
     return list(described.choices) or [field.present]
 
 

@@ -1,6 +1,6 @@
 """A clock as a config writes it: plain mappings made into `ClockSettings`, or refused by key and remedy. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,13 @@ _NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
 def read_clock(written: object, workers: int) -> ClockSettings:
     """ValueError, naming key and remedy, for what is no clock of so many workers. What earlier runs have recorded need
     not have been read."""
+    clock = made_clock(written)
+    clock.check(workers, is_read=False)
+    return clock
+
+
+def made_clock(written: object) -> ClockSettings:
+    """The same, not yet held against a number of workers."""
     raw = dict(_mapping(written, CLOCK, "as {gradient_s: 0.05}"))
     for name in ("gradient_s", "server_s"):
         if name in raw:
@@ -30,9 +37,7 @@ def read_clock(written: object, workers: int) -> ClockSettings:
         raw["links"] = {worker: _link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
     if "deaths" in raw:
         raw["deaths"] = [_death(death, f"{CLOCK}.deaths") for death in _list(raw["deaths"], f"{CLOCK}.deaths")]
-    clock = _make(ClockSettings, raw, CLOCK)
-    clock.check(workers, is_read=False)
-    return clock
+    return _make(ClockSettings, raw, CLOCK)
 
 
 def _value(written: object, key: str) -> Any:
@@ -85,9 +90,9 @@ def _by_worker(written: object, key: str) -> dict[int, object]:
 
 
 def _list(written: object, key: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
-    if not isinstance(written, list):
+    if not isinstance(written, Sequence) or isinstance(written, str):
         raise ValueError(f"{key}: is {written!r}, which is no list. Write one, as {example}.")
-    return written
+    return [*written]
 
 
 def _number(written: object, key: str) -> Any:

@@ -29,6 +29,18 @@ class WorkerRange:
             raise ValueError(f"{WORKERS}.max: is {self.max}, less than min, {self.min}. Write {self.min} or more.")
 
 
+def read_range(written: object) -> WorkerRange:
+    """The range that a config writes as `{min: 2, max: 8}`; ValueError, naming key and remedy, for anything else."""
+    ends = [written.get(name) for name in ("min", "max")] if isinstance(written, Mapping) else []
+    numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
+    if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
+        raise ValueError(
+            f"{WORKERS}: is {written!r}, which is no number of workers. Give a whole number of at least 1, or "
+            "{min: 2, max: 8}."
+        )
+    return WorkerRange(*numbers)
+
+
 def misfit(
     elastic: WorkerRange, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
 ) -> Contradiction | None:
