@@ -33,7 +33,7 @@ _OF_SECTION: Final = (
 )  # fmt: skip
 _OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "was_sent", "staleness")
 _OF_SHARD: Final = ("newest", "held", "applied", "kept", "bases")
-_FORM: Final = 5
+_FORM: Final = 6
 """Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 
