@@ -5,7 +5,6 @@ whether it waits for others. Worker 0 also validates, logs and writes checkpoint
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -173,7 +172,7 @@ class AsyncPS(SharedMeasures, Playing):
             self._joined = self._end.join(self.optimizers, self.announce, trainer.lightning_module)
             self._begin_anew()
             if self._buffers is not None:
-                self._buffers.share(self.all_gather, partial(self.barrier, "first buffers"))
+                self._buffers.share(None if self._playing else self._end.meetings)
             self._joined.name_parameters(trainer.lightning_module.named_parameters())
             self._pushing = {id(client.optimizer): Pushing(client.optimizer, client) for client in self._joined.clients}
 

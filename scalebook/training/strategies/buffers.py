@@ -1,5 +1,6 @@
 """Buffers that training changes: each worker has its own, and what becomes of them is one model's."""
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
-from scalebook.training.ps.worker.end import Rows
+from scalebook.training.ps.worker.end import Meetings, Rows
 from scalebook.training.strategies.buffer_rows import BufferRows, How, Run, distance, mean
 from scalebook.training.strategies.changed_buffers import Buffer, Changes, buffers_of, digest
 
@@ -68,31 +69,40 @@ class Buffers:
         if self._rows is not None:
             self._rows.allocate()
 
-    def share(self, gather: Callable[[Tensor], Tensor], barrier: Callable[[], None]) -> None:
-        """With the model where it will be trained: all begin with worker 0's, where what they have made differs. One
-        that was started again goes on with what it has shown last.
-
-        `gather`: all workers' tensors [workers, *shape]; `barrier`: returns when all have come.
-        """
+    def share(self, meetings: Meetings | None) -> None:
+        """With the model where it will be trained. Those that differ between the workers, since each has drawn its own,
+        begin as worker 0's; and who was started again goes on with what it has shown last. None where one process plays
+        all workers."""
         if self._rows is None:
             return
         self._rows.map()
         if self._policy not in ("of_worker_0", "per_worker", "frozen"):
             self._join({number for number, one in enumerate(self._all) if one.is_statistic})
-        digests = gather(torch.tensor([digest(one.now) for one in self._all])).view(-1, len(self._all))
-        differ = (digests != digests[0]).any(0).nonzero().flatten().tolist()
-        runs = self._rows.runs(differ, lambda _: How.FIRST)
+        if meetings is not None:
+            self._begin_as_worker_0(meetings, self._rows)
+            self._go_on()
+
+    def _begin_as_worker_0(self, meetings: Meetings, rows: BufferRows) -> None:
+        own = struct.pack(f"{len(self._all)}I", *(digest(one.now) for one in self._all))
+        letters = list(meetings.before(own, "the first buffers").values())
+        if any(len(letter) != len(own) for letter in letters):
+            raise ValueError(
+                "model: workers have made different numbers of buffers. Make the model the same in every worker, "
+                "whatever its rank."
+            )
+        digests = [struct.unpack(f"{len(self._all)}I", letter) for letter in letters]
+        differ = [number for number, values in enumerate(zip(*digests, strict=True)) if len(set(values)) > 1]
+        runs = rows.runs(differ, lambda _: How.FIRST)
         if self._worker == 0 and differ:
             for run in runs:
-                self._rows.values(0, 0, run).copy_(self._flat(run))
-            self._rows.given[0, differ] = 1
-            self._rows.show(0, runs)
-        barrier()
-        self._rows.look()
-        if self._worker > 0 and differ and self._rows.given[0, differ].all():
+                rows.values(0, 0, run).copy_(self._flat(run))
+            rows.given[0, differ] = 1
+            rows.show(0, runs)
+        meetings.before(b"", "worker 0's first buffers")
+        rows.look()
+        if self._worker > 0 and differ and rows.given[0, differ].all():
             for run in runs:
-                self._put(run, self._rows.fetch(run, 0, 0))
-        self._go_on()
+                self._put(run, rows.fetch(run, 0, 0))
 
     def _go_on(self) -> None:
         """A worker that was started again: with what its row has."""
