@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
@@ -55,6 +55,9 @@ class AsyncArguments:
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
+        if self.buffers is not None and self.buffers not in get_args(BufferPolicy):
+            known = ", ".join(get_args(BufferPolicy))
+            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is none of {known}. Write one, or leave it out.")
 
     @property
     def elastic(self) -> WorkerRange | None:

@@ -277,7 +277,8 @@ class Buffers:
     def _find(self) -> None:
         """Let those take part that training has changed; say once which, and what becomes of them."""
         found = {number for number in self._changes.look() if self._takes_part(self._all[number])}
-        odd = {number for number in found | self._members if not self._all[number].has_its_layout}
+        looked_at = [number for run in self._runs if run.how is not How.VALIDATED for number in run.numbers]
+        odd = {number for number in found.union(looked_at) if not self._all[number].has_its_layout}
         for number in odd:
             buffer = self._all[number]
             if not buffer.is_cache and self._policy != "per_worker":

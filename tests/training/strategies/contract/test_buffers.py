@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.cases import CASES, WORKERS, Case, fitted, in_order, parameter_server
-from tests.training.strategies.contract.models import Plain
+from tests.training.strategies.contract.models import Averages, Plain
 from tests.training.strategies.small import Batch, Diary, diaries, trainer
 
 GROUPS = 6
@@ -105,26 +105,6 @@ def test_virtual_workers_find_them_too(rule: Any, tmp_path: Path) -> None:
     made = trainer(tmp_path, strategy, max_epochs=4)
     made.fit(model, shuffled(), in_order())
     assert model.accuracy() > 0.9
-
-
-class Averages(Plain):
-    """A moving average of the inputs, which no parameter has a say in: put in anew, with a queue and its pointer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.average: Tensor
-        self.register_buffer("average", torch.zeros(5, dtype=torch.float64))
-        self.memory = nn.Module()
-        self.memory.register_buffer("queue", torch.zeros(4))
-        self.memory.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        self.notes.setdefault("begins", []).append(self.average.tolist())
-        self.average = 0.75 * self.average + 0.25 * (batch[0].mean(0).double() + self.global_rank)
-        inner: Any = self.memory
-        inner.queue[inner.pointer % 4] = batch[0].sum()
-        inner.pointer += 1
-        return super().training_step(batch, batch_idx)
 
 
 def values(model: LightningModule) -> list[Tensor]:
