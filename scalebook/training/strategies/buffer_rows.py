@@ -14,7 +14,7 @@ from scalebook.training.strategies.changed_buffers import Buffer
 _LINE: Final = 64
 
 
-class How(Enum):
+class Fate(Enum):
     """What becomes of a buffer that training changes; the value is how it is said."""
 
     VALIDATED = "are validated and saved as the mean of the workers'"
@@ -24,10 +24,10 @@ class How(Enum):
 
 
 @dataclass
-class Run:
+class Stretch:
     """Buffers that lie side by side in a place, of one type, of which one thing becomes: bytes [start, stop)."""
 
-    how: How
+    fate: Fate
     dtype: torch.dtype
     numbers: list[int]
     sizes: list[int]
@@ -64,14 +64,14 @@ class BufferRows:
         heads, count = self._rows[:, : self._head_bytes].view(torch.int64).numpy(), len(self._buffers)
         self.labels, self.since, self.given = heads[:, :2], heads[:, 2 : 2 + count], heads[:, 2 + count : 2 + 2 * count]
 
-    def runs(self, numbers: Sequence[int], how: Callable[[int], How]) -> list[Run]:
+    def runs(self, numbers: Sequence[int], fate: Callable[[int], Fate]) -> list[Stretch]:
         """As long as can be, of these buffers, in the order in which they lie."""
-        runs: list[Run] = []
+        runs: list[Stretch] = []
         for number in numbers:
             buffer, start = self._buffers[number], self._starts[number]
-            run = Run(how(number), buffer.dtype, [number], [buffer.shape.numel()], start, start + buffer.nbytes)
+            run = Stretch(fate(number), buffer.dtype, [number], [buffer.shape.numel()], start, start + buffer.nbytes)
             last = runs[-1] if runs else None
-            if last and (last.how, last.dtype, last.stop) == (run.how, run.dtype, start):
+            if last and (last.fate, last.dtype, last.stop) == (run.fate, run.dtype, start):
                 last.numbers.append(number)
                 last.sizes += run.sizes
                 last.stop = run.stop
@@ -79,7 +79,7 @@ class BufferRows:
                 runs.append(run)
         return runs
 
-    def values(self, worker: int, place: int, run: Run) -> Tensor:
+    def values(self, worker: int, place: int, run: Stretch) -> Tensor:
         """What the worker shows there, flat."""
         start, stop = self._span(place, run)
         return self._rows[worker, start:stop].view(run.dtype)
@@ -97,12 +97,12 @@ class BufferRows:
             there = [place for place in there if labels[place] <= most] or there
         return max(there, key=labels.__getitem__, default=None)
 
-    def counts(self, worker: int, place: int, run: Run) -> bool:
+    def counts(self, worker: int, place: int, run: Stretch) -> bool:
         """Whether all values of the run there do."""
         since = self.since[worker, run.numbers]
         return bool(since.min() > 0) and bool(since.max() <= self.labels[worker, place])
 
-    def show(self, place: int, runs: Sequence[Run]) -> None:
+    def show(self, place: int, runs: Sequence[Stretch]) -> None:
         """Let the workers of other machines see the head of this worker's row, and these of its values."""
         self._memory.show([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
 
@@ -110,30 +110,30 @@ class BufferRows:
         """See all heads as they are now."""
         self._memory.look([(worker, 0, self._head_bytes) for worker in range(self._workers)])
 
-    def look_at(self, run: Run, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def look_at(self, run: Stretch, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Of these workers' places those where the run's values count, which can be read now."""
         there = [(worker, place) for worker, place in shown if self.counts(worker, place, run)]
         if there:
             self._memory.look([(worker, *self._span(place, run)) for worker, place in there])
         return there
 
-    def fetch(self, run: Run, worker: int, place: int) -> Tensor:
+    def fetch(self, run: Stretch, worker: int, place: int) -> Tensor:
         """The values there, whether they count or not."""
         self._memory.look([(worker, *self._span(place, run))])
         return self.values(worker, place, run)
 
-    def kept(self, runs: Sequence[Run]) -> list[Tensor]:
+    def kept(self, runs: Sequence[Stretch]) -> list[Tensor]:
         """A copy of all heads, and of all values of these runs."""
         spans = [(0, self._head_bytes), *(self._span(place, run) for place in range(2) for run in runs)]
         return [self._rows[:, start:stop].clone() for start, stop in spans]
 
-    def load(self, runs: Sequence[Run], kept: Sequence[Tensor]) -> None:
+    def load(self, runs: Sequence[Stretch], kept: Sequence[Tensor]) -> None:
         """Be as they were."""
         spans = [(0, self._head_bytes), *(self._span(place, run) for place in range(2) for run in runs)]
         for (start, stop), values in zip(spans, kept, strict=True):
             self._rows[:, start:stop].copy_(values)
 
-    def _span(self, place: int, run: Run) -> tuple[int, int]:
+    def _span(self, place: int, run: Stretch) -> tuple[int, int]:
         first = self._head_bytes + place * self._place_bytes
         return first + run.start, first + run.stop
 

@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
 from scalebook.training.ps.worker.end import Meetings, Rows
-from scalebook.training.strategies.buffer_rows import BufferRows, How, Run, distance, mean
+from scalebook.training.strategies.buffer_rows import BufferRows, Fate, Stretch, distance, mean
 from scalebook.training.strategies.changed_buffers import Buffer, Changes, buffers_of, digest
 
 BufferPolicy = Literal["averaged", "of_worker_0", "per_worker", "frozen"]
@@ -55,11 +55,11 @@ class Buffers:
         self._rows = BufferRows(self._all, workers, memory) if workers > 1 and self._all else None
         self._changes = Changes(self._all)
         self._members: set[int] = set()
-        self._runs: list[Run] = []
+        self._runs: list[Stretch] = []
         self._common: dict[int, set[int]] = {}  # by worker, those of MEAN that it has had in common with others
         self._seen: dict[int, list[int]] = {}  # by worker, the newest label that it has taken of each other's
         self._flagged: set[int] = set()  # workers whose head says all that there is to say of the members
-        self._own: list[tuple[Run, Tensor]] = []  # this worker's, while it shows the mean
+        self._own: list[tuple[Stretch, Tensor]] = []  # this worker's, while it shows the mean
         self._looks = 0
 
     # --- before training -----------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Buffers:
             )
         digests = [struct.unpack(f"{len(self._all)}I", letter) for letter in letters]
         differ = [number for number, values in enumerate(zip(*digests, strict=True)) if len(set(values)) > 1]
-        runs = rows.runs(differ, lambda _: How.FIRST)
+        runs = rows.runs(differ, lambda _: Fate.FIRST)
         if self._worker == 0 and differ:
             for run in runs:
                 rows.values(0, 0, run).copy_(self._flat(run))
@@ -159,7 +159,7 @@ class Buffers:
         if self._rows is None:
             return
         self._looks += 1
-        common = any(run.how in (How.MEAN, How.FIRST) for run in self._runs)
+        common = any(run.fate in (Fate.MEAN, Fate.FIRST) for run in self._runs)
         if not common and self._looks & (self._looks - 1):  # now and then: others may have changed what this has not
             return
         self._rows.look()
@@ -174,14 +174,14 @@ class Buffers:
         ]
         latest = [int(self._rows.labels[one, shown[one]]) if one in shown else 0 for one in range(self._workers)]
         for run in self._runs:
-            if run.how is How.FIRST and worker > 0 and 0 in shown:
+            if run.fate is Fate.FIRST and worker > 0 and 0 in shown:
                 for first, place in self._rows.look_at(run, [(0, shown[0])]):
                     self._put(run, self._rows.values(first, place, run), into)
-            elif run.how is How.MEAN:
+            elif run.fate is Fate.MEAN:
                 self._take_mean(run, worker, new, into)
         self._seen[worker] = [max(before, now) for before, now in zip(seen, latest, strict=True)]
 
-    def _take_mean(self, run: Run, worker: int, new: list[tuple[int, int]], into: list[Tensor] | None) -> None:
+    def _take_mean(self, run: Stretch, worker: int, new: list[tuple[int, int]], into: list[Tensor] | None) -> None:
         assert self._rows is not None
         parts = {one: self._rows.values(one, place, run) for one, place in self._rows.look_at(run, new)}
         if not parts:
@@ -201,7 +201,7 @@ class Buffers:
         model. Its own are kept, and nobody else sees a change."""
         if self._own:
             return
-        for run, values in self._shown(living, lambda run: run.how is How.VALIDATED):
+        for run, values in self._shown(living, lambda run: run.fate is Fate.VALIDATED):
             self._own.append((run, self._flat(run).clone()))
             self._put(run, mean(values))
 
@@ -232,12 +232,12 @@ class Buffers:
         """How far the workers' were from their mean before they were brought together: the largest distance of any
         worker and buffer, in parts of the mean's norm. None where training changes no such buffers."""
         largest = None
-        for run, values in self._shown(living, lambda run: run.how is not How.VALIDATED and _is_number(run.dtype)):
+        for run, values in self._shown(living, lambda run: run.fate is not Fate.VALIDATED and _is_number(run.dtype)):
             for parts in zip(*(torch.split(one, run.sizes) for one in values), strict=True):
                 largest = max(largest or 0.0, distance(parts))
         return largest
 
-    def _shown(self, living: Sequence[int], which: Callable[[Run], bool]) -> Iterator[tuple[Run, list[Tensor]]]:
+    def _shown(self, living: Sequence[int], which: Callable[[Stretch], bool]) -> Iterator[tuple[Stretch, list[Tensor]]]:
         """The newest of these workers, of such runs as somebody shows."""
         runs = [run for run in self._runs if which(run)]
         if self._rows is None or not runs:
@@ -277,7 +277,7 @@ class Buffers:
     def _find(self) -> None:
         """Let those take part that training has changed; say once which, and what becomes of them."""
         found = {number for number in self._changes.look() if self._takes_part(self._all[number])}
-        looked_at = [number for run in self._runs if run.how is not How.VALIDATED for number in run.numbers]
+        looked_at = [number for run in self._runs if run.fate is not Fate.VALIDATED for number in run.numbers]
         odd = {number for number in found.union(looked_at) if not self._all[number].has_its_layout}
         for number in odd:
             buffer = self._all[number]
@@ -306,36 +306,36 @@ class Buffers:
             self._changes.know(number)
         self._lay()
         if self._worker == 0:
-            self._announce(number for number in numbers if self._how(number) is not How.VALIDATED)
+            self._announce(number for number in numbers if self._fate(number) is not Fate.VALIDATED)
 
     def _lay(self) -> None:
         assert self._rows is not None
         self._flagged.clear()
-        self._runs = self._rows.runs(sorted(self._members), self._how)
+        self._runs = self._rows.runs(sorted(self._members), self._fate)
 
     def _takes_part(self, buffer: Buffer) -> bool:
         """What normalisation layers count and gather is their own affair, unless all are to have worker 0's."""
         return not isinstance(buffer.module, _NormBase) or self._policy == "of_worker_0"
 
-    def _how(self, number: int) -> How:
+    def _fate(self, number: int) -> Fate:
         buffer, policy = self._all[number], self._policy
         if policy == "per_worker":
-            return How.OWN
+            return Fate.OWN
         if buffer.is_statistic and policy != "of_worker_0":
-            return How.VALIDATED
+            return Fate.VALIDATED
         if policy == "of_worker_0" or (policy != "averaged" and self._synchronous):
-            return How.FIRST
+            return Fate.FIRST
         beside = {self._all[one].module for one in self._members if not _is_number(self._all[one].dtype)}
-        return How.MEAN if _is_number(buffer.dtype) and buffer.module not in beside else How.FIRST
+        return Fate.MEAN if _is_number(buffer.dtype) and buffer.module not in beside else Fate.FIRST
 
     def _announce(self, numbers: Iterable[int]) -> None:
-        by_how: dict[How, list[str]] = {}
+        by_fate: dict[Fate, list[str]] = {}
         for number in sorted(numbers):
-            by_how.setdefault(self._how(number), []).append(self._all[number].name)
-        for how, named in by_how.items():
+            by_fate.setdefault(self._fate(number), []).append(self._all[number].name)
+        for fate, named in by_fate.items():
             names = ", ".join(named[:NAMES]) + (f" and {len(named) - NAMES} more" if len(named) > NAMES else "")
             rank_zero_info(
-                f"AsyncPS: training changes buffers of the model, which {how.value}: {names} "
+                f"AsyncPS: training changes buffers of the model, which {fate.value}: {names} "
                 "(trainer.strategy.init_args.buffers)."
             )
 
@@ -346,20 +346,20 @@ class Buffers:
         for run in self._runs:
             for number in run.numbers:
                 if since[number] <= 0:
-                    counts = run.how is not How.MEAN or worker == 0 or number in common
+                    counts = run.fate is not Fate.MEAN or worker == 0 or number in common
                     since[number] = label if counts else -1
         self._flagged.add(worker)
 
     # --- the model's -------------------------------------------------------------------------------------------------
 
-    def _flat(self, run: Run, values: list[Tensor] | None = None) -> Tensor:
+    def _flat(self, run: Stretch, values: list[Tensor] | None = None) -> Tensor:
         tensors = [self._all[number].now if values is None else values[number] for number in run.numbers]
         flats = [one.detach().reshape(-1) for one in tensors if one is not None]
         if len({one.device for one in flats}) > 1:
             flats = [one.cpu() for one in flats]
         return torch.cat(flats)
 
-    def _put(self, run: Run, flat: Tensor, into: list[Tensor] | None = None) -> None:
+    def _put(self, run: Stretch, flat: Tensor, into: list[Tensor] | None = None) -> None:
         for number, part in zip(run.numbers, torch.split(flat, run.sizes), strict=True):
             buffer = self._all[number]
             target = buffer.now if into is None else into[number]
