@@ -107,6 +107,47 @@ def test_virtual_workers_find_them_too(rule: Any, tmp_path: Path) -> None:
     assert model.accuracy() > 0.9
 
 
+class Codebook(Plain):
+    """A VQ-VAE, whose codes are quotients of two moving averages, all written through `.data`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(8, 4), nn.Linear(4, 8)
+        self.net = nn.Sequential(self.encode, self.decode)
+        self.codes: Tensor
+        self.counts: Tensor
+        self.sums: Tensor
+        self.register_buffer("codes", torch.randn(12, 4))
+        self.register_buffer("counts", torch.ones(12))
+        self.register_buffer("sums", self.codes.clone())
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        encoded = self.encode(batch[0])
+        nearest = torch.cdist(encoded, self.codes).argmin(1)
+        chosen = one_hot(nearest, 12).float()
+        self.counts.data.mul_(0.95).add_(chosen.sum(0), alpha=0.05)
+        self.sums.data.mul_(0.95).add_(chosen.T @ encoded.detach(), alpha=0.05)
+        self.codes.data.copy_(self.sums / self.counts.clamp(min=1e-3)[:, None])
+        codes = self.codes[nearest]
+        decoded = self.decode(encoded + (codes - encoded).detach())
+        return (decoded - batch[0]).square().mean() + 0.25 * (encoded - codes).square().mean()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        pass
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.notes["centroids"] = self.codes.flatten().tolist()
+
+    def configure_optimizers(self) -> Any:
+        return SGD(self.parameters(), lr=0.02)
+
+
+@parameter_server
+def test_a_codebook_is_one_for_all(case: Case, tmp_path: Path) -> None:
+    _, seen = fitted(case, tmp_path, Codebook(), train=shuffled(), max_epochs=2)
+    assert apart(seen) < 0.1
+
+
 def values(model: LightningModule) -> list[Tensor]:
     return list(model.buffers())
 
