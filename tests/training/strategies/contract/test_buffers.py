@@ -130,7 +130,8 @@ class Codebook(Plain):
         self.codes.data.copy_(self.sums / self.counts.clamp(min=1e-3)[:, None])
         codes = self.codes[nearest]
         decoded = self.decode(encoded + (codes - encoded).detach())
-        return (decoded - batch[0]).square().mean() + 0.25 * (encoded - codes).square().mean()
+        loss: Tensor = (decoded - batch[0]).square().mean() + 0.25 * (encoded - codes).square().mean()
+        return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         pass
