@@ -89,6 +89,10 @@ class CountedHere:
             return MovedBytes(math.nan, math.nan)
         return MovedBytes(float(self.workers * exchange.pushed_bytes), float(self.workers * exchange.pulled_bytes))
 
+    def buffers_apart(self) -> float | None:
+        """None: nobody looks."""
+        return None
+
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         if part == "compute":
             self.compute += seconds

@@ -267,12 +267,13 @@ class Measure(Callback):
         assert self.measured is not None
         updates = self.counts().updates - self._updates_before
         trained_s = self._training_seconds(self._now()) - (self._begun or 0.0)
-        times = self.measured.worker_times()
+        times, apart = self.measured.worker_times(), self.measured.buffers_apart()
         return {
             **shares(times),
             **gradients(times, updates),
             **staleness(self.measured.staleness()),
             **pushes(self.measured.pushes()),
+            **({} if apart is None else {names.BUFFERS_APART: apart}),
             **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),
             names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
             **moved(self.measured.moved_bytes(), updates, trained_s),

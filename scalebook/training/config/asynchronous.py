@@ -7,6 +7,7 @@ from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
 from scalebook.training.config.nodes import nodes_of
+from scalebook.training.config.renamed import OLDER_ARGUMENTS
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
@@ -22,10 +23,11 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     if info is None or info.name != "AsyncPS":
         return []
     args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
+    older = _older(mapping(mapping(mapping(config.get("trainer")).get("strategy")).get("init_args")), args)
     load = workload(config, description)
     workers = load.workers
     rule, damping = choice("rule", args, info), choice("damping", args, info)
-    findings = _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
+    findings = older + _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
     if rule and damping:
         facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
         codec = choice("pull_codec", args, info)
@@ -48,6 +50,20 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
             _idle(name, alone, "Use more workers.") for name in ("warmup_updates", "restarts") if args.get(name)
         ]
     return findings
+
+
+def _older(written: Mapping[str, Any], args: Mapping[str, Any]) -> list[Problem]:
+    """Arguments as an earlier version called them."""
+    return [
+        Problem(
+            f"{ARGUMENTS}.{name}",
+            f"is called {now} now, and the next version will not know the older name",
+            f"Write {now}: {shown(args[now])}.",
+            "warning",
+        )
+        for name, (now, _) in OLDER_ARGUMENTS["AsyncPS"].items()
+        if name in written and name not in args
+    ]
 
 
 def _contradictions(
@@ -111,7 +127,7 @@ def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
             Problem(
                 "trainer.sync_batchnorm",
                 "needs a batch common to all workers",
-                "Write false, and see batch_norm of AsyncPS; or use ddp.",
+                "Write false, and see buffers of AsyncPS; or use ddp.",
             )
         )
     return refusals

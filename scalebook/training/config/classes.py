@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.config.description import ClassInfo, Description, Group
-from scalebook.training.config.renamed import renamed
+from scalebook.training.config.renamed import renamed, renamed_arguments
 
 GROUP_OF_KEY: Final[dict[str, Group]] = {
     "model": "models",
@@ -49,7 +49,8 @@ def named(value: Any) -> Named:
         return Named(None, None)
     args = value.get("init_args")
     extra = tuple(str(key) for key in value if key not in ("class_path", "init_args", "dict_kwargs"))
-    return Named(value["class_path"], {} if args is None else args if isinstance(args, Mapping) else None, extra)
+    given = {} if args is None else renamed_arguments(value["class_path"], args) if isinstance(args, Mapping) else None
+    return Named(value["class_path"], given, extra)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

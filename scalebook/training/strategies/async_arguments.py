@@ -1,18 +1,41 @@
 """The arguments of AsyncPS: checked one by one, and what the engine is told of them and of the Trainer's."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast, get_args
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from scalebook.training.config.renamed import OLDER_ARGUMENTS, renamed_arguments
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Clip, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
-from scalebook.training.strategies.batch_norm import BatchNormPolicy
+from scalebook.training.strategies.buffers import BufferPolicy
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def older_names(init: Init) -> Init:
+    """`AsyncPS.__init__`, which also takes what an earlier version called otherwise, with a warning."""
+
+    @wraps(init)
+    def read(self: object, *args: Any, **kwargs: Any) -> None:
+        given = renamed_arguments("AsyncPS", kwargs)
+        for name in kwargs.keys() - given.keys():
+            now, _ = OLDER_ARGUMENTS["AsyncPS"][name]
+            rank_zero_warn(
+                f"AsyncPS: {name} is called {now} now, and the next version will not know the older name. "
+                f"Write {now}={given[now]!r}."
+            )
+        init(self, *args, **given)
+
+    return cast(Init, read)
 
 
 @dataclass(frozen=True)
@@ -22,7 +45,7 @@ class AsyncArguments:
     server: Settings
     """Those that are the engine's, without what it is told of the Trainer's."""
     workers: CountOrNone | WorkerRange
-    batch_norm: BatchNormPolicy
+    buffers: BufferPolicy | None
     restarts: NonNegativeInt
     trace: bool
     deadline_s: PositiveFloat
@@ -32,6 +55,9 @@ class AsyncArguments:
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
+        if self.buffers is not None and self.buffers not in get_args(BufferPolicy):
+            known = ", ".join(get_args(BufferPolicy))
+            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is none of {known}. Write one, or leave it out.")
 
     @property
     def elastic(self) -> WorkerRange | None:

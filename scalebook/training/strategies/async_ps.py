@@ -26,9 +26,9 @@ from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.applied_step import Pushing
-from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.async_arguments import AsyncArguments, older_names
 from scalebook.training.strategies.bar_totals import bar_totals
-from scalebook.training.strategies.batch_norm import BatchNormPolicy, RunningStatistics
+from scalebook.training.strategies.buffers import BufferPolicy, Buffers
 from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING
 from scalebook.training.strategies.launcher import take_rank
@@ -67,8 +67,12 @@ class AsyncPS(SharedMeasures, Playing):
             would have had, in the order in which they would have come by `clock`; `seconds` is then its time.
         overlap: Whether a worker computes while its last push is applied (host `process`); its parameters are then one
             push of its own older.
-        batch_norm: Whose running statistics are validated and saved: `averaged` over the workers, `per_worker` (worker
-            0's), or `frozen` ones that nobody changes.
+        buffers: What becomes of buffers that training changes (codebooks, centroids, queues), of which each worker has
+            its own. `averaged`: with each push it goes on from the mean of all; integers, and what a module has beside
+            some, are worker 0's. `of_worker_0`: it goes on from worker 0's, as under DDP. `per_worker`: it keeps its
+            own, and worker 0's are validated and saved. `frozen`: normalisation layers never change theirs. None:
+            `of_worker_0` under the rule `sync`, else `averaged`. Running statistics of normalisation layers are
+            averaged when they are validated and saved, unless `of_worker_0` or `per_worker` is written.
         restarts: How often, in one run, a worker that has died is started again. Then training goes on without it.
             Worker 0 is not: its death ends the run.
         trace: Whether to write every update down, to be replayed (`scalebook.training.ps.replay`).
@@ -98,6 +102,7 @@ class AsyncPS(SharedMeasures, Playing):
 
     strategy_name = "async_ps"
 
+    @older_names
     def __init__(
         self,
         rule: RuleName | Rule = "async",
@@ -107,7 +112,7 @@ class AsyncPS(SharedMeasures, Playing):
         shards: PositiveInt = 1,
         host: HostName = "inline",
         overlap: bool = False,
-        batch_norm: BatchNormPolicy = "averaged",
+        buffers: BufferPolicy | None = None,
         restarts: NonNegativeInt = 0,
         trace: bool = False,
         norms: bool = False,
@@ -138,7 +143,7 @@ class AsyncPS(SharedMeasures, Playing):
                     local=make_local(read_object(local, LocalName | Local, Local.KEY)),
                 ),
                 workers=read_workers(workers),
-                batch_norm=batch_norm,
+                buffers=buffers,
                 restarts=restarts,
                 trace=trace,
                 deadline_s=deadline_s,
@@ -169,12 +174,12 @@ class AsyncPS(SharedMeasures, Playing):
                 trainer.lightning_module, self.workers, self._end.settings
             )  # what configure_model has made, too
             refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
-            self._share_statistics(self._end)
+            self._make_buffers(self._end)
             self.play_if_virtual(trainer)
             self._joined = self._end.join(self.optimizers, self.announce, trainer.lightning_module)
             self._begin_anew()
-            if self._statistics is not None:
-                self._statistics.share(self._end.rows)
+            if self._buffers is not None:
+                self._buffers.share(None if self._playing else self._end.meetings)
             self._joined.name_parameters(trainer.lightning_module.named_parameters())
             self._pushing = {id(client.optimizer): Pushing(client.optimizer, client) for client in self._joined.clients}
 
@@ -193,12 +198,12 @@ class AsyncPS(SharedMeasures, Playing):
         with updates_estimated(trainer, self.arguments.server, self.num_processes, self.workers):
             super().setup_optimizers(trainer)
 
-    def _share_statistics(self, end: WorkerEnd) -> None:
-        self._statistics = RunningStatistics(
-            self._trainer.lightning_module, self.arguments.batch_norm, self._worker, self.workers
-        )
+    def _make_buffers(self, end: WorkerEnd) -> None:
+        policy, synchronous = self.arguments.buffers, end.settings.rule.synchronous
+        model = self._trainer.lightning_module
+        self._buffers = Buffers(model, policy, synchronous, self._worker, self.workers, end.rows)
         if self._worker == 0:
-            self._statistics.allocate(end.rows)
+            self._buffers.allocate()
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
@@ -209,11 +214,12 @@ class AsyncPS(SharedMeasures, Playing):
     @override
     def on_train_start(self) -> None:
         assert self._joined is not None
-        assert self._statistics is not None
+        assert self._buffers is not None
         trainer = self._trainer
         if self._worker > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self._worker)
-        self._statistics.freeze()
+        self._buffers.freeze()
+        self._buffers.note()
         self._own_data.start(trainer, self._position, self.claimed_before())
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.workers > 1 and trainer.lightning_module.automatic_optimization:
@@ -282,11 +288,9 @@ class AsyncPS(SharedMeasures, Playing):
             self._pushing = {}
             if self._schedules is not None:
                 self._schedules.end()
-            if self._statistics is not None:
-                self._statistics.detach()
             self._joined.detach()
             self._leave_data()
-            self._joined = self._schedules = self._statistics = None
+            self._joined = self._schedules = self._buffers = None
         super().teardown()
         if self._end is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
             take_rank(self._worker, self.num_processes, self._on_each)
@@ -295,7 +299,7 @@ class AsyncPS(SharedMeasures, Playing):
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy or a pickle: without what belongs to this process of this run."""
         ends = {"_launch", "_spread", "_aside", "_figures", "_end", "_playing", "_server", "_data"}
-        shared = {*ends, "_joined", "_schedules", "_statistics", "_snapshot"}  # None in every new one
+        shared = {*ends, "_joined", "_schedules", "_buffers", "_snapshot"}  # None in every new one
         kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
         return {**kept, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}
 
@@ -316,18 +320,31 @@ class AsyncPS(SharedMeasures, Playing):
         **kwargs: Any,
     ) -> Any:
         """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
-        output = super().optimizer_step(optimizer, closure, model, **kwargs)
+        output = super().optimizer_step(optimizer, self._then_published(closure), model, **kwargs)
         if (pushing := self._pushing.get(id(optimizer))) is not None:  # after the fit there is none
             self._after_push(pushing.result())
         return output
 
+    def _then_published(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The gradient, and then, before it is pushed, the buffers that it has left."""
+
+        def computed() -> Any:
+            output = closure()
+            if self._joined is not None and self._buffers is not None:
+                worker = self._worker if self._playing is None else self._playing.turn_of
+                self._buffers.publish(worker, sum(self._versions()))
+            return output
+
+        return computed
+
     def _after_push(self, pushed: Pushed) -> None:
-        assert self._statistics is not None
+        assert self._buffers is not None
         trainer, signals = self._trainer, self._own_end.signals
         self._snapshot = None
         if self._spread is not None and self._spread.way is not None:
             self._spread.way.note_updates(self._worker, sum(self._versions()))
-        self._statistics.publish()
+        if self._playing is None and pushed.was_sent:
+            self._buffers.take(self._worker, sum(self._versions()))
         self._follow_schedules()
         assert self._steps is not None
         self._steps.pushed(self._versions(), least=(self.max_updates or 0) if pushed.is_last else 0)

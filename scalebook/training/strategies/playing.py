@@ -6,6 +6,7 @@ from typing import Any, Final
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.ps.worker.end import Need
@@ -44,16 +45,16 @@ class Playing(Forking):
         """Before the workers join, with the model where it will be trained. ValueError for what cannot be played."""
         if self._playing is None:
             return
-        assert self._statistics is not None
+        assert self._buffers is not None
         refuse_playing(trainer)
-        statistics = self._statistics
+        buffers = self._buffers
 
-        def begins(worker: int) -> None:
+        def begins(worker: int, own: list[Tensor]) -> None:
             self._follow_schedules()  # the rate of its gradient is that of the version it computes from
+            buffers.take(worker, sum(self._versions()), own)
 
-        buffers = [buffer for buffer in trainer.lightning_module.buffers() if not statistics.has(buffer)]
         streams = streams_of(self.root_device)
-        self._playing.play(self._own_data.work, buffers, begins, statistics.be, torch.initial_seed(), streams)
+        self._playing.play(self._own_data.work, buffers.now, begins, buffers.show_own, torch.initial_seed(), streams)
 
     def announce(self, need: Need) -> None:
         """What a run of some size takes: memory, which may be refused, and room for checkpoints."""
@@ -87,12 +88,11 @@ class Playing(Forking):
         under way then, if that can be gone on with."""
         if self._playing is None:
             return
-        assert self._statistics is not None
-        self._statistics.spread()
+        assert self._buffers is not None
         if self._resumed is None:
             return
         if (state := self._ours.get(_UNDER_WAY)) is not None:
-            self._statistics.load(state["statistics"])
+            self._buffers.load(state["buffers"])
             self._playing.go_on(state["engine"])
         elif "clock_s" in self._ours:
             self._playing.go_on_from(self._ours["clock_s"])
@@ -103,9 +103,10 @@ class Playing(Forking):
         if self._playing is None:
             return {}
         kept: dict[str, Any] = {"clock_s": self._playing.now()}
-        if self._statistics is None:
+        if self._buffers is None:
             return kept
-        engine, claimed = self._playing.under_way(), self._own_data.claimed()
+        with self._buffers.shown_own():
+            engine, claimed = self._playing.under_way(), self._own_data.claimed()
         if engine is not None and claimed is not None:
-            kept[_UNDER_WAY] = {"engine": engine, "claimed": claimed, "statistics": self._statistics.rows()}
+            kept[_UNDER_WAY] = {"engine": engine, "claimed": claimed, "buffers": self._buffers.state()}
         return kept

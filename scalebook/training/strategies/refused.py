@@ -54,7 +54,7 @@ def refuse_settings(trainer: Trainer, workers: int, settings: Settings) -> None:
             if isinstance(callback, kind) and kind not in allowed and not is_finder(callback):
                 raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
-        raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see batch_norm)")
+        raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see buffers)")
     plugin = trainer.precision_plugin
     if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
         raise _refused(f"trainer.precision: {type(plugin).__name__} has parameters of its own kind. Use bf16-mixed")

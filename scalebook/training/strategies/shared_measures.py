@@ -12,6 +12,7 @@ from scalebook.training.ps.coordination.measures import (
     WorkerTimes,
 )
 from scalebook.training.ps.worker.end import Figures, WorkerEnd
+from scalebook.training.strategies.buffers import Buffers
 
 
 class SharedMeasures:
@@ -22,6 +23,7 @@ class SharedMeasures:
 
     _figures: Figures | None
     _end: WorkerEnd | None
+    _buffers: Buffers | None
 
     @property
     def is_virtual(self) -> bool:
@@ -60,6 +62,11 @@ class SharedMeasures:
         """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
         times = self.worker_times()
         return MovedBytes(float(sum(one.pushed_bytes for one in times)), float(sum(one.pulled_bytes for one in times)))
+
+    def buffers_apart(self) -> float | None:
+        """How far the workers' buffers are from their mean, as this worker sees them now, in parts of the mean's norm;
+        None where training changes none."""
+        return None if self._buffers is None else self._buffers.apart(self.living())
 
     @property
     def max_updates(self) -> int | None:

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.ps.worker.end import JoinedEnd, Snapshot, WorkerEnd
-from scalebook.training.strategies.batch_norm import RunningStatistics
+from scalebook.training.strategies.buffers import Buffers
 from scalebook.training.strategies.independent import IndependentWorkers
 from scalebook.training.strategies.portable import for_any_trainer, for_workers, position_in
 from scalebook.training.strategies.schedules import Schedules
@@ -33,7 +33,7 @@ class Snapshots(IndependentWorkers):
     _data: SharedData | None = None  # there, and in a server process
     _joined: JoinedEnd | None = None
     _schedules: Schedules | None = None
-    _statistics: RunningStatistics | None = None
+    _buffers: Buffers | None = None
     _steps: Steps | None = None
     _kept: StateFile | None = None  # of the last fit; also in the process that asked for it
     _snapshot: Snapshot | None = None  # of the version that worker 0's replica has
@@ -85,13 +85,15 @@ class Snapshots(IndependentWorkers):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Go on from the newest version after a validation, and where others have made a round without this worker.
         Not earlier: what was validated may be saved after it."""
-        if self._joined is None or self._statistics is None:
+        if self._joined is None or self._buffers is None:
             return
         if self._snapshot is not None:
-            self._statistics.show_own()
+            self._buffers.show_own()
+            self._buffers.note()
             self._go_on("since its last validation or checkpoint, and did not put back what was there")
         elif self._has_missed_a_round():
             self._go_on(_BETWEEN_STEPS)
+            self._buffers.take(self._worker, sum(self._versions()))
         else:
             self._joined.settle(_BETWEEN_STEPS, thorough=False)
 
@@ -127,6 +129,8 @@ class Snapshots(IndependentWorkers):
         self._snapshot = self._joined.snapshot(renew=self._has_begun)
         self._at_step(self._snapshot.versions)
         self._follow_schedules()
+        if self._has_all:
+            self._take_last_buffers()
         return self._snapshot
 
     def is_training(self) -> bool:
@@ -171,20 +175,26 @@ class Snapshots(IndependentWorkers):
             self._steps.moved(versions)
 
     def _show_mean(self) -> None:
-        if self._statistics is not None and self._end is not None:
-            self._statistics.show_mean(self._end.living())
+        if self._buffers is not None and self._end is not None:
+            self._buffers.show_mean(self._end.living())
+
+    def _take_last_buffers(self) -> None:
+        """What others have made of theirs in their last steps. Virtual workers may go on some day, and worker 0 with
+        its own."""
+        if self._buffers is not None and self._end is not None and self._end.settings.host != "virtual":
+            self._buffers.take(self._worker, sum(self._versions()))
 
     @contextmanager
     def _as_validated(self) -> Iterator[None]:
         """Meanwhile the model has the normalisation statistics that a validation would use."""
-        assert self._statistics is not None
-        before = self._statistics.shows_mean
+        assert self._buffers is not None
+        before = self._buffers.shows_mean
         self._show_mean()
         try:
             yield
         finally:
             if not before:
-                self._statistics.show_own()
+                self._buffers.show_own()
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 

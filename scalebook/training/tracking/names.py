@@ -52,6 +52,8 @@ STALENESS_P95: Final = "ps/staleness_p95"
 STALENESS_MAX: Final = "ps/staleness_max"
 STALENESS_SECONDS: Final = "ps/staleness_seconds"  # mean age of the parameters that a gradient was computed from
 DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved meanwhile; where norms are measured
+BUFFERS_APART: Final = "ps/buffers_apart"  # largest distance of a worker's from their mean, in parts of its norm,
+# before they are brought together; where training changes others than running statistics of normalisation
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
 DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
 

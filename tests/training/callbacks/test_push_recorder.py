@@ -60,6 +60,9 @@ class Told(SingleDeviceStrategy):
     def timings(self) -> Timings:
         return Timings([took([(0.25, 3)], 0.75, 0.1875), None], took([(0.5, 4)], 2.0, 1.0))
 
+    def buffers_apart(self) -> float | None:
+        return 0.25
+
     def moved_bytes(self) -> MovedBytes:
         return MovedBytes(100.0 * self.batches, 50.0 * self.batches)
 
@@ -105,6 +108,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
         assert picture.size == (768, 432)
     last = kept.points[-1][1]
     assert (last[names.DROPPED], last[names.DUPLICATES], last[names.STALENESS_SECONDS]) == (3, 1, 0.5)
+    assert last[names.BUFFERS_APART] == 0.25
     assert last["worker_1/perf/data_share"] == 0.5
     assert last["worker_1/ps/staleness_mean"] == 1
     assert last["worker_0/ps/dropped"] == 1

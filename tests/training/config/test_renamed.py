@@ -63,3 +63,25 @@ def test_a_config_of_before_is_the_config_of_now(description: Description) -> No
 def test_hashes_stay_for_ever(description: Description) -> None:
     assert config_hash({"trainer": BEFORE["trainer"]}, description) == "1893459cb045"
     assert config_hash({"trainer": now(BEFORE["trainer"])}, description) == "1893459cb045"
+
+
+@pytest.mark.parametrize(("before", "now"), [("averaged", None), ("per_worker", "per_worker"), ("frozen", "frozen")])
+def test_an_argument_of_before_is_read_with_a_warning(before: str, now: str | None, description: Description) -> None:
+    def config(**args: Any) -> dict[str, Any]:
+        strategy = {"class_path": "AsyncPS", "init_args": {"workers": 2, **args}}
+        return {"model": "MLPClassifier", "data": "Digits", "trainer": {"strategy": strategy, "max_epochs": 1}}
+
+    old, new = config(batch_norm=before), config(buffers=now)
+    (problem,) = validate(old, description)
+    assert (problem.key, problem.severity) == ("trainer.strategy.init_args.batch_norm", "warning")
+    assert problem.message == "is called buffers now, and the next version will not know the older name"
+    assert not list(validate(new, description))
+    assert complete(old, description) == complete(new, description)
+    assert "batch_norm" not in complete(old, description)["trainer"]["strategy"]["init_args"]
+
+
+def test_both_names_are_one_too_many(description: Description) -> None:
+    args = {"workers": 2, "buffers": "averaged", "batch_norm": "averaged"}
+    strategy = {"class_path": "AsyncPS", "init_args": args}
+    config = {"model": "MLPClassifier", "data": "Digits", "trainer": {"strategy": strategy, "max_epochs": 1}}
+    assert any(one.key.endswith(".batch_norm") and one.severity == "error" for one in validate(config, description))

@@ -17,7 +17,9 @@ from scalebook.training.failures import TimedOut
 from scalebook.training.ps.far import Secret
 from scalebook.training.ps.policy.rules import RuleName
 from scalebook.training.strategies import AsyncPS, spread
+from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.portable import KEY
+from tests.training.strategies.contract.models import Averages
 from tests.training.strategies.machines import by_hand, free_port, outcomes, slurm, together, torchrun
 from tests.training.strategies.small import Diary, diaries, fit, held_out, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
@@ -92,6 +94,23 @@ def test_two_machines_are_one_to_the_last_bit(
     assert bool(residuals[0]) is ("push_codec" in settings)
     flat = [[shard for section in one for worker in section for shard in worker] for one in residuals]
     assert all(torch.equal(a, b) for a, b in zip(*flat, strict=True))
+
+
+@pytest.mark.parametrize("policy", [None, "averaged"])
+def test_buffers_of_two_machines_are_those_of_one(policy: BufferPolicy | None, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+
+    def buffers(folder: Path, **machines: Any) -> list[list[float]]:
+        model, settings = Averages(), {"callbacks": [Diary(folder)], "max_epochs": 1, **machines}
+        fit(trainer(folder, AsyncPS("sync", buffers=policy, tls=False), **settings), model)
+        return [buffer.tolist() for buffer in model.buffers()]
+
+    alone = buffers(one, devices=2)
+    assert together(by_hand(), lambda: buffers(two, num_nodes=2), tmp_path) == [alone, alone]
+    seen = [notes["begins"] for notes in [*diaries(one), *diaries(two)]]
+    assert seen == [seen[0]] * 4, "all workers compute from the same"
 
 
 def test_with_overlap_all_machines_end_with_the_last_version_and_each_batch_is_an_update(tmp_path: Path) -> None:

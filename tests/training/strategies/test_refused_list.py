@@ -20,7 +20,7 @@ REFUSING: Final = (
     "strategies/refused.py",
     "strategies/sharing.py",
     "strategies/independent.py",
-    "strategies/batch_norm.py",
+    "strategies/buffers.py",
     "strategies/collectives.py",
     "strategies/applied_step.py",
     "ps/optimizer/rebuilding.py",

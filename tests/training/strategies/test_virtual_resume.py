@@ -198,7 +198,7 @@ def test_a_checkpoint_right_before_a_validation_is_gone_on_with_to_the_last_bit(
     drawn is nobody's."""
 
     def weights_of(name: str, ckpt_path: Path | None = None, **settings: Any) -> Tensor:
-        strategy = AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING, batch_norm="per_worker")
+        strategy = AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING, buffers="per_worker")
         made = trainer(tmp_path / name, strategy, val_check_interval=1, **settings)
         return fit(made, draws(), ckpt_path=ckpt_path)
 

@@ -1,6 +1,7 @@
 """What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
 
-from collections.abc import Callable, Collection, Mapping
+import mmap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,30 +136,32 @@ class RemoteMeetings:
 
 
 class RemoteRows:
-    """`Rows`: copies here. This worker's goes there before a push, where it has changed; all come at a snapshot."""
+    """`Rows`: copies here, whose memory is taken for what is written."""
 
     def __init__(self, channel: Channel, worker: int, workers: int) -> None:
         self._call, self._worker, self._workers = channel.call, worker, workers
-        self._rows = self._sent = torch.empty(0, dtype=torch.uint8)
+        self._rows = torch.empty(0, dtype=torch.uint8)
 
     def allocate(self, row_bytes: int) -> None:
         self._call("rows.allocate", row_bytes)
 
     def map(self, row_bytes: int) -> Tensor:
         self._call("rows.map", row_bytes)
-        self._rows = torch.zeros(self._workers, row_bytes, dtype=torch.uint8)
-        self._sent = torch.zeros(row_bytes, dtype=torch.uint8)
-        self.read()
+        memory = mmap.mmap(-1, max(1, self._workers * row_bytes))
+        self._rows = torch.frombuffer(memory, dtype=torch.uint8)[: self._workers * row_bytes].view(-1, row_bytes)
         return self._rows
 
-    def write(self) -> None:
-        """Let the others see this worker's row."""
-        if self._rows.numel() and not torch.equal(self._rows[self._worker], self._sent):
-            self._sent.copy_(self._rows[self._worker])
-            self._call("rows.write", body=[bytes_of(self._sent)])
+    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+        row = self._rows[self._worker]
+        self._call(
+            "rows.show",
+            [place for part in parts for place in part],
+            body=[bytes_of(row[start:stop]) for start, stop in parts],
+        )
 
-    def read(self) -> None:
-        """See the others' rows. This worker's is there by now."""
-        if self._rows.numel():
-            self.write()
-            self._call("rows.read", into=lambda _: [bytes_of(self._rows)])
+    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+        self._call(
+            "rows.look",
+            [place for part in parts for place in part],
+            into=lambda _: [bytes_of(self._rows[worker, start:stop]) for worker, start, stop in parts],
+        )

@@ -33,7 +33,7 @@ from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.took import Took
-from scalebook.training.ps.worker.end import Figures, JoinedEnd, Need, Part, Snapshot
+from scalebook.training.ps.worker.end import Figures, JoinedEnd, Need, Part
 from scalebook.training.ps.worker.join import make_client
 from scalebook.training.ps.worker.joined import Joined
 
@@ -63,7 +63,6 @@ class RemoteJoined(Joined):
     """A worker whose clients work in a mirror, and whose stand-in does the same beside the shards."""
 
     channel: Channel
-    rows: RemoteRows = field(repr=False)
     hosts: list[RemoteHost] = field(repr=False)
     tables: list[RemoteTableReads] = field(repr=False)
     lane: Lane | None = field(default=None, repr=False)
@@ -94,11 +93,6 @@ class RemoteJoined(Joined):
     def _lay_kept(self) -> None:
         for host in self.hosts:
             host.lay_kept()
-
-    @override
-    def snapshot(self, renew: bool = True) -> Snapshot:
-        self.rows.read()
-        return super().snapshot(renew)
 
     @override
     def detach(self) -> None:
@@ -193,7 +187,7 @@ class RemoteEnd:
             for worker in range(self.workers):
                 section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
             pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
-            host = RemoteHost(section, self.channel, self.worker, self.rows.write, pulls, self._lane)
+            host = RemoteHost(section, self.channel, self.worker, pulls, self._lane)
             hosts.append(host)
             clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
@@ -207,7 +201,6 @@ class RemoteEnd:
             clients,
             late,
             channel=self.channel,
-            rows=self.rows,
             hosts=hosts,
             tables=tables,
             lane=self._lane,

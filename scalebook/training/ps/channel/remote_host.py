@@ -44,12 +44,10 @@ class RemoteHost(Host):
         section: Section,
         channel: Channel,
         worker: int,
-        before_push: Callable[[], None],
         pulls: CodedPulls | None = None,
         lane: Lane | None = None,
     ) -> None:
         super().__init__(section)
-        self._before_push = before_push
         self._channel, self._worker = channel, worker
         self._encode = Encoder()
         settings = section.control.settings
@@ -80,7 +78,6 @@ class RemoteHost(Host):
     def push(self, push: Push) -> Steps[Outcome]:
         """What is not known yet of one that is under way is said as of the push before."""
         present, body = self._body(push)
-        self._before_push()
         told = (
             self.section.number,
             push.seq,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from scalebook.training.ps.channel.asked import Offer, Reply, Room, count
+from scalebook.training.ps.channel.asked import Offer, Reply, Room, count, numbers
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_beside import LETTER
 from scalebook.training.ps.channel.wire import ProtocolError
@@ -16,8 +16,8 @@ from scalebook.training.ps.worker.shared_end import SharedEnd
 
 MOST_BATCHES: Final = 2**31
 """Of an epoch; and epochs."""
-MOST_ROW: Final = 64 << 20
-"""Bytes of a worker's row that worker 0 may ask for."""
+MOST_ROW: Final = 64 << 30
+"""Bytes of a worker's row that worker 0 may ask for; memory is taken for what is written there."""
 
 
 class SideCalls:
@@ -26,7 +26,7 @@ class SideCalls:
 
     def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
         self._end, self._tell = end, tell
-        self._rows = self._row = torch.empty(0, dtype=torch.uint8)
+        self._rows = torch.empty(0, dtype=torch.uint8)
         self._letter = bytearray()
 
     def offers(self) -> dict[str, Offer]:
@@ -61,8 +61,8 @@ class SideCalls:
             "meetings.streams_differ": Offer((int,), end.meetings.streams_differ),
             "rows.allocate": Offer((int,), self._allocate),
             "rows.map": Offer((int,), self._map),
-            "rows.write": Offer((), self._write, lambda: [bytes_of(self._row)]),
-            "rows.read": Offer((), lambda: Reply(None, [bytes_of(self._rows)])),
+            "rows.show": Offer((list,), lambda _: None, lambda places: self._parts(_grouped(places, 2), worker)),
+            "rows.look": Offer((list,), lambda places: Reply(None, self._parts(_grouped(places, 3)))),
             "counts": Offer((), figures.counts),
             "worker_times": Offer((), figures.worker_times),
             "staleness": Offer((), self._staleness),
@@ -97,12 +97,17 @@ class SideCalls:
         if not 0 < row_bytes <= MOST_ROW:
             raise ProtocolError("channel: no such rows")
         self._rows = self._end.rows.map(row_bytes)
-        self._row = torch.empty(row_bytes, dtype=torch.uint8)
 
-    def _write(self) -> None:
-        """Each number whole, as far as `copy_` writes it so."""
-        if self._row.numel():
-            self._rows[self._end.worker].copy_(self._row)
+    def _parts(self, parts: list[list[int]], *worker: int) -> list[memoryview]:
+        """Where they lie, of rows of this worker, or that they name. What comes in goes there in this order."""
+        workers, size = self._rows.shape if self._rows.numel() else (0, 0)
+        places = [(*worker, *part) for part in parts]
+        for row, start, stop in places:
+            if not (0 <= row < workers and 0 <= start <= stop <= size):
+                raise ProtocolError("channel: no such part of a row")
+        if sum(stop - start for _, start, stop in places) > self._rows.numel():
+            raise ProtocolError("channel: more than all rows")
+        return [bytes_of(self._rows[row, start:stop]) for row, start, stop in places]
 
     def _staleness(self) -> Any:
         return self._end.figures.staleness().counts.tolist()
@@ -110,6 +115,12 @@ class SideCalls:
     def _timings(self) -> Any:
         timings = self._end.figures.timings()
         return [[_plain(one) for one in timings.workers], _plain(timings.server)]
+
+
+def _grouped(places: list[Any], count: int) -> list[list[int]]:
+    if len(numbers(places)) % count:
+        raise ProtocolError("channel: no parts of rows")
+    return [places[first : first + count] for first in range(0, len(places), count)]
 
 
 def _plain(took: Took | None) -> Any:

@@ -9,6 +9,7 @@ import errno
 import mmap
 import os
 import tempfile
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -271,11 +272,17 @@ class SharedRows:
 
     def allocate(self, row_bytes: int) -> None:
         """By worker 0, before anybody maps them."""
-        self._memory.allocate(self._workers * row_bytes)
+        self._memory.reserve(self._workers * row_bytes)
 
     def map(self, row_bytes: int) -> Tensor:
         """All rows, uint8 [workers, row_bytes]; whole numbers are written and read whole."""
         return self._memory.map()[: self._workers * row_bytes].view(self._workers, row_bytes)
+
+    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Nothing: it is the same memory."""
+
+    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+        """Nothing."""
 
     def close(self) -> None:
         """Give up this process's handle; rows that are mapped stay valid."""

@@ -1,7 +1,7 @@
 """What a worker shares with the others beside parameters: parts of its end (`end.py`, which has what holds for all)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -135,11 +135,17 @@ class Meetings(Protocol):
 
 
 class Rows(Protocol):
-    """A row of bytes for each worker, which it writes and all read, each number whole. What is in a row when its worker
-    pushes the others see, at the latest, when they next take a snapshot."""
+    """A row of bytes for each worker, which it writes and all read, each number whole. What `show` was told of, others
+    see once they `look` there. A part is of bytes [start, stop)."""
 
     def allocate(self, row_bytes: int) -> None:
-        """By worker 0, before `join`, after which anybody maps them. OSError where memory is too small."""
+        """By worker 0, before `join`, after which anybody maps them. Memory is taken as it is written."""
 
     def map(self, row_bytes: int) -> Tensor:
         """All rows, uint8 [workers, row_bytes] on the CPU, zeros at first."""
+
+    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Let the others see these parts of this worker's row, the last one last."""
+
+    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+        """See these parts, each of a worker's row, as they are now."""

@@ -329,15 +329,20 @@ class PlayingEnd(WorkerEnd, Protocol):
     def play(
         self,
         work: Work,
-        buffers: Iterable[Tensor],
-        begins: Callable[[int], None],
-        shown: Callable[[int], None],
+        buffers: Callable[[], Sequence[Tensor]],
+        begins: Callable[[int, list[Tensor]], None],
+        shows: Callable[[], None],
         seed: int,
         streams: Sequence[RandomStream] = (),
     ) -> None:
-        """Once, before `join`. `begins(worker)` is told before each worker's next gradient begins, `shown(worker)` when
-        the model has become that worker's. `seed`: worker w's random numbers (torch's, and those of `streams`) are
-        those of seed + w, worker 0's those that are there when training begins."""
+        """Once, before `join`. `buffers()`: the model's. `begins(worker, buffers)` is told before each worker's next
+        gradient begins, with its own, which may be written into; `shows()` before the model becomes another worker's.
+        `seed`: worker w's random numbers (torch's, and those of `streams`) are those of seed + w, worker 0's those that
+        are there when training begins."""
+
+    @property
+    def turn_of(self) -> int:
+        """Whose turn it is, or was last."""
 
     def turn(self) -> int | None:
         """Let virtual time pass until a worker's gradient is due, and show it; None when nobody will compute any more.

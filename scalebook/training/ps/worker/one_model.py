@@ -1,6 +1,6 @@
 """One model that stands for the model of each virtual worker in turn, without a copy of its parameters."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class _Own:
             for optimizer in optimizers
         ]
         self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
-        self.buffers = [buffer.clone() for buffer in buffers]
+        self.buffers = [buffer.detach().clone() for buffer in buffers]
         self.random_state = random_state
         self.streams = streams
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
@@ -52,7 +52,8 @@ class _Own:
 class OneModel:
     """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
 
-    `buffers`: the model's; each worker begins with copies of what they are now. `seed`: worker w's random numbers are
+    `buffers()`: the model's, since a forward pass may put another tensor in the place of one; each worker begins with
+    copies of what they are now, and one that returns goes on with its own. `seed`: worker w's random numbers are
     those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `show(worker)` until another is shown
     the model is that worker's;
     `put` gives it other parameters meanwhile, to be looked at.
@@ -66,15 +67,15 @@ class OneModel:
     def __init__(
         self,
         optimizers: Sequence[Optimizer],
-        buffers: Iterable[Tensor] = (),
+        buffers: Callable[[], Sequence[Tensor]] = tuple,
         seed: int = 0,
         streams: Sequence[RandomStream] = (),
     ) -> None:
         self._streams = streams
-        self._optimizers, self._buffers, self._seed = list(optimizers), list(buffers), seed
+        self._optimizers, self._buffers, self._seed = list(optimizers), buffers, seed
         self.parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
         """The model's, those of each optimizer in turn."""
-        self._first = [buffer.clone() for buffer in self._buffers]
+        self._first = [buffer.detach().clone() for buffer in buffers()]
         self._own: dict[int, _Own] = {}
         self._shown: int | None = None  # whose buffers and random numbers are there
         self._common: list[Hyper] | None = None  # while those of when somebody began are there
@@ -84,16 +85,17 @@ class OneModel:
         """The optimizers with which `worker` joins, and joins again when it returns."""
         random_state = torch.Generator().manual_seed(self._seed + worker).get_state()
         streams = [stream.seeded(self._seed + worker) for stream in self._streams]
-        self._own[worker] = _Own(self._optimizers, self._first, random_state, streams)
         if self._shown == worker:
+            self._keep()
             self._shown = None
+        buffers = self._own[worker].buffers if worker in self._own else self._first
+        self._own[worker] = _Own(self._optimizers, buffers, random_state, streams)
         return self._own[worker].optimizers
 
     def start(self) -> None:
         """The model is worker 0's, with the buffers and the random numbers of now; the others' buffers are copies."""
-        self._first = [buffer.clone() for buffer in self._buffers]
         for own in self._own.values():
-            own.buffers = [buffer.clone() for buffer in self._first]
+            own.buffers = [buffer.detach().clone() for buffer in self._buffers()]
         self._shown = 0
 
     def hand_groups(self) -> None:
@@ -104,6 +106,10 @@ class OneModel:
     def changed(self, worker: int, number: int) -> Hyper:
         """What steps have made of the param groups of one optimizer, as `worker` has it."""
         return self._own[worker].changed()[number]
+
+    def buffers_of(self, worker: int) -> list[Tensor]:
+        """The worker's, as they are now."""
+        return list(self._buffers()) if worker == self._shown else self._own[worker].buffers
 
     def begins(self, worker: int) -> None:
         """It begins a gradient: these are its hyper-parameters."""
@@ -128,7 +134,7 @@ class OneModel:
             return
         self._keep()
         own, self._shown = self._own[worker], worker
-        for buffer, kept in zip(self._buffers, own.buffers, strict=True):
+        for buffer, kept in zip(self._buffers(), own.buffers, strict=True):
             buffer.data = kept
         torch.set_rng_state(own.random_state)
         for stream, state in zip(self._streams, own.streams, strict=True):
@@ -137,7 +143,7 @@ class OneModel:
     def _keep(self) -> None:
         """What the one that is shown has of its own."""
         if self._shown is not None:
-            self._own[self._shown].buffers = [buffer.data for buffer in self._buffers]
+            self._own[self._shown].buffers = [buffer.data for buffer in self._buffers()]
         if self._is_apart:
             return
         streams = [stream.state() for stream in self._streams]
@@ -147,10 +153,9 @@ class OneModel:
             before.streams = streams
 
     def state(self) -> dict[str, Any]:
-        """What each worker has of its own beside parameters, and what a worker that returns begins with."""
+        """What each worker has of its own beside parameters."""
         self._keep()
         return {
-            "first": [buffer.clone() for buffer in self._first],
             "own": {
                 worker: {
                     "buffers": [buffer.clone() for buffer in own.buffers],
@@ -166,10 +171,10 @@ class OneModel:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """After `start`: go on where `state` was. The model is worker 0's."""
-        self._first, self._shown = [buffer.clone() for buffer in state["first"]], None
+        self._shown, here = None, self._buffers()
         for worker, kept in state["own"].items():
             own = self._own[worker]
-            own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], self._buffers, strict=True)]
+            own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], here, strict=True)]
             own.random_state, own.streams, own.asked = kept["random"], kept["streams"], kept["asked"]
             own.give(kept["groups"])
             for given, changed in zip(own.given, kept["changed"], strict=True):

@@ -30,7 +30,7 @@ class PlayedJoined:
         workers: VirtualWorkers,
         one_model: OneModel,
         optimizers: Sequence[Optimizer],
-        notice: Callable[[int], None],
+        notice: Callable[[], None],
         run: SharedRun,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -113,8 +113,8 @@ class PlayedJoined:
             return None
         self.last = self.due
         self._between.leave()
+        self._notice()
         self.one_model.show(self.due)
-        self._notice(self.due)
         return self.due
 
     def hand_over(self, valid: bool) -> None:
@@ -180,8 +180,8 @@ class PlayedJoined:
         """The state of this virtual moment; nobody's gradient under way is touched. Buffers are worker 0's."""
         self.push_pending()
         if renew:
+            self._notice()
             self.one_model.be(0)
-            self._notice(0)
             self._between.show_copy()
         states = [
             {"state": client.state.value(), "param_groups": mine.groups()}

@@ -1,6 +1,6 @@
 """The end of a process that plays all workers of a virtual run."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -36,10 +36,10 @@ class PlayedEnd(SharedEnd):
     ) -> None:
         super().__init__(run, 0, deadline_s, cursor, signals, meetings, rows)
         self._clock, self._deadline_s = clock, deadline_s
-        self._buffers: list[Tensor] = []
+        self._buffers: Callable[[], Sequence[Tensor]] = tuple
         self._work: Work | None = None
-        self._notice: Callable[[int], None] = lambda worker: None
-        self._begins: Callable[[int], None] = lambda worker: None
+        self._notice: Callable[[], None] = lambda: None
+        self._begins: Callable[[int, list[Tensor]], None] = lambda worker, buffers: None
         self._seed = 0
         self._streams: list[RandomStream] = []
         self._played: PlayedJoined | None = None
@@ -47,14 +47,14 @@ class PlayedEnd(SharedEnd):
     def play(
         self,
         work: Work,
-        buffers: Iterable[Tensor],
-        begins: Callable[[int], None],
-        shown: Callable[[int], None],
+        buffers: Callable[[], Sequence[Tensor]],
+        begins: Callable[[int, list[Tensor]], None],
+        shows: Callable[[], None],
         seed: int,
         streams: Sequence[RandomStream] = (),
     ) -> None:
         self._streams = list(streams)
-        self._work, self._buffers, self._begins, self._notice, self._seed = work, list(buffers), begins, shown, seed
+        self._work, self._buffers, self._begins, self._notice, self._seed = work, buffers, begins, shows, seed
 
     def rendezvous(self, name: str) -> None:
         """All workers have come to it at once; the monitor counts."""
@@ -80,7 +80,7 @@ class PlayedEnd(SharedEnd):
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer
-                self._begins(worker)
+                self._begins(worker, one_model.buffers_of(worker))
                 one_model.begins(worker)
 
         workers = VirtualWorkers(
@@ -90,6 +90,10 @@ class PlayedEnd(SharedEnd):
         if model is not None:
             self._played.read_rows(model)
         return self._played
+
+    @property
+    def turn_of(self) -> int:
+        return 0 if self._played is None else self._played.last
 
     def turn(self) -> int | None:
         assert self._played is not None, "join first"
@@ -113,5 +117,4 @@ class PlayedEnd(SharedEnd):
 
     def add_samples(self, samples: int) -> None:
         """To the worker whose turn it is, or was last."""
-        worker = 0 if self._played is None else self._played.last
-        self._run.control.counters[worker * ROW + SAMPLES] += samples
+        self._run.control.counters[self.turn_of * ROW + SAMPLES] += samples

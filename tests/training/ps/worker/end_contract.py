@@ -352,19 +352,19 @@ class EndContract(ABC):
             ]
             assert together(*meet) == [sent] * 2
 
-    def test_a_row_that_was_written_before_a_push_is_read_after_a_snapshot(self) -> None:
+    def test_what_a_worker_shows_of_its_row_is_there_when_another_looks(self) -> None:
         launch = Launch(2, Settings(**self.settings))
         with self.launched(launch, counting) as end_of:
-            end_of(0, DEADLINE_S).rows.allocate(8)
+            end_of(0, DEADLINE_S).rows.allocate(24)
             peers = together(*[lambda w=w: self.joined(end_of(w, DEADLINE_S), counting) for w in range(2)])
-            rows = [peer.end.rows.map(8).view(torch.float64) for peer in peers]
-            assert rows[0].tolist() == [[0.0], [0.0]]
-            for peer in peers:
-                peer.joined.begin()
-            rows[1][1] = 2.5
-            peers[1].push()
-            peers[0].joined.snapshot()
-            assert rows[0].tolist() == [[0.0], [2.5]]
+            rows = [peer.end.rows.map(24).view(torch.float64) for peer in peers]
+            assert rows[0].tolist() == [[0.0] * 3] * 2
+            rows[1][1] = torch.tensor([1.5, 2.5, 3.5])
+            rows[0][0] = 4.5
+            peers[1].end.rows.show([(16, 24), (0, 8)])
+            peers[0].end.rows.look([(1, 0, 8), (1, 16, 24)])
+            assert rows[0][0].tolist() == [4.5] * 3
+            assert rows[0][1, [0, 2]].tolist() == [1.5, 3.5]
             for peer in peers:
                 peer.joined.finish()
         launch.close()

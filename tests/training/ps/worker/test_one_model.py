@@ -64,7 +64,7 @@ def trained(
 def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], model.buffers(), SEED)
+    one = OneModel([optimizer], lambda: list(model.buffers()), SEED)
 
     def compute(worker: int, number: int) -> None:
         one.show(worker)
@@ -112,7 +112,7 @@ def test_a_worker_that_returns_begins_anew() -> None:
 def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], model.buffers())
+    one = OneModel([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
         one.show(worker)
@@ -133,7 +133,7 @@ def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
 def test_a_group_that_is_added_is_an_error() -> None:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], model.buffers())
+    one = OneModel([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
         one.show(worker)

@@ -40,7 +40,7 @@ def test_by_default_with_the_mean_of_the_workers(case: Case, tmp_path: Path) -> 
 @parameter_server
 def test_per_worker_with_worker_0s(case: Case, tmp_path: Path) -> None:
     model = Normalised()
-    _, seen = fitted(case, tmp_path, model, {"batch_norm": "per_worker"}, max_epochs=2)
+    _, seen = fitted(case, tmp_path, model, {"buffers": "per_worker"}, max_epochs=2)
     assert seen[0]["validated_with"] == seen[0]["running_mean"] != seen[1]["running_mean"]
     assert model.norm.running_mean is not None
     assert model.norm.running_mean.tolist() == seen[0]["running_mean"]
@@ -52,7 +52,7 @@ def test_frozen_ones_stay_as_they_came_while_the_layer_learns(case: Case, tmp_pa
     assert model.norm.running_mean is not None
     model.norm.running_mean.fill_(0.25)
     weight = model.norm.weight.detach().clone()
-    _, seen = fitted(case, tmp_path, model, {"batch_norm": "frozen"}, max_epochs=2)
+    _, seen = fitted(case, tmp_path, model, {"buffers": "frozen"}, max_epochs=2)
     assert [set(notes["running_mean"]) for notes in seen] == [{0.25}, {0.25}]
     assert bool((model.norm.running_mean == 0.25).all())
     assert not torch.equal(model.norm.weight, weight)
