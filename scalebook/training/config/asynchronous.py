@@ -6,6 +6,7 @@ from typing import Any
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
+from scalebook.training.config.fields import shown
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.renamed import OLDER_ARGUMENTS
 from scalebook.training.config.workload import choice, workload
