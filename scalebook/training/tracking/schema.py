@@ -1,4 +1,4 @@
-"""Whether a database is of this MLflow's version: looked up before MLflow opens it, and neither changed nor waited for.
+"""Whether a database is of this MLflow's version: looked up before MLflow opens it, and not changed.
 
 MLflow makes tables that it misses, also in a database of another version, and refuses that only then. The versions that
 it knows are read from its migrations' files, without importing it or them.

@@ -1,4 +1,6 @@
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -115,3 +117,11 @@ def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, works
 def test_any_text_can_be_looked_for(open_page: Open, workspace: Workspace, text: str) -> None:
     record(workspace, seed=1)
     assert "No run fits" in html(open_page("runs", find=text))
+
+
+def test_a_store_of_another_mlflow_is_said(open_page: Open, workspace: Workspace) -> None:
+    with closing(sqlite3.connect(workspace.database)) as store:
+        store.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+        store.commit()
+    (said,) = open_page("runs").error
+    assert f"sqlite:///{workspace.database}: is of a newer MLflow than " in said.value

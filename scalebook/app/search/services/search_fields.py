@@ -139,7 +139,8 @@ def _choices(field: SearchField) -> list[Any]:
     if described.type == "bool":
         return [True, False]
     if described.type == "class":
-        return list(described.choices) or [option.class_path for option in described.classes]
+        few = [option for option in described.classes if described.group != "modules" or option.source == "user"]
+        return list(described.choices) or [option.class_path for option in few]  # not all of torch.nn
     return list(described.choices) or [field.present]
 
 
