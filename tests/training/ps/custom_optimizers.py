@@ -139,11 +139,12 @@ class Elsewhere(Plain):
 
     def begins(self) -> None:
         self.steps += 1
-        state: dict[Any, Any] = self.state
+        state: Any = self.state
         state["total"] = state.get("total", torch.zeros(1)) + 1
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
-        total = float(self.state["total"])  # type: ignore[index]
+        state = self.state  # type: ignore[assignment]
+        total = float(state["total"])
         parameter.sub_(group["lr"] / total / self.steps**0.5 * parameter.grad)
 
 

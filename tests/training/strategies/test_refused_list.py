@@ -24,6 +24,7 @@ REFUSING: Final = (
     "strategies/collectives.py",
     "strategies/applied_step.py",
     "ps/optimizer/rebuilding.py",
+    "ps/optimizer/finding.py",
     "ps/optimizer/tables.py",
     "ps/channel/remote_tables.py",
 )
@@ -33,11 +34,12 @@ REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Call|Send)\
 def said(path: Path) -> Iterator[str]:
     """Every message of an error that a module raises; `…` stands for what varies."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    shared = ast.parse((ROOT / "training" / "ps" / "optimizer" / "rebuilding.py").read_text(encoding="utf-8"))
     helpers = {
         node.name: node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == "_refused"
-    }  # fmt: skip
+        for node in [*shared.body, *tree.body]
+        if isinstance(node, ast.FunctionDef) and node.name in ("_refused", "unfit")
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
             name, arguments = node.exc.func.id, node.exc.args

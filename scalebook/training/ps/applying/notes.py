@@ -18,7 +18,7 @@ from scalebook.training.ps.optimizer.noting import GroupNote, Text, read, strang
 _LENGTH: Final = 8  # bytes
 
 
-class Notes:
+class StepNotes:
     """Those of one shard in one process, whose optimizer is `optimizer`; `flats`: the memory of its versions."""
 
     def __init__(self, optimizer: Optimizer, plan: ShardPlan, flats: Sequence[Tensor]) -> None:

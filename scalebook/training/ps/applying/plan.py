@@ -12,10 +12,10 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.memory.layout import ALIGNMENT, Layout, cut, lay_out
 from scalebook.training.ps.memory.row_log import RowLog
-from scalebook.training.ps.optimizer.finding import Found, StateEntry, discover, refuse_coupling
+from scalebook.training.ps.optimizer.finding import Found, StateEntry, discover, refuse_coupling, refuse_own_rate
 from scalebook.training.ps.optimizer.hyper import encode
 from scalebook.training.ps.optimizer.noting import Noted
-from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, unfit
+from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of
 from scalebook.training.ps.optimizer.tables import is_table, refuse_optimizer
 from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
 from scalebook.training.ps.policy.settings import Settings
@@ -187,8 +187,8 @@ def plan_section(
     refuse_optimizer(optimizer)
     found = discover(optimizer, in_one_process=alone or (workers == 1 and settings.host == "inline"))
     entries = found.entries
-    if settings.damping.scales and any(key == "lr" for _, key in found.noted.keys):
-        raise unfit(optimizer, "its steps change the learning rate, and so does the damping")
+    if settings.damping.scales:
+        refuse_own_rate(optimizer, found)
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     if tables:

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps.applying.meter import PushMeter
-from scalebook.training.ps.applying.notes import Notes, refuse_changes
+from scalebook.training.ps.applying.notes import StepNotes, refuse_changes
 from scalebook.training.ps.applying.plan import ShardPlan
 from scalebook.training.ps.applying.state import SharedState
 from scalebook.training.ps.applying.tables import Tables, rows_compensated, with_values
@@ -79,7 +79,7 @@ class Shard:
         self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
-        self.notes = Notes(self.optimizer, plan, self.flats) if plan.notes.fields else None
+        self.notes = StepNotes(self.optimizer, plan, self.flats) if plan.notes.fields else None
         """What its steps change beside the state of parameters, if anything."""
         self._is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")
         self.served_s = 0.0

@@ -20,7 +20,7 @@ from scalebook.training.ps.optimizer.noting import (
     noted_text,
     strangers,
 )
-from scalebook.training.ps.optimizer.rebuilding import Unfit, groups_of, parameters_of, rebuild, step, train, unfit
+from scalebook.training.ps.optimizer.rebuilding import UnfitError, groups_of, parameters_of, rebuild, step, train, unfit
 from scalebook.training.ps.optimizer.tables import is_table, trial, trial_gradient
 
 AT_A_TIME: Final = 32 * 2**20  # bytes of parameters whose state is discovered together
@@ -93,7 +93,7 @@ def _discover(optimizer: Optimizer, places: Sequence[int], in_one_process: bool)
             first, first_forms = _kept(tried, copies)
             for _ in range(DRY_STEPS - 1):
                 step(tried)
-        except Unfit:
+        except UnfitError:
             raise
         except Exception as error:
             raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
@@ -164,6 +164,15 @@ def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: S
     of_whole = [whole.param_groups[number] for number in groups_of(optimizer, cut)]
     alike = [images(mine) == images(other) for mine, other in zip(part.param_groups, of_whole, strict=True)]
     return all(alike) and images(strangers(part)) == images(strangers(whole))
+
+
+def refuse_own_rate(optimizer: Optimizer, found: Found) -> None:
+    """ValueError, beside a damping that multiplies learning rates, for one whose steps change them."""
+    if any(key == "lr" for _, key in found.noted.keys):
+        raise ValueError(
+            "trainer.strategy.init_args.damping: multiplies learning rates, and the steps of "
+            f"{type(optimizer).__name__} change them. Write none, or use another optimizer."
+        )
 
 
 def _noise(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from scalebook.training.ps.optimizer.tables import is_row_state, is_table, mark, state_for
 
 
-class Unfit(ValueError):
+class UnfitError(ValueError):
     """An optimizer that a parameter server cannot follow."""
 
 
@@ -136,9 +136,9 @@ def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
     return numbers
 
 
-def unfit(optimizer: Optimizer, reason: str) -> Unfit:
+def unfit(optimizer: Optimizer, reason: str) -> UnfitError:
     """The error that refuses it by name."""
-    return Unfit(
+    return UnfitError(
         f"optimizer: {type(optimizer).__name__} does not work with a parameter server: {reason}. "
         "Use another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."
     )
