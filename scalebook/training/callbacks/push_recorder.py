@@ -101,5 +101,5 @@ def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:
     axes.set_title(f"mean {histogram.mean():.2f}, 95 % at most {histogram.quantile(0.95)}")
     axes.spines[["top", "right"]].set_visible(False)
     if len(counts) <= 12:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper right")
     figure.savefig(path)

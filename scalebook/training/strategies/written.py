@@ -7,9 +7,6 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from scalebook.training.config.class_fields import chosen
-from scalebook.training.config.classes import named
-from scalebook.training.config.fields import check_value
 from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.clock_reading import made_clock
@@ -34,6 +31,10 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     is. A class of the caller's own goes by its whole path."""
     if not isinstance(written, Mapping):
         return written
+    # What a strategy that is given objects does without: it needs torch and Lightning alone.
+    from scalebook.training.config.class_fields import chosen
+    from scalebook.training.config.classes import named
+    from scalebook.training.config.fields import check_value
     from scalebook.training.introspect import argument
 
     value = _plain(written)

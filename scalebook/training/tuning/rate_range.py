@@ -176,5 +176,5 @@ def draw(curve: RateCurve, path: Path) -> None:
     axes.set_ylabel("training loss")
     axes.spines[["top", "right"]].set_visible(False)
     if suggestion.steepest is not None:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper right")
     figure.savefig(path)

@@ -1,6 +1,7 @@
 """Optimizers that keep things in awkward places: one worker does what a plain Trainer does, and several train."""
 
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 from scalebook.training.ps.policy.clock import ClockSettings
@@ -158,6 +159,25 @@ def test_who_sets_what_steps_change_is_heard(tmp_path: Path) -> None:
     found, ours, _ = saved(tmp_path / "ours", CountsInGroups, AsyncPS(), callbacks=[Sets()])
     assert torch.equal(found, expected)
     assert ours["param_groups"][0]["k"] == state["param_groups"][0]["k"] == 100 + 2 * BATCHES - 6
+
+
+class Norm(Enum):
+    """A setting that only its own code can make."""
+
+    AUTO = "auto"
+
+
+def test_settings_that_are_objects_are_saved_while_it_trains(tmp_path: Path) -> None:
+    def kind(parameters: Any) -> Optimizer:
+        return SGD([{"params": parameters, "norm": Norm.AUTO}], lr=0.1)
+
+    made = trainer(tmp_path, AsyncPS(), callbacks=[ModelCheckpoint(tmp_path, "last")], enable_checkpointing=True)
+    fit(made, Own(kind))
+    with torch.serialization.safe_globals([Norm]):
+        (state,) = torch.load(tmp_path / "last.ckpt", weights_only=True)["optimizer_states"]
+    assert state["param_groups"][0]["norm"] is Norm.AUTO
+    with pytest.raises(RuntimeError, match=r"settings of an optimizer, .* that are objects"):
+        made.save_checkpoint(tmp_path / "after.ckpt")
 
 
 @pytest.mark.parametrize(

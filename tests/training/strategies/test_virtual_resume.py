@@ -29,6 +29,7 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, S
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.refused import announce_kept
+from tests.training.ps.custom_optimizers import Estimating
 from tests.training.strategies.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
 pytestmark = pytest.mark.long
@@ -149,6 +150,28 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path, rule: str) 
         run(tmp_path / "killed", RULES[rule], callbacks=[Interrupts(tmp_path)])
     for name in ("middle", "end"):
         assert torch.equal(run(tmp_path / "killed", RULES[rule], tmp_path / f"{name}.ckpt"), whole), name
+        assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
+
+
+def estimating() -> Small:
+    def scheduled(model: LightningModule) -> Any:
+        optimizer = Estimating(model.parameters())
+        schedule = LambdaLR(optimizer, lambda step: 1 / (1 + 0.1 * step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    torch.manual_seed(7)
+    return Noisy(scheduled)
+
+
+@pytest.mark.parametrize("rule", ["async", "softsync", "sums", "local"])
+def test_so_does_one_whose_steps_change_its_param_groups(tmp_path: Path, rule: str) -> None:
+    """Some entries from the fifth step on; of local steps each worker has its own."""
+    whole = run(tmp_path / "whole", RULES[rule], make=estimating)
+    with pytest.raises(ProcessLost):
+        run(tmp_path / "killed", RULES[rule], make=estimating, callbacks=[Interrupts(tmp_path)])
+    for name in ("middle", "end"):
+        again = run(tmp_path / "killed", RULES[rule], tmp_path / f"{name}.ckpt", make=estimating)
+        assert torch.equal(again, whole), name
         assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
 
 

@@ -172,7 +172,8 @@ class RemoteEnd:
         for section, parameters in zip(mirror.sections, first, strict=True):
             for shard in section.shards:
                 shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
-        flats = [shard.flats[0] for section in mirror.sections for shard in section.shards]
+        shards = [shard for section in mirror.sections for shard in section.shards]
+        flats = [shard.flats[0][: shard.plan.version.nbytes] for shard in shards]  # parameters alone
         late, known = self.channel.call(
             "join",
             plan_digest(mirror.plans, self.settings),

@@ -1,6 +1,6 @@
 """One model that stands for the model of each virtual worker in turn, without a copy of its parameters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -31,21 +31,25 @@ class _Own:
         self.random_state = random_state
         self.streams = streams
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
-        self.given = [_hyper(optimizer) for optimizer in self.optimizers]  # those that it was handed last
+        self._given = [_hyper(optimizer) for optimizer in self.optimizers]  # those that it was handed last
+        self.stepped: list[list[set[str]]] = [[set() for _ in groups] for groups in self._given]
+        """By optimizer and group, the entries that steps change, its own or the shards'."""
 
     def give(self, hyper: Sequence[Hyper]) -> None:
         """Hand it these hyper-parameters, by optimizer."""
+        self.changed()
         _set(self.optimizers, hyper)
-        self.given = [_hyper(optimizer) for optimizer in self.optimizers]
+        self._given = [_hyper(optimizer) for optimizer in self.optimizers]
 
     def changed(self) -> list[Hyper]:
-        """By optimizer, what a step has changed in its param groups since, its own or the shards'."""
+        """By optimizer, what steps have made of the entries that they change."""
+        now = [_hyper(optimizer) for optimizer in self.optimizers]
+        for groups, given, keys in zip(now, self._given, self.stepped, strict=True):
+            for own, was, of in zip(groups, given, keys, strict=True):
+                of.update(key for key, value in own.items() if value is not was.get(key))
         return [
-            [
-                {key: value for key, value in own.items() if value is not was.get(key)}
-                for own, was in zip(now, given, strict=True)
-            ]
-            for now, given in zip(map(_hyper, self.optimizers), self.given, strict=True)
+            [{key: own[key] for key in of if key in own} for own, of in zip(groups, keys, strict=True)]
+            for groups, keys in zip(now, self.stepped, strict=True)
         ]
 
 
@@ -98,10 +102,16 @@ class OneModel:
             own.buffers = [buffer.detach().clone() for buffer in self._buffers()]
         self._shown = 0
 
+    def steps_change(self, worker: int, number: int, keys: Sequence[Set[str]]) -> None:
+        """By group of one optimizer, entries that steps are known to change, of the version that `worker` has."""
+        for of, more in zip(self._own[worker].stepped[number], keys, strict=True):
+            of.update(more)
+
     def hand_groups(self) -> None:
         """Before the start: what is in the param groups of the model's optimizers is so in those of all workers."""
         for own in self._own.values():
             own.give([_hyper(optimizer) for optimizer in self._optimizers])
+            own.stepped = [[set() for _ in optimizer.param_groups] for optimizer in self._optimizers]
 
     def changed(self, worker: int, number: int) -> Hyper:
         """What steps have made of the param groups of one optimizer, as `worker` has it."""
@@ -163,7 +173,7 @@ class OneModel:
                     "streams": own.streams,
                     "asked": own.asked,
                     "groups": [_hyper(optimizer) for optimizer in own.optimizers],
-                    "changed": [[list(group) for group in groups] for groups in own.changed()],
+                    "stepped": [[sorted(group) for group in groups] for groups in own.changed()],
                 }
                 for worker, own in self._own.items()
             },
@@ -177,10 +187,7 @@ class OneModel:
             own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], here, strict=True)]
             own.random_state, own.streams, own.asked = kept["random"], kept["streams"], kept["asked"]
             own.give(kept["groups"])
-            for given, changed in zip(own.given, kept["changed"], strict=True):
-                for group, keys in zip(given, changed, strict=True):
-                    for key in keys:
-                        del group[key]
+            own.stepped = [[set(group) for group in groups] for groups in kept["stepped"]]
         self._is_apart = len(self._own) > 1
         self.be(0)
 

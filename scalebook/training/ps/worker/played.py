@@ -113,6 +113,8 @@ class PlayedJoined:
             return None
         self.last = self.due
         self._between.leave()
+        for number, client in enumerate(self._clients(self.due)):
+            self.one_model.steps_change(self.due, number, client.notes.keys)
         self._notice()
         self.one_model.show(self.due)
         return self.due

@@ -1,6 +1,6 @@
 """What steps change in an optimizer's param groups, as one worker's optimizer shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from torch.optim import Optimizer
@@ -61,6 +61,11 @@ class ShownNotes:
         """These have been handed in: what they have is not written by somebody any more."""
         for number, shown in self._shown.items():
             shown.update({key: groups[number][key] for key in shown.keys() & groups[number].keys()})
+
+    @property
+    def keys(self) -> list[Set[str]]:
+        """By group, the entries that are shown."""
+        return [self._shown.get(number, {}).keys() for number in range(len(self._optimizer.param_groups))]
 
     @property
     def is_touched(self) -> bool:

@@ -27,6 +27,7 @@ from scalebook.training.ps.worker.end import (
     WorkerEnd,
     WrittenError,
 )
+from tests.training.ps.custom_optimizers import CountsInGroups
 from tests.training.ps.worker.peers import DEADLINE_S, Make, Peer, adam, counting, together
 
 EndOf = Callable[[int, float], WorkerEnd]
@@ -232,6 +233,40 @@ class EndContract(ABC):
             shown = only.joined.clients[0].optimizer.state[only.parameters[0]]
             assert int(shown["step"]) == 3
             only.joined.finish()
+        launch.close()
+
+    def test_what_steps_change_in_groups_is_of_the_version_and_goes_on_in_another_run(self) -> None:
+        def count(peer: Peer) -> int:
+            return int(peer.joined.clients[0].optimizer.param_groups[0]["k"])
+
+        with self.run(2, make=CountsInGroups) as (_, (first, second)):
+            for peer in (first, second, first, second):
+                peer.push()
+            assert (count(first), count(second)) == (3, 4)
+            first.push()
+            assert count(first) == 5  # not 4, which its stale copy would make
+            snapshot = second.joined.snapshot()
+            assert snapshot.optimizers[0]["param_groups"][0]["k"] == count(second) == 5
+            first.joined.clients[0].optimizer.param_groups[0]["k"] = 10
+            second.joined.pull()
+            first.push()
+            second.push()
+            assert (count(first), count(second)) == (11, 12)
+        launch = Launch(2, Settings(**self.settings))
+        with self.launched(launch, CountsInGroups) as end_of:
+            ends = [end_of(worker, DEADLINE_S) for worker in (0, 1)]
+            peers = together(*[lambda end=end: self.joined(end, CountsInGroups) for end in ends])
+            for peer in peers:  # as every worker loads a checkpoint
+                peer.joined.clients[0].optimizer.param_groups[0]["k"] = 5
+            peers[0].joined.restore(snapshot.versions, snapshot.optimizers)
+            together(*[peer.joined.start for peer in peers])
+            for peer in peers:
+                peer.joined.begin()
+            peers[0].push()
+            peers[1].push()
+            assert (count(peers[0]), count(peers[1])) == (6, 7)
+            for peer in peers:
+                peer.joined.finish()
         launch.close()
 
     def test_the_end_waits_until_all_is_applied(self) -> None:
